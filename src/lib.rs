@@ -8,7 +8,7 @@
 //! | vocabulary | [`bounds`] every limit, with its reason · `atomic_file` files replaced in one step · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call, and its queue · [`archive`] captures in segments, and their retention · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
+//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`redaction`] what of it may be kept · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
@@ -119,6 +119,7 @@ pub mod metrics;
 pub mod nodes;
 pub mod prompt;
 pub mod protocol;
+pub mod redaction;
 pub mod reload;
 pub mod repeats;
 pub mod replay;

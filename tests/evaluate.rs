@@ -671,7 +671,7 @@ async fn a_gate_lets_pass_what_changes_little() {
             refused.text()
         );
         assert!(
-            refused.text().contains("(11.11 %) would go elsewhere; at most 2.00 % may"),
+            refused.text().contains("(11.11 %) would change their target; the maximum is 2.00 %"),
             "{}",
             refused.text()
         );

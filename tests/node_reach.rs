@@ -160,7 +160,7 @@ async fn a_gateway_is_never_a_node_of_its_own() {
                 &gateway,
                 &key,
                 &format!("http://{host}:{port}"),
-                "The gateway itself listens there.",
+                "The gateway itself listens at this address.",
             )
             .await;
             asked += 1.0;

@@ -1,4 +1,5 @@
-//! Agents: named presets that clients use as a model. AGENT is one tenant, so whoever is let in sees all of them.
+//! Agents: named presets that clients use as a model. AGENT is one tenant: every caller sees all
+//! agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::body::{Fields, check_pairs, merge};
+use super::body::{BodyFields, check_pairs, merge};
 use super::conditional::{self, IfMatch};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit};
@@ -30,7 +31,7 @@ pub async fn create(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
-    let preset = Preset::read(Fields::read(request)?)?;
+    let preset = AgentFields::read(BodyFields::read(request)?)?;
     check_model(app, &preset.model)?;
     let agent = preset.row(AgentId::new(now, &app.random), who, (now, now));
     let location =
@@ -41,7 +42,7 @@ pub async fn create(
         app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
             StoreError::Conflict => name_taken(),
             StoreError::LimitReached => {
-                Error::new(Kind::Conflict, "There are as many agents as there may be; delete some.")
+                Error::new(Kind::Conflict, "The maximum number of agents is reached.")
             }
             other => other.into(),
         })?;
@@ -81,8 +82,8 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
     Ok(response)
 }
 
-/// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). What another change made meanwhile is kept, where the patch does not
-/// touch it; with `If-Match` it is 412.
+/// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
+/// fields; with `If-Match` they are 412.
 pub async fn patch(
     app: &App,
     who: &Principal,
@@ -90,14 +91,14 @@ pub async fn patch(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
-    let patch = Fields::read(request)?.into_object();
+    let patch = BodyFields::read(request)?.into_object();
     if let Some(name) = patch.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(Error::invalid(name.clone(), format!("Unknown field {name}.")));
     }
     for _ in 0..bounds::AGENT_TRIES {
         let agent = find(app, request)?;
         condition.check(agent.etag())?;
-        let preset = Preset::read(Fields::from(merged(&agent, &patch)))?;
+        let preset = AgentFields::read(BodyFields::from(merged(&agent, &patch)))?;
         if preset.model != agent.model {
             check_model(app, &preset.model)?;
         }
@@ -114,13 +115,13 @@ pub async fn patch(
                 app.store.acknowledge(committed.rev).await?;
                 return Ok(response);
             }
-            // Whoever was first is in the tables already.
+            // The concurrent change is in memory already: try again.
             Err(StoreError::Stale | StoreError::NotFound) => {}
             Err(StoreError::Conflict) => return Err(name_taken()),
             Err(other) => return Err(other.into()),
         }
     }
-    Err(Error::new(Kind::Conflict, "The agent changes faster than it can be changed."))
+    Err(Error::new(Kind::Conflict, "The agent changed repeatedly during this request; retry."))
 }
 
 /// `DELETE /v1/agents/{id or name}`
@@ -139,7 +140,7 @@ pub async fn delete(
         |error| match error {
             StoreError::Stale => Error::new(
                 Kind::PreconditionFailed,
-                "It was changed meanwhile; read it again before you delete it.",
+                "The agent has changed. Read it again, then retry.",
             ),
             other => other.into(),
         },
@@ -156,10 +157,11 @@ fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<Agent>> {
 }
 
 fn name_taken() -> Error {
-    Error::new(Kind::Conflict, "An agent of this name exists already.")
+    Error::new(Kind::Conflict, "An agent with this name already exists.")
 }
 
-/// An alias that the document loses later is no mistake of the agent's: its requests are refused as long as it is gone.
+/// Checks that an agent's model is an alias. If the document loses the alias later, requests to the
+/// agent are refused.
 fn check_model(app: &App, model: &str) -> Result<()> {
     match app.live().routing.alias(model) {
         Some(_) => Ok(()),
@@ -167,8 +169,8 @@ fn check_model(app: &App, model: &str) -> Result<()> {
     }
 }
 
-/// What a writer says of an agent.
-struct Preset {
+/// The fields of an agent that a client writes.
+struct AgentFields {
     name: String,
     description: Option<String>,
     model: String,
@@ -178,13 +180,13 @@ struct Preset {
     metadata: BTreeMap<String, String>,
 }
 
-/// The names of that.
+/// Their names.
 const FIELDS: [&str; 7] =
     ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
 
-impl Preset {
-    /// Reads every field, or says by 400 which is wrong.
-    fn read(mut fields: Fields) -> Result<Self> {
+impl AgentFields {
+    /// Reads all fields; 400 names the first invalid one.
+    fn read(mut fields: BodyFields) -> Result<Self> {
         let name = fields.text("name")?;
         check_name(&name)?;
         let description: Option<String> = fields.take("description", "a string")?;
@@ -195,7 +197,7 @@ impl Preset {
             let most = bounds::AGENT_DESCRIPTION_CHARS;
             return Err(Error::invalid(
                 "description",
-                format!("description may have {most} characters."),
+                format!("description may have up to {most} characters."),
             ));
         }
         let model = fields.text("model")?;
@@ -203,7 +205,7 @@ impl Preset {
         if instructions.as_ref().is_some_and(|text| text.len() > bounds::AGENT_INSTRUCTIONS) {
             return Err(Error::invalid(
                 "instructions",
-                format!("instructions may have {} bytes.", bounds::AGENT_INSTRUCTIONS),
+                format!("instructions may have up to {} bytes.", bounds::AGENT_INSTRUCTIONS),
             ));
         }
         let defaults: Map<String, Value> =
@@ -215,18 +217,19 @@ impl Preset {
             fields.take("metadata", "an object of strings")?.unwrap_or_default();
         check_pairs("metadata", &metadata)?;
         fields.finish()?;
-        Ok(Preset { name, description, model, instructions, defaults, tools, metadata })
+        Ok(AgentFields { name, description, model, instructions, defaults, tools, metadata })
     }
 
-    /// The agent that it makes when `who` writes it; `times`: when it was made, and last written.
+    /// The agent's record as written by `who`, with the times of its creation and last update.
     fn row(
         self,
         id: AgentId,
         who: &Principal,
         (created_at, updated_at): (Timestamp, Timestamp),
     ) -> AgentRow {
-        let Preset { name, description, model, instructions, defaults, tools, metadata } = self;
-        // While AGENT is open nobody has shown who they are; the data plane must know that.
+        let AgentFields { name, description, model, instructions, defaults, tools, metadata } =
+            self;
+        // The data plane must know whether the writer had a credential.
         let trusted = !matches!(
             who,
             Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous
@@ -247,7 +250,7 @@ impl Preset {
     }
 }
 
-/// What a writer would have to say for the agent to become what the patch makes of it.
+/// Applies a merge patch to the fields of an agent.
 fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
     let mut said = Map::new();
     if let Value::Object(mut record) = record(agent) {
@@ -261,7 +264,7 @@ fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// A name stands in `agent/<name>` and in paths, so it is a plain label; an id, which has a `_`, is never one.
+/// Checks a name. It is used in `agent/<name>` and in paths; without `_` it is never an id.
 fn check_name(name: &str) -> Result<()> {
     let plain =
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
@@ -277,7 +280,7 @@ fn check_name(name: &str) -> Result<()> {
     ))
 }
 
-/// Sampling fields with values that some provider takes; what else a request may hold is the client's to say.
+/// Checks default fields: sampling parameters only.
 fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
     for (name, value) in defaults {
         let number = |least: f64, most: f64| {
@@ -298,7 +301,7 @@ fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
             _ => {
                 return Err(Error::invalid(
                     format!("defaults.{name}"),
-                    format!("defaults hold sampling fields only; {name} is none."),
+                    format!("defaults may hold sampling parameters only; {name} is not one."),
                 ));
             }
         };
@@ -324,15 +327,15 @@ fn is_stop(value: &Value) -> bool {
     }
 }
 
-/// Functions as chat completions have them, each name once: by it a client's tool is told from the agent's.
+/// Checks tools: functions in the form of chat completions, with unique names.
 fn check_tools(tools: &[Value]) -> Result<()> {
     let (most, bytes) = (bounds::AGENT_TOOLS, bounds::AGENT_TOOLS_BYTES);
     let refuse = |detail: String| Err(Error::invalid("tools", detail));
     if tools.len() > most || tools.iter().map(|tool| tool.to_string().len()).sum::<usize>() > bytes
     {
-        return refuse(format!("tools may be {most}, and {bytes} bytes of JSON."));
+        return refuse(format!("tools may have up to {most} entries and {bytes} bytes of JSON."));
     }
-    // As every request that they go with is read.
+    // The same checks as for requests, which the tools become part of.
     let written = json!({ "tools": tools }).to_string();
     if let Err(error) = read_object(written.as_bytes(), |cursor, _| cursor.pass()) {
         return refuse(error.detail().to_owned());
@@ -349,7 +352,7 @@ fn check_tools(tools: &[Value]) -> Result<()> {
                 );
             }
             Some(name) if !names.insert(name) => {
-                return refuse("Two tools have one name.".to_owned());
+                return refuse("Two tools have the same name.".to_owned());
             }
             Some(_) => {}
         }

@@ -1,11 +1,11 @@
-//! The few forms that answers have.
+//! Responses of handlers.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::Value;
 
-/// A JSON answer.
+/// A JSON response.
 pub(super) fn json(status: StatusCode, body: &Value) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = status;
@@ -13,14 +13,14 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response<Bytes> {
     response
 }
 
-/// An answer that holds a secret: no cache may keep it.
+/// A JSON response with a secret, which no cache may keep.
 pub(super) fn secret_json(status: StatusCode, body: &Value) -> Response<Bytes> {
     let mut response = json(status, body);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// The same of JSON that is written already.
+/// As [`secret_json`], for serialized JSON.
 pub(super) fn secret_text(status: StatusCode, body: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
     *response.status_mut() = status;
@@ -29,7 +29,7 @@ pub(super) fn secret_text(status: StatusCode, body: &str) -> Response<Bytes> {
     response
 }
 
-/// 204.
+/// 204 without a body.
 pub(super) fn no_content() -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,6 +1,6 @@
-//! What the audit holds of each route, and `GET /v1/audit`. A mutation is noted in its own transaction; what an admin sees of
-//! somebody else's captures before it is shown: without the row there is no answer. Lists of captures show summaries without
-//! bodies, so they are not noted.
+//! `GET /v1/audit`, and which routes write to the audit. A mutation writes its row in its own
+//! transaction. A read of another user's capture writes it before the answer: without the row there
+//! is no answer. Lists of captures have no bodies and are not audited.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::page::{self, Query};
-use super::{Client, answer};
+use super::{ClientOrigin, answer};
 use crate::app::App;
 use crate::auth::{AgentCredential, Principal};
 use crate::clock::rfc3339;
@@ -18,11 +18,12 @@ use crate::error::{Error, Result};
 use crate::id::{AuditId, RequestId, UserId};
 use crate::store::{Action, AuditFilter, AuditRow, Event, Rank};
 
-/// What the list may be asked for.
+/// Query parameters of the list.
 pub(super) const PARAMETERS: &[&str] =
     &["limit", "after", "since", "until", "actor", "action", "target"];
 
-/// The routes whose success leaves a row, with its action; that of a `PATCH` which disables a user is [`Action::UserDisable`].
+/// The routes whose success writes a row, with its action. A `PATCH` that disables a user writes
+/// [`Action::UserDisable`].
 #[rustfmt::skip]
 pub const NOTED: &[(&str, &str, Action)] = &[
     ("POST",   "/v1/auth/register",              Action::UserCreate),
@@ -55,17 +56,17 @@ pub const NOTED: &[(&str, &str, Action)] = &[
     ("DELETE", "/v1/router/replay/{id}",         Action::CaptureDelete),
 ];
 
-/// The unsafe routes that leave none, with the reason.
+/// The unsafe routes that write no row, with the reason.
 #[rustfmt::skip]
 pub const NOT_NOTED: &[(&str, &str, &str)] = &[
-    ("POST", "/v1/router/replay/{id}/reroute", "captured itself; of somebody else's capture an admin's reroute is noted as capture.reroute"),
-    ("POST", "/v1/router/replay/evaluate",     "noted as capture.evaluate when it is about others' captures"),
+    ("POST", "/v1/router/replay/{id}/reroute", "captured; an admin's reroute of another user's capture is audited as capture.reroute"),
+    ("POST", "/v1/router/replay/evaluate",     "audited as capture.evaluate if it reads captures of others"),
     ("POST", "/v1/router/decide",              "changes nothing"),
     ("POST", "/v1/router/config/validate",     "changes nothing"),
-    ("POST", "/v1/agent/register",             "a node's word about itself, within its enrolment; logged"),
-    ("POST", "/v1/agent/heartbeat",            "a node's word about itself, every ten seconds"),
-    ("POST", "/v1/agent/events",               "a node's log"),
-    ("POST", "/v1/agent/deregister",           "a node's word about itself; logged"),
+    ("POST", "/v1/agent/register",             "self-report of a node within its enrolment; logged"),
+    ("POST", "/v1/agent/heartbeat",            "self-report of a node, every ten seconds"),
+    ("POST", "/v1/agent/events",               "written to the log"),
+    ("POST", "/v1/agent/deregister",           "self-report of a node; logged"),
     ("POST", "/v1/chat/completions",           "captured itself"),
     ("POST", "/v1/embeddings",                 "captured itself"),
     ("POST", "/v1/responses",                  "captured itself"),
@@ -73,8 +74,8 @@ pub const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/messages/count_tokens",      "captured itself"),
 ];
 
-/// Whose doing something is, for the retention of the audit. What is live for everybody is an admin's business, also where it is done
-/// by a key that an admin gave the scope.
+/// The rank of an event for the retention of the audit. Changes of the routing document rank as an
+/// admin's, also if made by a key with that scope.
 fn rank(who: &Principal, action: Action) -> Rank {
     match who {
         who if who.is_admin() => Rank::Admin,
@@ -86,7 +87,7 @@ fn rank(who: &Principal, action: Action) -> Rank {
     }
 }
 
-/// An action of this request, for [`Store::noting`](crate::store::Store::noting).
+/// The event of this request, for [`Store::noting`](crate::store::Store::noting).
 pub(super) fn event(
     app: &App,
     who: &Principal,
@@ -95,13 +96,13 @@ pub(super) fn event(
     kind: &str,
     id: &str,
 ) -> Event {
-    let address = request.extensions().get::<Client>().and_then(|client| client.address);
+    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
     Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, kind, id)
         .by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
-/// Notes that an admin is about to see somebody else's capture, or to run it again; an owner's own is not noted. 503 when the
-/// row cannot be written: then it is not to be shown.
+/// Audits that an admin reads or reroutes another user's capture. 503 if the row cannot be written:
+/// the capture must not be shown then.
 pub async fn foreign(
     app: &App,
     who: &Principal,
@@ -123,7 +124,7 @@ pub async fn foreign(
     Ok(app.store.note(event).await?)
 }
 
-/// `GET /v1/audit`: the last row first.
+/// `GET /v1/audit`, newest first.
 pub async fn list(
     app: &App,
     _who: &Principal,
@@ -131,7 +132,7 @@ pub async fn list(
 ) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
-    let malformed = || Error::invalid("after", "after must be the id of a row of the audit.");
+    let malformed = || Error::invalid("after", "after must be the id of an audit row.");
     let after =
         query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
     let time = |name: &str| match query.get(name) {
@@ -139,14 +140,10 @@ pub async fn list(
         Some(text) => text
             .parse::<Timestamp>()
             .map(Some)
-            .map_err(|_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."))),
+            .map_err(|_| Error::invalid(name, format!("{name} must be an RFC 3339 time."))),
     };
-    let unknown = || {
-        Error::invalid(
-            "action",
-            "The audit has no such action; the OpenAPI document has those that there are.",
-        )
-    };
+    let unknown =
+        || Error::invalid("action", "Unknown action; the OpenAPI document lists all actions.");
     let filter = AuditFilter {
         since: time("since")?,
         until: time("until")?,

@@ -1,5 +1,5 @@
-//! The JSON object of a management call, taken field by field: what no endpoint takes is refused by name, so that
-//! a misspelt field is never silently without effect.
+//! The JSON object of a management call, taken field by field. A field that the endpoint does not
+//! take is refused by name, so that no misspelt field is ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,29 +12,29 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind, Result};
 
-/// The media type of a merge patch (RFC 7396 section 4); a PATCH takes it beside plain JSON.
+/// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The fields that nobody has taken yet.
+/// The fields of a body that are not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct BodyFields {
     left: BTreeMap<String, Value>,
     twice: Option<String>,
 }
 
-impl Fields {
-    /// Reads a body that must be there.
+impl BodyFields {
+    /// Reads a required body.
     pub(super) fn read(request: &Request<Bytes>) -> Result<Self> {
         if request.body().is_empty() {
-            return Err(Error::new(Kind::InvalidRequest, "A JSON object is expected."));
+            return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
         }
         Self::read_if_any(request)
     }
 
-    /// Reads a body; none at all is an object without fields.
+    /// Reads an optional body; an empty one counts as `{}`.
     pub(super) fn read_if_any(request: &Request<Bytes>) -> Result<Self> {
         if request.body().is_empty() {
-            return Ok(Fields::default());
+            return Ok(BodyFields::default());
         }
         if !is_json(request) {
             return Err(Error::new(
@@ -42,33 +42,31 @@ impl Fields {
                 "The body must be application/json.",
             ));
         }
-        let fields: Fields = serde_json::from_slice(request.body()).map_err(|error| {
+        let fields: BodyFields = serde_json::from_slice(request.body()).map_err(|error| {
             Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
         })?;
         match fields.twice {
-            Some(name) => {
-                Err(Error::invalid(name.clone(), format!("The field {name} is there twice.")))
-            }
+            Some(name) => Err(Error::invalid(name.clone(), format!("Duplicate field {name}."))),
             None => Ok(fields),
         }
     }
 
-    /// Whether a field is there and not null.
+    /// Whether a field is present and not null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.left.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Whether a field is there, be it null.
+    /// Whether a field is present, null included.
     pub(super) fn speaks_of(&self, name: &str) -> bool {
         self.left.contains_key(name)
     }
 
-    /// Whether a field is there as null, which in a merge patch means that it goes.
+    /// Whether a field is null, by which a merge patch removes it.
     pub(super) fn is_null(&self, name: &str) -> bool {
         self.left.get(name).is_some_and(Value::is_null)
     }
 
-    /// Takes a field; absent and null are one. `what` says what it should be.
+    /// Takes a field; `None` if absent or null. `what` describes the expected value.
     pub(super) fn take<T: DeserializeOwned>(
         &mut self,
         name: &str,
@@ -82,8 +80,8 @@ impl Fields {
         }
     }
 
-    /// Takes what a merge patch makes of a member that is `before` (RFC 7396): nothing where it does not speak of it, else the
-    /// new value, if any is left.
+    /// Applies the merge patch (RFC 7396) of a field to its value `before`: `None` if the field is
+    /// absent, else the new value, if any.
     pub(super) fn patched<T: DeserializeOwned>(
         &mut self,
         name: &str,
@@ -96,13 +94,13 @@ impl Fields {
         self.take(name, what).map(Some)
     }
 
-    /// Takes a string that must be there.
+    /// Takes a required string.
     pub(super) fn text(&mut self, name: &str) -> Result<String> {
         self.take(name, "a string")?
             .ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
     }
 
-    /// Refuses what is left.
+    /// Refuses fields that were not taken.
     pub(super) fn finish(self) -> Result<()> {
         match self.left.into_keys().next() {
             Some(name) => Err(Error::invalid(name.clone(), format!("Unknown field {name}."))),
@@ -111,24 +109,24 @@ impl Fields {
     }
 }
 
-impl Fields {
-    /// All that nobody has taken.
+impl BodyFields {
+    /// The fields that were not taken.
     pub(super) fn into_object(self) -> Map<String, Value> {
         self.left.into_iter().collect()
     }
 }
 
-impl From<Map<String, Value>> for Fields {
+impl From<Map<String, Value>> for BodyFields {
     fn from(object: Map<String, Value>) -> Self {
-        Fields { left: object.into_iter().collect(), twice: None }
+        BodyFields { left: object.into_iter().collect(), twice: None }
     }
 }
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for BodyFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = Fields;
+            type Value = BodyFields;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -137,8 +135,8 @@ impl<'de> Deserialize<'de> for Fields {
             fn visit_map<A: MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> std::result::Result<Fields, A::Error> {
-                let mut fields = Fields::default();
+            ) -> std::result::Result<BodyFields, A::Error> {
+                let mut fields = BodyFields::default();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if fields.left.insert(name.clone(), value).is_some() {
                         fields.twice.get_or_insert(name);
@@ -151,7 +149,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// A merge patch applied (RFC 7396 section 2). As deep as the reader of JSON goes, and no deeper.
+/// Applies a merge patch (RFC 7396 section 2).
 pub(super) fn merge(target: Value, patch: Value) -> Value {
     let Value::Object(patch) = patch else { return patch };
     let mut merged = match target {
@@ -178,7 +176,7 @@ fn is_json(request: &Request<Bytes>) -> bool {
     is_patch || essence.eq_ignore_ascii_case("application/json")
 }
 
-/// A name that people gave: of some length and without control characters.
+/// Checks a display name.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let characters = name.chars().count();
     if characters == 0
@@ -188,13 +186,13 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         let most = crate::bounds::NAME_CHARS;
         return Err(Error::invalid(
             "name",
-            format!("name must have 1 to {most} characters, none of them control characters."),
+            format!("name must have 1 to {most} characters and no control characters."),
         ));
     }
     Ok(())
 }
 
-/// Pairs of short texts: `metadata`, `labels`.
+/// Checks the pairs of `metadata` or `labels`.
 pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     use crate::bounds::{METADATA_NAME_CHARS, METADATA_PAIRS, METADATA_VALUE_CHARS};
     let fits = |name: &str, value: &str| {
@@ -205,7 +203,7 @@ pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Resu
         return Err(Error::invalid(
             field,
             format!(
-                "{field} may have {METADATA_PAIRS} pairs, with names of 1 to {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters."
+                "{field} may have up to {METADATA_PAIRS} pairs, with names of 1 to {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters."
             ),
         ));
     }
@@ -229,21 +227,21 @@ mod tests {
     fn fields_are_taken_or_named() {
         let json = Some("Application/JSON; charset=utf-8");
         let mut fields =
-            Fields::read(&request(json, br#"{"email":"a","name":null,"age":3}"#)).unwrap();
+            BodyFields::read(&request(json, br#"{"email":"a","name":null,"age":3}"#)).unwrap();
         assert_eq!(fields.text("email").unwrap(), "a");
         assert_eq!(fields.take::<String>("name", "a string").unwrap(), None);
         assert_eq!(fields.text("password").unwrap_err().field(), Some("password"));
         let error = fields.finish().unwrap_err();
         assert_eq!((error.kind(), error.field()), (Kind::InvalidRequest, Some("age")));
 
-        let mut fields = Fields::read(&request(json, br#"{"email":3}"#)).unwrap();
+        let mut fields = BodyFields::read(&request(json, br#"{"email":3}"#)).unwrap();
         assert_eq!(fields.text("email").unwrap_err().field(), Some("email"));
         assert_eq!(
-            Fields::read(&request(json, br#"{"a":1,"a":1}"#)).unwrap_err().field(),
+            BodyFields::read(&request(json, br#"{"a":1,"a":1}"#)).unwrap_err().field(),
             Some("a")
         );
-        assert!(Fields::read(&request(json, b"")).is_err());
-        Fields::read_if_any(&request(None, b"")).unwrap().finish().unwrap();
+        assert!(BodyFields::read(&request(json, b"")).is_err());
+        BodyFields::read_if_any(&request(None, b"")).unwrap().finish().unwrap();
         for content_type in [
             None,
             Some("text/plain"),
@@ -251,15 +249,21 @@ mod tests {
             Some("application/x-www-form-urlencoded"),
         ] {
             assert_eq!(
-                Fields::read(&request(content_type, b"{}")).unwrap_err().kind(),
+                BodyFields::read(&request(content_type, b"{}")).unwrap_err().kind(),
                 Kind::UnsupportedMediaType
             );
         }
         for bad in [&b"[]"[..], b"3", b"{", b"{}{}", b"\xff"] {
-            assert_eq!(Fields::read(&request(json, bad)).unwrap_err().kind(), Kind::InvalidRequest);
+            assert_eq!(
+                BodyFields::read(&request(json, bad)).unwrap_err().kind(),
+                Kind::InvalidRequest
+            );
         }
         let deep = [b"{\"a\":".to_vec(), vec![b'['; 10_000]].concat();
-        assert_eq!(Fields::read(&request(json, &deep)).unwrap_err().kind(), Kind::InvalidRequest);
+        assert_eq!(
+            BodyFields::read(&request(json, &deep)).unwrap_err().kind(),
+            Kind::InvalidRequest
+        );
     }
 
     #[test]
@@ -314,12 +318,12 @@ mod tests {
     fn a_patch_says_what_it_speaks_of() {
         let mut patch = request(Some(MERGE_PATCH), br#"{"a":{"x":null,"y":"1"},"b":null}"#);
         assert_eq!(
-            Fields::read(&patch).unwrap_err().kind(),
+            BodyFields::read(&patch).unwrap_err().kind(),
             Kind::UnsupportedMediaType,
             "no patch"
         );
         *patch.method_mut() = Method::PATCH;
-        let mut fields = Fields::read(&patch).unwrap();
+        let mut fields = BodyFields::read(&patch).unwrap();
         let pairs = |pairs: &[(&str, &str)]| {
             pairs
                 .iter()
@@ -338,7 +342,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_is_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(fields) = Fields::read_if_any(&request(Some("application/json"), &body)) {
+            if let Ok(fields) = BodyFields::read_if_any(&request(Some("application/json"), &body)) {
                 prop_assert!(body.is_empty() || serde_json::from_slice::<serde_json::Map<String, Value>>(&body).is_ok());
                 drop(fields);
             }

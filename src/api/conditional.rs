@@ -1,63 +1,66 @@
-//! Conditional requests by entity tag (RFC 9110 section 13): `If-Match` of changes, `If-None-Match` of reads.
+//! Conditional requests (RFC 9110 section 13): `If-Match` for changes, `If-None-Match` for reads.
 
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use crate::error::{Error, Kind, Result};
 
-/// Which state of the object a request is for.
+/// The entity tags of a header.
 #[derive(Debug, PartialEq, Eq)]
-enum Tags {
-    /// `*`: whatever there is.
+enum EntityTags {
+    /// `*`
     Any,
-    /// One of these; `true` where the tag is strong.
+    /// A list of tags; `true` if a tag is strong.
     OneOf(Vec<(bool, String)>),
 }
 
-/// What a change expects to find.
+/// The precondition of a change.
 #[derive(Debug)]
-pub(super) struct IfMatch(Option<Tags>);
+pub(super) struct IfMatch(Option<EntityTags>);
 
 impl IfMatch {
-    /// Reads it; 400 where it is neither `*` nor a list of entity tags.
+    /// Reads the header; 400 if it is neither `*` nor a list of entity tags.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self> {
         let malformed =
-            || Error::invalid("If-Match", "If-Match must be entity tags, as GET gives them, or *.");
+            || Error::invalid("If-Match", "If-Match must be `*` or a list of entity tags.");
         read(headers, &IF_MATCH).map(IfMatch).map_err(|Malformed| malformed())
     }
 
-    /// Refuses with 412 an object whose entity tag is none of those expected; weak ones match nothing here.
+    /// 412 unless the object's entity tag is one of the strong tags expected.
     pub(super) fn check(&self, etag: &str) -> Result<()> {
         let met = match &self.0 {
-            None | Some(Tags::Any) => true,
-            Some(Tags::OneOf(tags)) => tags.iter().any(|(strong, tag)| *strong && tag == etag),
+            None | Some(EntityTags::Any) => true,
+            Some(EntityTags::OneOf(tags)) => {
+                tags.iter().any(|(strong, tag)| *strong && tag == etag)
+            }
         };
         if met {
             Ok(())
         } else {
             Err(Error::new(
                 Kind::PreconditionFailed,
-                "It was changed since; read it again before you change it.",
+                "The object has changed. Read it again, then retry.",
             ))
         }
     }
 
-    /// Whether it names a state: then what has come between is told, and not written over.
+    /// Whether the caller names a version, so that a concurrent change must fail.
     pub(super) fn names_one(&self) -> bool {
-        matches!(self.0, Some(Tags::OneOf(_)))
+        matches!(self.0, Some(EntityTags::OneOf(_)))
     }
 }
 
-/// Whether the client has this state of the object already, so that 304 says it all. What cannot be read is not there.
+/// Whether the client has this version already, so that 304 is enough. A malformed header is
+/// ignored.
 pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     match read(headers, &IF_NONE_MATCH) {
-        Ok(Some(Tags::Any)) => true,
-        Ok(Some(Tags::OneOf(tags))) => tags.iter().any(|(_, tag)| tag == etag),
+        Ok(Some(EntityTags::Any)) => true,
+        Ok(Some(EntityTags::OneOf(tags))) => tags.iter().any(|(_, tag)| tag == etag),
         Ok(None) | Err(Malformed) => false,
     }
 }
 
-/// Puts the entity tag on an answer.
+/// Adds the entity tag to a response.
 pub(super) fn tag<T>(response: &mut Response<T>, etag: &str) {
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{etag}\"")) {
         response.headers_mut().insert(ETAG, tag);
@@ -66,15 +69,19 @@ pub(super) fn tag<T>(response: &mut Response<T>, etag: &str) {
 
 struct Malformed;
 
-fn read(headers: &HeaderMap, name: &HeaderName) -> std::result::Result<Option<Tags>, Malformed> {
+fn read(
+    headers: &HeaderMap,
+    name: &HeaderName,
+) -> std::result::Result<Option<EntityTags>, Malformed> {
     let mut found = None;
     for line in headers.get_all(name) {
         let mut rest = line.to_str().map_err(|_| Malformed)?.trim();
         if rest == "*" && found.is_none() {
-            found = Some(Tags::Any);
+            found = Some(EntityTags::Any);
             continue;
         }
-        let Tags::OneOf(tags) = found.get_or_insert_with(|| Tags::OneOf(Vec::new())) else {
+        let EntityTags::OneOf(tags) = found.get_or_insert_with(|| EntityTags::OneOf(Vec::new()))
+        else {
             return Err(Malformed);
         };
         while !rest.is_empty() {
@@ -97,7 +104,7 @@ fn read(headers: &HeaderMap, name: &HeaderName) -> std::result::Result<Option<Ta
         }
     }
     match found {
-        Some(Tags::OneOf(tags)) if tags.is_empty() => Err(Malformed),
+        Some(EntityTags::OneOf(tags)) if tags.is_empty() => Err(Malformed),
         found => Ok(found),
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/router/decide`: where a request would go now, and why. No provider is called; nothing is captured or billed.
+//! `POST /v1/router/decide`: the decision for a request, without sending, capturing or billing it.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::prompt::{Prompt, Unread, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::decide;
 
-/// What may be said beside the body.
+/// Query parameters.
 pub const PARAMETERS: &[&str] = &["endpoint"];
 
-/// `POST /v1/router/decide`: the body is a request of the endpoint that `endpoint` names, of chat completions without it.
+/// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.
 pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let endpoint = match query.get("endpoint") {
@@ -29,7 +29,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
             Error::invalid("endpoint", format!("endpoint must be one of {known}."))
         })?,
     };
-    // The body itself is counted where it was read in.
+    // The memory of the body was counted when it was read.
     let mut held = app.body_memory.begin(Room::Requests);
     let body = request.body().clone();
     let unread = Unread { endpoint, body, coding: None, costs: false, held: &mut held };

@@ -1,4 +1,5 @@
-//! `POST /v1/router/replay/evaluate`: what a document would have done to the traffic that was captured. No provider is called.
+//! `POST /v1/router/replay/evaluate`: decides captured requests again under a document, without
+//! calling providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use http::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::body::Fields;
+use super::body::BodyFields;
 use super::page::Query;
-use super::{Slow, Step, answer, audit, replays, routing};
+use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -23,20 +24,20 @@ use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
 use crate::store::{Action, Shadows};
 
-/// What a filter may hold: all that lists are asked for but the page.
+/// Names of filters: the parameters of lists, without those of pages.
 fn filters() -> Vec<&'static str> {
     replays::PARAMETERS.iter().copied().filter(|name| !matches!(*name, "limit" | "after")).collect()
 }
 
 /// `POST /v1/router/replay/evaluate`
-pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Slow> {
+pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
-    let asked = Asked::read(request)?;
+    let asked = EvaluateRequest::read(request)?;
     if asked.document.is_some() && !who.has_scope("evaluate") {
         return Err(Error::new(
             Kind::InsufficientScope,
-            "To evaluate a document of your own the key needs the scope `evaluate`.",
+            "A given document needs the scope `evaluate`.",
         ));
     }
     let permit = super::limits::draw(app, who)?;
@@ -59,17 +60,17 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let query = Query::of(asked.filter, &filters())?;
     let mut filter = replays::filter(&query, who)?;
     if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
-        // Left out by the evaluation, which counts what it leaves out.
+        // The evaluation counts what it skips.
         filter.shadows = Shadows::With;
     }
-    // Whoever has seen an answer finds it in the report.
+    // Wait for captures of answers that the caller has seen.
     app.captures
         .settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE)
         .await;
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline, "health": asked.health, "limit": asked.limit,
     });
-    // What a document of one's own does to captures tells of what is in them: one may ask whatever expressions can.
+    // The report of a given document reveals captured text, as its expressions may ask anything.
     let others = filter.owner.is_none() || filter.owner != who.user_id();
     if let (Document::Given(given), true) = (&candidate, others) {
         app.store
@@ -96,14 +97,14 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(async move {
         pass_on(told, step, heading).await;
-        // It counts as a request of the caller's until it ends.
+        // Counts as a request of the caller until it ends.
         drop(permit);
     });
-    Ok(Slow { lines, steps })
+    Ok(ProgressStream { lines, steps })
 }
 
-/// What the targets are doing now: those of the live document, and nodes whichever document names them; whatever else the
-/// candidate names counts as idle.
+/// The present health of the live document's targets and of all nodes. Other targets of the
+/// candidate count as idle.
 fn current(
     app: &App,
     candidate: &Document,
@@ -116,21 +117,23 @@ fn current(
     snapshot
 }
 
-/// From what the work tells to what the client reads. Ends, and ends the work, when the client has left.
-async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<Step>, heading: Value) {
+/// Turns progress of the work into steps for the client. Ends the work when the client leaves.
+async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<ProgressStep>, heading: Value) {
     loop {
         let event = tokio::select! {
             event = told.recv() => event,
             () = step.closed() => return,
         };
         let next = match event {
-            Some(Told::Progress(progress)) => Step::Line(line(progress)),
-            Some(Told::Done(report)) => Step::Answer(
+            Some(Told::Progress(progress)) => ProgressStep::Line(line(progress)),
+            Some(Told::Done(report)) => ProgressStep::Answer(
                 report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report))),
             ),
-            None => Step::Answer(Err(Error::panicked("an evaluation ended without a word"))),
+            None => {
+                ProgressStep::Answer(Err(Error::panicked("an evaluation ended without a result")))
+            }
         };
-        let last = matches!(next, Step::Answer(_));
+        let last = matches!(next, ProgressStep::Answer(_));
         if step.send(next).await.is_err() || last {
             return;
         }
@@ -142,7 +145,7 @@ fn line(progress: Progress) -> Value {
     json!({ "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed, "reached": rfc3339(reached) })
 }
 
-/// The report under what was asked.
+/// The report, with what was asked for.
 fn whole(heading: Value, report: &Report) -> Value {
     let mut whole = report.json();
     if let (Some(fields), Value::Object(heading)) = (whole.as_object_mut(), heading) {
@@ -151,14 +154,14 @@ fn whole(heading: Value, report: &Report) -> Value {
     whole
 }
 
-fn at_once(lines: bool, response: http::Response<Bytes>) -> Slow {
+fn at_once(lines: bool, response: http::Response<Bytes>) -> ProgressStream {
     let (step, steps) = mpsc::channel(1);
-    // There is room for one.
-    let _sent = step.try_send(Step::Answer(Ok(response)));
-    Slow { lines, steps }
+    // The channel has room for one.
+    let _sent = step.try_send(ProgressStep::Answer(Ok(response)));
+    ProgressStream { lines, steps }
 }
 
-struct Asked {
+struct EvaluateRequest {
     document: Option<String>,
     filter: Vec<(String, String)>,
     limit: u64,
@@ -166,9 +169,9 @@ struct Asked {
     baseline: String,
 }
 
-impl Asked {
-    fn read(request: &Request<Bytes>) -> Result<Asked> {
-        let mut fields = Fields::read_if_any(request)?;
+impl EvaluateRequest {
+    fn read(request: &Request<Bytes>) -> Result<EvaluateRequest> {
+        let mut fields = BodyFields::read_if_any(request)?;
         let document = match fields.take::<Value>("document", "a routing document")? {
             None => None,
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text),
@@ -176,7 +179,7 @@ impl Asked {
             Some(_) => {
                 return Err(Error::invalid(
                     "document",
-                    "document must be a routing document, as text or as an object.",
+                    "document must be a routing document, as text or object.",
                 ));
             }
         };
@@ -203,24 +206,24 @@ impl Asked {
         let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;
         let baseline = word(&mut fields, "baseline", &["recorded", "current"])?;
         fields.finish()?;
-        Ok(Asked { document, filter, limit, health, baseline })
+        Ok(EvaluateRequest { document, filter, limit, health, baseline })
     }
 }
 
-/// A value of the filter as a query would have it.
+/// A value of the filter as text, as in a query.
 fn text(name: String, value: Value) -> Result<(String, String)> {
     match value {
         Value::String(text) => Ok((name, text)),
         Value::Number(_) | Value::Bool(_) => Ok((name, value.to_string())),
         _ => Err(Error::invalid(
             format!("filter.{name}"),
-            format!("filter.{name} must be a text, a number, true or false."),
+            format!("filter.{name} must be a string, a number, true or false."),
         )),
     }
 }
 
-/// One of some words; the first where nothing is said.
-fn word(fields: &mut Fields, name: &str, words: &[&str]) -> Result<String> {
+/// Reads one of some words; the first is the default.
+fn word(fields: &mut BodyFields, name: &str, words: &[&str]) -> Result<String> {
     let written: Option<String> = fields.take(name, "a string")?;
     let written = written.unwrap_or_else(|| words.first().copied().unwrap_or_default().to_owned());
     match words.contains(&written.as_str()) {

@@ -1,5 +1,5 @@
-//! The gate of `PUT /v1/router/config`: a document that would change too much of what the gateway served of late, or leave some
-//! of it without a target, does not go live.
+//! The gate of `PUT /v1/router/config`: refuses a document that would change the target of too many
+//! recent requests, or leave some without a target.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::replay::share;
 use crate::routing::recipe::Routing;
 use crate::store::CaptureFilter;
 
-/// What a change has to keep to.
+/// The conditions of a change.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Gate {
-    /// Which part of the traffic may go elsewhere, 0 to 1.
+    /// Share of requests that may get another target, 0 to 1.
     max_changed: Option<f64>,
-    /// Whether every request that finds a target now has to find one after.
+    /// Whether no request may lose its last target.
     forbid_unroutable: bool,
-    /// Whether a gateway without traffic lets every change pass.
+    /// Whether a change passes without captures to evaluate it on.
     allow_empty: bool,
 }
 
@@ -34,16 +34,15 @@ impl Gate {
     /// The parameters of a gated change.
     pub(super) const PARAMETERS: &[&str] = &["max_changed", "forbid_unroutable", "allow_empty"];
 
-    /// Reads the gate; `None` where nothing is asked for.
+    /// Reads the gate; `None` if no condition is given.
     pub(super) fn read(query: &Query) -> Result<Option<Gate>> {
         let truth = |name: &str| match query.get(name) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(_) => Err(Error::invalid(name, format!("{name} has to be true or false."))),
+            Some(_) => Err(Error::invalid(name, format!("{name} must be true or false."))),
         };
-        let refused = || {
-            Error::invalid("max_changed", format!("max_changed has to be {}.", share::SPELLINGS))
-        };
+        let refused =
+            || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));
         let max_changed = query
             .get("max_changed")
             .map(|text| share::read(text).ok_or_else(refused))
@@ -56,14 +55,14 @@ impl Gate {
         if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
             return Err(Error::invalid(
                 "allow_empty",
-                "allow_empty goes with max_changed or forbid_unroutable.",
+                "allow_empty needs max_changed or forbid_unroutable.",
             ));
         }
         Ok((gate != Gate::default()).then_some(gate))
     }
 
-    /// Tries the candidate on the captures of the last day; the answer is that of a refusal. `examples`: whether that may name
-    /// captures of anybody.
+    /// Evaluates the candidate on the captures of the last day; returns the answer of a refusal.
+    /// `examples`: whether that answer may name captures.
     pub(super) async fn try_on(
         &self,
         app: &App,
@@ -76,7 +75,7 @@ impl Gate {
         let since = app.clock.now() - bounds::GATE_AGE;
         let asked = Evaluation {
             candidate: Document::Given(Arc::new(candidate)),
-            // What was decided then says nothing about this change where another one came between.
+            // Recorded decisions may be those of an older document.
             baseline: Some(Document::Live(live)),
             standing: Standing::Recorded,
             filter: CaptureFilter {
@@ -84,9 +83,9 @@ impl Gate {
                 ..CaptureFilter::default()
             },
             window: Window { looked_at: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
-            // What somebody took in from a file says nothing of this gateway's traffic.
+            // Imported captures are not traffic of this gateway.
             without_imported: true,
-            // Who may change the document may read it.
+            // The caller may read the document.
             conditions: true,
         };
         let mut report = evaluation::finish(evaluation::begin(app, turn, asked)?).await?;
@@ -96,7 +95,7 @@ impl Gate {
                 .map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();
             let why = format!(
-                "There is no captured traffic of the last 24 hours to try the document on{unread}; allow_empty=true lets it pass."
+                "There are no captures of the last 24 hours to evaluate the document on{unread}. Use allow_empty=true to skip the evaluation."
             );
             return Err(Error::new(Kind::NoCaptures, why));
         }
@@ -109,18 +108,16 @@ impl Gate {
         }))
     }
 
-    /// What the report has against the change.
+    /// Why the report refuses the change.
     fn against(&self, report: &Report) -> Option<String> {
         let Report { changed, evaluated, routed_before, unroutable, .. } = report;
         if self.forbid_unroutable && *unroutable > 0 {
-            return Some(format!(
-                "{unroutable} of {evaluated} requests would find no target any more."
-            ));
+            return Some(format!("{unroutable} of {evaluated} requests would have no target."));
         }
         let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
         let share = report.changed_share() * 100.0;
         Some(format!(
-            "{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {:.2} % may.",
+            "{changed} of {routed_before} requests ({share:.2} %) would change their target; the maximum is {:.2} %.",
             most * 100.0
         ))
     }

@@ -1,4 +1,4 @@
-//! `POST /v1/router/replay/import`: captures of another gateway, one a line as an export has them, become this one's.
+//! `POST /v1/router/replay/import`: imports exported captures of another gateway, one per line.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::store::Action;
 
-/// `POST /v1/router/replay/import`. All lines are read before any is kept: one that is no capture refuses them all. What is
-/// past the age that captures are kept for is left out, and counted; of the others this gateway keeps what it would have kept of
-/// its own.
+/// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
+/// refuses them all. Captures older than the retention are skipped and counted. Of the others the
+/// gateway keeps what it would keep of its own.
 pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["owner"])?;
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
@@ -29,11 +29,11 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     if !settings.enabled {
         return Err(Error::new(
             Kind::Conflict,
-            "This gateway keeps no captures: `capture.enabled` is false.",
+            "Captures are disabled: `capture.enabled` is false.",
         ));
     }
     let _one = app.imports.try_acquire().map_err(|_| {
-        Error::new(Kind::RateLimited, "An import is under way already; this one may follow it.")
+        Error::new(Kind::RateLimited, "Another import is running. Retry later.")
             .retry_after(bounds::LIMIT_RETRY)
     })?;
     let (body, now, age) = (request.body().clone(), app.clock.now(), settings.retention.age);
@@ -60,11 +60,10 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 
 fn known_user(app: &App, owner: &str) -> Result<UserId> {
     let user = app.auth.user(&UserId::known(owner));
-    user.map(|user| user.id.clone())
-        .ok_or_else(|| Error::invalid("owner", "There is no such user."))
+    user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "Unknown user."))
 }
 
-/// What is kept of a capture as if it had been made here; `None`: nothing.
+/// Applies this gateway's capture settings; `None` if nothing is kept.
 fn kept(of_key: CaptureLevel, settings: &CaptureSettings, mut capture: Capture) -> Option<Capture> {
     let Capture { head, bodies } = &mut capture;
     head.imported = true;
@@ -87,7 +86,7 @@ fn kept(of_key: CaptureLevel, settings: &CaptureSettings, mut capture: Capture) 
     Some(capture)
 }
 
-/// The captures, as `owner`'s where one is given, and how many were left out for their age.
+/// Reads the captures, with `owner` as their owner if given, and counts those that are too old.
 fn read(
     body: &[u8],
     owner: Option<&UserId>,
@@ -99,7 +98,10 @@ fn read(
     let lines = body.split(|byte| *byte == b'\n').zip(1_usize..);
     for (line, number) in lines.filter(|(line, _)| !line.trim_ascii().is_empty()) {
         let refused = |why: String| {
-            Error::invalid(format!("line {number}"), format!("Line {number} is no capture: {why}."))
+            Error::invalid(
+                format!("line {number}"),
+                format!("Line {number} is not a capture: {why}."),
+            )
         };
         let mut capture = Capture::read_whole(line).map_err(refused)?;
         check(&capture, now).map_err(|why| refused(why.to_owned()))?;
@@ -115,43 +117,43 @@ fn read(
     if captures.is_empty() && expired == 0 {
         return Err(Error::new(
             Kind::InvalidRequest,
-            "A capture a line is expected, as an export has them.",
+            "The body must be exported captures, one per line.",
         ));
     }
     Ok((captures, expired))
 }
 
-/// What lists and retention lean on: ids in the order of time, and ids that are such.
+/// Checks what lists and retention rely on: valid ids that follow creation time.
 fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static str> {
     let head = &capture.head;
     let id = |id: &RequestId| RequestId::parse(id.as_str()).is_some();
     if !id(&head.id) || ![&head.replay_of, &head.shadow_of].into_iter().flatten().all(id) {
-        return Err("an id of it is not one");
+        return Err("an id is not valid");
     }
     if head.key.as_ref().is_some_and(|key| KeyId::parse(key.as_str()).is_none()) {
-        return Err("its `key` is not one");
+        return Err("its `key` is not valid");
     }
     if head.owner != UserId::admin() && UserId::parse(head.owner.as_str()).is_none() {
-        return Err("its `user` is not one");
+        return Err("its `user` is not valid");
     }
     let at = head.created_at.as_microsecond();
     let [first, next] = [at, at.saturating_add(bounds::ID_PRECISION_US)].map(RequestId::first_at);
     if first.is_none_or(|first| head.id < first)
         || next.as_ref().is_some_and(|next| head.id >= *next)
     {
-        return Err("its `id` is not of the time when it was made");
+        return Err("its `id` does not match its `created_at`");
     }
-    // Ids tell the order of times that differ by more than their precision.
+    // Ids order times only within their precision.
     let older = |of: &RequestId| *of != head.id && next.as_ref().is_none_or(|next| of < next);
     if ![&head.replay_of, &head.shadow_of].into_iter().flatten().all(older) {
-        return Err("what it repeats is not older than it is");
+        return Err("its original is not older than itself");
     }
     if head.replay_of.is_some() && head.shadow_of.is_some() {
         return Err("it is both a replay and a shadow");
     }
-    // Clocks differ by so much, not by more; a capture of the future would never be over its age.
+    // Allows for clock skew. A capture of the far future would never expire.
     if now.checked_add(bounds::IMPORT_AHEAD).is_ok_and(|latest| head.created_at > latest) {
-        return Err("it was made in the future");
+        return Err("its `created_at` is in the future");
     }
     Ok(())
 }
@@ -245,7 +247,7 @@ mod tests {
         for (bad, why) in [
             (line("user"), "`user`"),
             (line("id"), "an id"),
-            (line("time"), "not of the time"),
+            (line("time"), "does not match"),
             (good.replace("\"id\":", "\"it\":"), "not a capture"),
         ] {
             let error = read_at(&format!("{good}\n{bad}"), "2026-11-21T00:30:00Z").unwrap_err();

@@ -1,4 +1,4 @@
-//! The `limits` of keys and users as they come by API: each by its name and within its bounds.
+//! Reads and checks the `limits` of keys and users.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -11,18 +11,18 @@ use crate::interface::Interface;
 use crate::limits::{self, Permit};
 use crate::store::{Limits, nano_usd};
 
-/// Draws a request on the limits of the caller: what decides or evaluates costs work, and counts as
-/// one of its requests a minute, and until it ends as one at once. 429 where they are used up.
-pub fn draw(app: &App, who: &Principal) -> Result<Drawn> {
+/// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
+/// as one request per minute, and as a concurrent one until it ends. 429 if a limit is reached.
+pub fn draw(app: &App, who: &Principal) -> Result<CountedCall> {
     let draws = limits::draws(&app.auth, who);
     let admitted = app.limits.admit(&draws, 0, app.clock.now());
-    admitted.map(|permit| Drawn(Some(permit))).map_err(|refused| refused.error)
+    admitted.map(|permit| CountedCall(Some(permit))).map_err(|refused| refused.error)
 }
 
-/// A request that counts, whatever comes of it.
-pub struct Drawn(Option<Permit>);
+/// A counted call; the concurrent request ends when it is dropped.
+pub struct CountedCall(Option<Permit>);
 
-impl Drop for Drawn {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         if let Some(permit) = self.0.take() {
             permit.settle(Some(0), Some(0));
@@ -30,7 +30,7 @@ impl Drop for Drawn {
     }
 }
 
-/// What is asked for; null is not asked for. Limits that nothing on the interface would count are refused.
+/// Reads limits; null counts as absent. Limits that the interface does not count are refused.
 pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Limits> {
     let mut limits = Limits::default();
     for (name, value) in asked {
@@ -43,7 +43,7 @@ pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Li
         {
             return Err(Error::invalid(
                 field,
-                format!("The limit {name} is for ROUTER keys: only they ask providers."),
+                format!("The limit {name} applies to ROUTER keys only."),
             ));
         }
         match name.as_str() {
@@ -65,7 +65,7 @@ pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Li
     Ok(limits)
 }
 
-/// The limits of what a key makes: those of the key where nothing is asked for, and never wider.
+/// The limits of a key that another creates: those of its creator by default, never wider.
 pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limits> {
     let Some(outer) = outer else {
         return Ok(limits);
@@ -75,7 +75,7 @@ pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limit
         None => Ok(limits),
         Some(name) => Err(Error::new(
             Kind::Forbidden,
-            format!("A key may not have a wider limit on {name} than its creator."),
+            format!("The limit {name} may not be wider than that of the creator."),
         )
         .at(format!("limits.{name}"))),
     }
@@ -120,7 +120,7 @@ fn models(value: Value) -> Result<Vec<String>> {
         let most = bounds::LIMIT_MODELS;
         return Err(Error::invalid(
             "limits.models",
-            format!("limits.models holds up to {most} names; a star may stand at the end of one."),
+            format!("limits.models may have up to {most} names; each may end with a *."),
         ));
     }
     Ok(models)

@@ -1,5 +1,6 @@
-//! The whole API as one table: method, path, who may call, and what answers. Handlers take `(&App, &Principal,
-//! &Request<Bytes>)` and give `Result<Response<Bytes>>`, one file a noun; no type of the engine below appears here.
+//! The whole API as one table: method, path, who may call, and what answers. Handlers take `(&App,
+//! &Principal, &Request<Bytes>)` and return `Result<Response<Bytes>>`, one file for each noun. No
+//! Pingora type appears here.
 
 pub mod agents;
 mod answer;
@@ -42,14 +43,14 @@ use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::protocol::endpoint::Endpoint;
 
-/// Who may call a route, once the credential is known to be good.
+/// Who may call a route, once the caller is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Anybody, without a credential.
     Open,
-    /// The same, while registration is open.
+    /// Anybody, without a credential, while registration is open.
     Registration,
-    /// Whoever the interface accepts.
+    /// Every principal that the interface accepts.
     Any,
     /// An admin.
     Admin,
@@ -58,7 +59,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Whether no credential is looked at.
+    /// Whether the route ignores credentials.
     pub fn is_open(self) -> bool {
         matches!(self, Policy::Open | Policy::Registration)
     }
@@ -66,88 +67,90 @@ impl Policy {
 
 /// What answers a route.
 #[derive(Clone, Copy)]
-pub enum Answer {
-    /// A function of this layer, and the bodies that it takes.
-    Here(Handler, Takes),
-    /// The data plane: routed to a provider.
+pub enum Responder {
+    /// A function of this room, and the bodies that it takes.
+    Direct(Handler, BodyKind),
+    /// An inference call, routed to a provider.
     Inference(Endpoint),
-    /// A capture, run again through the data plane.
+    /// A captured request, run again.
     Reroute,
-    /// A function of this layer whose answer takes its time.
-    Slow(SlowHandler, Takes),
+    /// A function of this room that reports progress.
+    Progress(ProgressHandler, BodyKind),
 }
 
-/// An answer that takes its time. Whoever drops it, because the client has left, ends the work.
-pub struct Slow {
-    /// Whether the client reads lines of progress as they come; the last line is then the answer.
+/// A running call that reports progress. Dropping it, as when the client leaves, ends the work.
+pub struct ProgressStream {
+    /// Whether the client gets progress as lines; the last line is the answer then.
     pub lines: bool,
-    /// What comes, [`Step::Answer`] last.
-    pub steps: mpsc::Receiver<Step>,
+    /// The steps; [`ProgressStep::Answer`] is the last.
+    pub steps: mpsc::Receiver<ProgressStep>,
 }
 
-/// One step towards a slow answer.
-pub enum Step {
-    /// How far the work has come.
+/// Progress, or the answer.
+pub enum ProgressStep {
+    /// Progress of the work.
     Line(Value),
-    /// What came of it.
+    /// The answer.
     Answer(Result<Response<Bytes>>),
 }
 
-/// The bodies that a handler takes; all are bounded, none may be compressed.
+/// The body that a handler takes; always bounded, never compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// JSON, up to [`bounds::MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
+pub enum BodyKind {
+    /// JSON, up to [`MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
     Json,
-    /// The events of a node in JSON, up to [`bounds::NODE_EVENTS_BODY`](crate::bounds::NODE_EVENTS_BODY).
+    /// Events of a node in JSON, up to [`NODE_EVENTS_BODY`](crate::bounds::NODE_EVENTS_BODY).
     Events,
-    /// A merge patch, as long as other JSON.
+    /// A merge patch, bounded as JSON.
     Patch,
-    /// A routing document in JSON or YAML, up to [`bounds::DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
+    /// A routing document in JSON or YAML, up to [`DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
     Document,
-    /// What an inference call takes: JSON, up to `limits.request_body`.
+    /// The JSON of an inference call, up to `limits.request_body`.
     Prompt,
-    /// Captures, one a line in JSON (one alone is `application/json` too), up to [`bounds::IMPORT_BODY`](crate::bounds::IMPORT_BODY).
+    /// Captures in JSON, one per line, up to [`IMPORT_BODY`](crate::bounds::IMPORT_BODY). A single
+    /// one may be `application/json`.
     Lines,
-    /// JSON with a routing document in it, up to [`bounds::EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
+    /// JSON with a routing document in it, up to [`EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
     Evaluation,
 }
 
-impl Takes {
-    /// The media types of it.
+impl BodyKind {
+    /// Accepted media types.
     pub fn types(self) -> &'static [&'static str] {
         match self {
-            Takes::Json | Takes::Events | Takes::Prompt | Takes::Evaluation => {
+            BodyKind::Json | BodyKind::Events | BodyKind::Prompt | BodyKind::Evaluation => {
                 &["application/json"]
             }
-            Takes::Patch => &["application/json", body::MERGE_PATCH],
-            Takes::Document => &["application/json", "application/yaml"],
-            Takes::Lines => &["application/x-ndjson", "application/json"],
+            BodyKind::Patch => &["application/json", body::MERGE_PATCH],
+            BodyKind::Document => &["application/json", "application/yaml"],
+            BodyKind::Lines => &["application/x-ndjson", "application/json"],
         }
     }
 }
 
-/// The type of a handler in the table.
-pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Answering<'a>;
-/// The type of a handler whose answer takes its time.
-pub type SlowHandler = for<'a> fn(
-    &'a App,
-    &'a Principal,
-    &'a Request<Bytes>,
-) -> Pin<Box<dyn Future<Output = Result<Slow>> + Send + 'a>>;
-/// A handler at work.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
+/// A handler of the table.
+pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> ResponseFuture<'a>;
+/// A handler that reports progress.
+pub type ProgressHandler =
+    for<'a> fn(
+        &'a App,
+        &'a Principal,
+        &'a Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Result<ProgressStream>> + Send + 'a>>;
+/// The future of a handler.
+pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
 
 /// One row of the table.
 pub struct Route {
     /// HTTP method.
     pub method: Method,
-    /// Path pattern; `{name}` stands for one segment, `{name...}` at the end for all that are left, one at least. Also the
-    /// metric's `route` label.
+    /// Path pattern: `{name}` matches one segment, `{name...}` at the end one or more. Also the
+    /// `route` label of metrics.
     pub path: &'static str,
     /// Who may call.
     pub policy: Policy,
     /// What answers.
-    pub answer: Answer,
+    pub responder: Responder,
 }
 
 macro_rules! here {
@@ -155,12 +158,15 @@ macro_rules! here {
         here!($handler, Json)
     };
     ($handler:path, $takes:ident) => {
-        Answer::Here(|app, who, request| Box::pin($handler(app, who, request)), Takes::$takes)
+        Responder::Direct(
+            |app, who, request| Box::pin($handler(app, who, request)),
+            BodyKind::$takes,
+        )
     };
 }
 
-const fn route(method: Method, path: &'static str, policy: Policy, answer: Answer) -> Route {
-    Route { method, path, policy, answer }
+const fn route(method: Method, path: &'static str, policy: Policy, responder: Responder) -> Route {
+    Route { method, path, policy, responder }
 }
 
 /// Every operation of the gateway.
@@ -219,8 +225,8 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::get)),
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
-    route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
-    route(Method::POST,   "/v1/router/replay/evaluate",       Policy::Scope("replay"),    Answer::Slow(|app, who, request| Box::pin(evaluate::post(app, who, request)), Takes::Evaluation)),
+    route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Responder::Reroute),
+    route(Method::POST,   "/v1/router/replay/evaluate",       Policy::Scope("replay"),    Responder::Progress(|app, who, request| Box::pin(evaluate::post(app, who, request)), BodyKind::Evaluation)),
     route(Method::POST,   "/v1/router/replay/import",         Policy::Scope("admin"),     here!(import::post, Lines)),
     route(Method::POST,   "/v1/router/decide",                Policy::Scope("inference"), here!(decide::post, Prompt)),
     route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
@@ -233,83 +239,84 @@ pub static ROUTES: &[Route] = &[
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),
-    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::Inference(Endpoint::ChatCompletions)),
-    route(Method::POST,   "/v1/embeddings",                   Policy::Scope("inference"), Answer::Inference(Endpoint::Embeddings)),
-    route(Method::POST,   "/v1/responses",                    Policy::Scope("inference"), Answer::Inference(Endpoint::Responses)),
-    route(Method::POST,   "/v1/messages",                     Policy::Scope("inference"), Answer::Inference(Endpoint::Messages)),
-    route(Method::POST,   "/v1/messages/count_tokens",        Policy::Scope("inference"), Answer::Inference(Endpoint::CountTokens)),
+    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Responder::Inference(Endpoint::ChatCompletions)),
+    route(Method::POST,   "/v1/embeddings",                   Policy::Scope("inference"), Responder::Inference(Endpoint::Embeddings)),
+    route(Method::POST,   "/v1/responses",                    Policy::Scope("inference"), Responder::Inference(Endpoint::Responses)),
+    route(Method::POST,   "/v1/messages",                     Policy::Scope("inference"), Responder::Inference(Endpoint::Messages)),
+    route(Method::POST,   "/v1/messages/count_tokens",        Policy::Scope("inference"), Responder::Inference(Endpoint::CountTokens)),
 ];
 
-/// The values of a pattern's `{…}`, in order, as they stand in the path. In the extensions of a handler's request.
+/// The values of a pattern's `{…}`, in order, still percent-encoded. An extension of a handler's
+/// request.
 #[derive(Clone, Debug, Default)]
 pub struct PathParams(pub Vec<String>);
 
 impl PathParams {
-    /// The first value; empty when the pattern has none.
+    /// The first value, or the empty text.
     pub fn first(&self) -> &str {
         self.get(0)
     }
 
-    /// The value at a place, counted from 0; empty when the pattern has no such place.
+    /// The value at an index from 0, or the empty text.
     pub fn get(&self, at: usize) -> &str {
         self.0.get(at).map_or("", String::as_str)
     }
 }
 
-/// Where nodes report; of all that they tell this alone is taken while the store takes nothing.
+/// Path of heartbeats: the only node callback that works while the store is unavailable.
 pub const NODE_REPORT: &str = "/v1/agent/heartbeat";
 
-/// What the connection says about the client. In the extensions of a handler's request, as is the request's
+/// Where a request comes from. An extension of a handler's request, as is its
 /// [`RequestId`](crate::id::RequestId).
 #[derive(Clone, Debug, Default)]
-pub struct Client {
-    /// Its address, after trusted proxies have been believed.
+pub struct ClientOrigin {
+    /// Address of the client, with `X-Forwarded-For` of trusted proxies applied.
     pub address: Option<IpAddr>,
-    /// Whether that is where the request comes from, as far as can be told: not where it says that it was forwarded by somebody
-    /// who is not trusted, and not where it is a trusted proxy's own.
+    /// Whether that address is reliable: not if an untrusted proxy forwarded the request, nor if
+    /// the address is that of a trusted proxy.
     pub proven: bool,
-    /// Whether the client's side is https.
+    /// Whether the client uses https.
     pub secure: bool,
 }
 
-/// What a method and path lead to.
-pub enum Found {
+/// Result of a look-up in the route table.
+pub enum RouteMatch {
     /// A row of the table.
     Route(&'static Route, PathParams),
-    /// The path exists with these methods only.
+    /// The path exists, but with other methods.
     WrongMethod(Error),
     /// No such path.
-    Nothing,
+    Unknown,
 }
 
-/// Looks a request up. A path that is known answers for all its methods before an unknown one is looked for.
-pub fn find(method: &Method, path: &str) -> Found {
-    // Every path that answers GET answers HEAD: the same head, no body (RFC 9110 section 9.3.2).
+/// Finds the route of a request.
+pub fn find(method: &Method, path: &str) -> RouteMatch {
+    // HEAD is answered wherever GET is (RFC 9110 section 9.3.2).
     let method = if method == Method::HEAD { &Method::GET } else { method };
     if let Some(route) =
         fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == method))
     {
-        return Found::Route(route, PathParams::default());
+        return RouteMatch::Route(route, PathParams::default());
     }
     let mut allow: Vec<&str> = Vec::new();
     for route in ROUTES {
         if let Some(params) = matches(route.path, path) {
             if route.method == method {
-                return Found::Route(route, params);
+                return RouteMatch::Route(route, params);
             }
             allow.push(route.method.as_str());
         }
     }
     if allow.is_empty() {
-        return Found::Nothing;
+        return RouteMatch::Unknown;
     }
     let allow = allow.join(", ");
-    Found::WrongMethod(
-        Error::new(Kind::MethodNotAllowed, format!("This path answers {allow}.")).allowing(allow),
+    RouteMatch::WrongMethod(
+        Error::new(Kind::MethodNotAllowed, format!("This path allows {allow}.")).allowing(allow),
     )
 }
 
-/// The rows without a `{…}`, by path: what inference calls ask for is found at once.
+/// The rows without a `{…}` by path, among them those of inference calls.
 fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
     static FIXED: OnceLock<HashMap<&str, Vec<&Route>>> = OnceLock::new();
     FIXED.get_or_init(|| {
@@ -321,7 +328,7 @@ fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
     })
 }
 
-/// The data plane's paths, for the answer to an unknown one.
+/// The data plane's routes, for the answer to an unknown path.
 pub fn served_inference() -> String {
     let served: Vec<String> = ROUTES
         .iter()

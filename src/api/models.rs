@@ -1,6 +1,7 @@
-//! The models that a key may ask for, in OpenAI's shape, or in Anthropic's for clients that send `anthropic-version`.
-//! Aliases first, in document order, then agents by their names, then `provider/model` in document order. Parameters that nobody here knows are ignored, as
-//! the providers do; OpenAI's list has no pages, Anthropic's honours `limit`, `after_id` and `before_id`.
+//! The models that a key may request, in OpenAI's shape, or in Anthropic's for clients that send
+//! `anthropic-version`: aliases in document order, agents by name, then `provider/model` in
+//! document order. Unknown parameters are ignored, as providers do. OpenAI's list has no pages,
+//! Anthropic's honours `limit`, `after_id` and `before_id`.
 
 use std::borrow::Cow;
 
@@ -18,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::prompt::{AGENT_PREFIX, may_call};
 use crate::routing::decide::Refusal;
 
-/// Who owns an alias or an agent: it is the gateway's, not a provider's.
+/// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";
 
-/// One name that may be asked for, and whose it is.
+/// A model of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Model<'a> {
     id: Cow<'a, str>,
     owner: &'a str,
-    /// Since when it is known.
+    /// Creation time.
     since: Timestamp,
 }
 
@@ -48,11 +49,11 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     Ok(answer::json(StatusCode::OK, &body))
 }
 
-/// `GET /v1/models/{id}`; the slash of a direct name may stand as it is or as `%2F`.
+/// `GET /v1/models/{id}`; slashes may be written as `%2F`.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let id = page::decode_path(written)
-        .ok_or_else(|| Error::invalid("model", "The model's name is not well encoded."))?;
+        .ok_or_else(|| Error::invalid("model", "The model name is not validly percent-encoded."))?;
     let live = app.live();
     let models = known(app, &live, who);
     let found = models.iter().find(|model| model.id == id);
@@ -61,7 +62,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     Ok(answer::json(StatusCode::OK, &body))
 }
 
-/// What the caller may ask for, each name once: where an alias is written like a direct name, the alias is meant.
+/// The models that the caller may request, without duplicates: an alias hides a direct name.
 fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
     let (routing, since) = (&live.routing, live.since);
     let aliases = routing.aliases().map(|(id, _)| Model { id: id.into(), owner: OURS, since });
@@ -94,22 +95,22 @@ fn openai(model: &Model<'_>) -> Value {
 }
 
 fn anthropic(model: &Model<'_>) -> Value {
-    // What is listed can be asked for: nothing else is a stage of its life.
+    // Listed models are always active.
     json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(model.since), "lifecycle": "active" })
 }
 
-/// A page of Anthropic's list, and whether more follow. Without `limit`: all.
+/// A page of Anthropic's list, and whether more follow. Without `limit`: all models.
 fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Model<'b>], bool)> {
     let place = |name: &str| -> Result<Option<usize>> {
         let Some(id) = page::parameter(query, name) else { return Ok(None) };
         let at = models.iter().position(|model| model.id == id);
         at.map(Some).ok_or_else(|| {
-            Error::invalid(name, format!("{name} has to be the id of a model of this list."))
+            Error::invalid(name, format!("{name} must be the id of a model of this list."))
         })
     };
     let (after, before) = (place("after_id")?, place("before_id")?);
     if after.is_some() && before.is_some() {
-        return Err(Error::invalid("before_id", "after_id and before_id exclude each other."));
+        return Err(Error::invalid("before_id", "after_id and before_id are mutually exclusive."));
     }
     let rest = models
         .get(after.map_or(0, |at| at + 1)..before.unwrap_or(models.len()))
@@ -118,12 +119,12 @@ fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Mod
     match limit.parse::<usize>() {
         Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => {
             let more = rest.len().saturating_sub(limit);
-            // The page before a model ends at it.
+            // The page ends before the model.
             let shown =
                 if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
             Ok((shown.unwrap_or_default(), more > 0))
         }
-        _ => Err(Error::invalid("limit", format!("limit has to be 1 to {}.", bounds::MODELS_PAGE))),
+        _ => Err(Error::invalid("limit", format!("limit must be 1 to {}.", bounds::MODELS_PAGE))),
     }
 }
 

@@ -1,5 +1,5 @@
-//! What nodes tell of themselves, signed: that they are there and what they serve, how they are, what happened, and that they
-//! leave. Whoever signs may speak for itself only, and only within what it was enrolled for.
+//! Signed callbacks of nodes: register, heartbeat, events, deregister. A node reports about itself
+//! only, and only within its enrolment.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,9 +9,9 @@ use http::{Request, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Fields, check_pairs};
+use super::body::{BodyFields, check_pairs};
 use super::page::Query;
-use super::{Client, answer, nodes};
+use super::{ClientOrigin, answer, nodes};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -31,7 +31,7 @@ pub async fn register(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let ((id, signed_s), now) = (node(who)?, app.clock.now());
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let version = fields.text("version")?;
     bounded("version", &version)?;
     let endpoint = fields.text("endpoint")?;
@@ -62,14 +62,14 @@ pub async fn register(
     fields.finish()?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     within_enrolment(&row, &models)?;
-    let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+    let client = request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default();
     may_serve_at(app, &row, &base, &client).await?;
     let api_key = match api_key.map(Secret::new) {
         None => None,
         Some(key) => Some(
             app.nodes
                 .seal_key(id, &key, &app.random)
-                .ok_or_else(|| Error::internal("a node's key cannot be sealed"))?,
+                .ok_or_else(|| Error::internal("cannot seal a node's key"))?,
         ),
     };
     let at_us = now.as_microsecond();
@@ -95,7 +95,7 @@ pub async fn register(
     app.store.acknowledge(committed.rev).await?;
     let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
     if shown.row.registration.as_ref().is_none_or(|registration| registration.epoch != epoch) {
-        // What it would be shown is another process's.
+        // Another process of this node has registered since.
         return Err(gone(StoreError::Conflict));
     }
     let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
@@ -113,7 +113,7 @@ pub async fn heartbeat(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let (id, signed_s) = node(who)?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
     let required = |name: &str| Error::invalid(name, format!("{name} is required."));
     let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
@@ -131,10 +131,10 @@ pub async fn heartbeat(
     }
     let report = Report { epoch, signed_s, seq, status, load: Load { running, queued } };
     app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
-        Untaken::Seq => Error::new(Kind::Conflict, "seq must rise from one heartbeat to the next."),
+        Untaken::Seq => Error::new(Kind::Conflict, "seq must increase with each heartbeat."),
         Untaken::Epoch => gone(StoreError::Conflict),
         Untaken::Unregistered => {
-            Error::new(Kind::Conflict, "The node is not registered; register first.")
+            Error::new(Kind::Conflict, "The node is not registered. Register first.")
         }
     })?;
     let before = row.registration.as_ref();
@@ -150,10 +150,10 @@ pub async fn heartbeat(
     ))
 }
 
-/// One of a node's events.
+/// An event of a node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Event {
+struct NodeEvent {
     id: String,
     at: String,
     level: String,
@@ -162,7 +162,7 @@ struct Event {
     data: Value,
 }
 
-/// `POST /v1/agent/events`: into the log, each id once, also across restarts: what is answered is durable.
+/// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
 pub async fn events(
     app: &App,
     who: &Principal,
@@ -170,35 +170,35 @@ pub async fn events(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let (id, _) = node(who)?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let what = "a list of {\"id\", \"at\", \"level\", \"message\", \"data\"?}";
-    let events: Vec<Event> = fields
+    let events: Vec<NodeEvent> = fields
         .take("events", what)?
         .ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
     fields.finish()?;
     if events.len() > bounds::NODE_EVENTS {
-        return Err(Error::invalid("events", format!("events may be {}.", bounds::NODE_EVENTS)));
+        return Err(Error::invalid(
+            "events",
+            format!("events may have up to {} entries.", bounds::NODE_EVENTS),
+        ));
     }
     for event in &events {
         if event.id.is_empty() || event.id.len() > bounds::METADATA_NAME_CHARS {
             return Err(Error::invalid(
                 "events",
-                format!("An event's id must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS),
+                format!("The id of an event must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS),
             ));
         }
         if event.at.parse::<jiff::Timestamp>().is_err() {
-            return Err(Error::invalid(
-                "events",
-                "An event's at must be a time as RFC 3339 has it.",
-            ));
+            return Err(Error::invalid("events", "The at of an event must be an RFC 3339 time."));
         }
         level(&event.level)?;
     }
     let ids = events.iter().map(|event| event.id.clone()).collect();
-    // Remembered first: while the store takes nothing, what is sent again and again is not told as often.
+    // Stored before they are logged: repetitions during a store failure do not flood the log.
     let new = app.store.note_events(id, ids).await.map_err(gone)?;
     for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
-        // Quoted: what comes from elsewhere does not make lines of its own.
+        // Debug-quoted, so that a message cannot forge log lines.
         let message: String = event.message.chars().take(bounds::NODE_TEXT_BYTES).collect();
         let data = if event.data.is_null() {
             String::new()
@@ -214,21 +214,21 @@ pub async fn events(
     ))
 }
 
-/// `POST /v1/agent/deregister`; again is no change.
+/// `POST /v1/agent/deregister`; idempotent.
 pub async fn deregister(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    let mut fields = Fields::read_if_any(request)?;
+    let mut fields = BodyFields::read_if_any(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
     fields.finish()?;
     let (id, signed_s) = node(who)?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     if let Some(registration) = &row.registration {
         if registration.is_after(epoch, signed_s) {
-            // The node does not leave when a process leaves that another has taken over from.
+            // An old process must not deregister its successor.
             return Err(gone(StoreError::Conflict));
         }
         let committed = app.store.amend_node(id, registration.epoch, None).await.map_err(gone)?;
@@ -237,11 +237,11 @@ pub async fn deregister(
     Ok(answer::no_content())
 }
 
-/// Which node it is, and when it signed that, in seconds since the epoch by its clock.
+/// The calling node, and its signature's time in seconds since the epoch.
 fn node(who: &Principal) -> Result<(&NodeId, i64)> {
     match who {
         Principal::Node { id, signed } => Ok((id, signed.created)),
-        _ => Err(Error::internal("a route of nodes was reached by somebody else")),
+        _ => Err(Error::internal("a node route was called by another principal")),
     }
 }
 
@@ -253,12 +253,12 @@ fn epoch_of(change: &Change) -> Option<u64> {
     }
 }
 
-/// What became of the node meanwhile.
+/// The error of a change to a node that changed meanwhile.
 fn gone(error: StoreError) -> Error {
     match error {
         StoreError::NotFound => Error::not_found("node"),
         StoreError::Conflict => {
-            Error::new(Kind::Conflict, "The node has registered anew meanwhile.")
+            Error::new(Kind::Conflict, "The node has registered again during this request.")
         }
         other => other.into(),
     }
@@ -270,7 +270,10 @@ fn level(word: &str) -> Result<log::Level> {
         "info" => Ok(log::Level::Info),
         "warn" | "warning" => Ok(log::Level::Warn),
         "error" => Ok(log::Level::Error),
-        _ => Err(Error::invalid("events", "An event's level must be debug, info, warn or error.")),
+        _ => Err(Error::invalid(
+            "events",
+            "The level of an event must be debug, info, warn or error.",
+        )),
     }
 }
 
@@ -287,7 +290,7 @@ fn bounded(name: &str, text: &str) -> Result<()> {
     ))
 }
 
-fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
+fn read_models(fields: &mut BodyFields) -> Result<Option<Vec<NodeModel>>> {
     let Some(models) = fields
         .take::<Vec<NodeModel>>("models", "a list of {\"id\", \"context\"?, \"capabilities\"?}")?
     else {
@@ -301,13 +304,13 @@ fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
     if models.len() > most || !models.iter().all(|model| well(&model.id)) {
         return Err(Error::invalid(
             "models",
-            format!("models may be {most}, with ids of visible ASCII characters."),
+            format!("models may have up to {most} entries, with ids of visible ASCII characters."),
         ));
     }
     if models.iter().any(|model| model.context == Some(0)) {
         return Err(Error::invalid(
             "models",
-            "A context is a whole number from 1; leave out one that is not known.",
+            "context must be a whole number from 1; omit it if unknown.",
         ));
     }
     let words = |model: &NodeModel| {
@@ -317,13 +320,20 @@ fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
             .is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64))
     };
     if !models.iter().all(words) {
-        return Err(Error::invalid("models", "capabilities may be 16 words of 64 bytes."));
+        return Err(Error::invalid(
+            "models",
+            "capabilities may have up to 16 entries of up to 64 bytes.",
+        ));
     }
     let twice = models
         .iter()
         .enumerate()
         .any(|(at, model)| models.iter().take(at).any(|other| other.id == model.id));
-    if twice { Err(Error::invalid("models", "Two models have one id.")) } else { Ok(Some(models)) }
+    if twice {
+        Err(Error::invalid("models", "Two models have the same id."))
+    } else {
+        Ok(Some(models))
+    }
 }
 
 fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
@@ -337,45 +347,46 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
     })
 }
 
-/// A node serves where it was enrolled to, else at the address that it speaks from; never where the gateway itself listens, or
-/// where clouds keep their credentials. A name is looked up, and again when the node is asked: it may lead elsewhere by then.
-async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &Client) -> Result<()> {
+/// Checks the endpoint of a node: that of its enrolment, else at the address that it registers from.
+/// It is never one of the gateway's own listeners, an address that `egress.deny` forbids, or one where
+/// clouds keep credentials. Host names are resolved here, and again for each request.
+async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &ClientOrigin) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     match &row.endpoint {
         Some(endpoint) if nodes::place(endpoint)? != *base => {
-            return refuse("The node is enrolled for another endpoint.");
+            return refuse("The node is enrolled with another endpoint.");
         }
         Some(_) => {}
         None => from_there(app, base, client)?,
     }
     let public = app.server.public_url.as_deref().and_then(|url| Base::parse(url).ok());
     if public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port)) {
-        return refuse("The gateway itself listens there.");
+        return refuse("The gateway itself listens at this address.");
     }
     let egress = Egress::of(&app.server, app.mock);
     let mut denied = None;
     for address in addresses(base).await {
         match egress.check(address, EgressPeer::Node) {
-            // Of several the node is asked at one that may be asked.
+            // One permitted address is enough.
             Ok(()) => return Ok(()),
             Err(why) => denied = Some(why),
         }
     }
     match denied {
-        // A name without an address may have one later.
+        // The name may resolve later.
         None => Ok(()),
-        Some(Denied::Ours) => refuse("The gateway itself listens there."),
+        Some(Denied::Ours) => refuse("The gateway itself listens at this address."),
         Some(Denied::Policy) => refuse("No node may serve at this address."),
     }
 }
 
-/// Whether a node without an endpoint in its enrolment speaks from where it says that it serves.
-fn from_there(app: &App, base: &Base, client: &Client) -> Result<()> {
+/// Checks that a node without an enrolled endpoint registers from the address that it names.
+fn from_there(app: &App, base: &Base, client: &ClientOrigin) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
     let Some(from) = from else {
         return refuse(
-            "Where the node is cannot be told behind a proxy that is not one of `trusted_proxies`; enrol it with its endpoint.",
+            "The node's address is unknown behind a proxy that is not in `trusted_proxies`. Enrol the node with its endpoint.",
         );
     };
     let address: Option<IpAddr> =
@@ -383,19 +394,19 @@ fn from_there(app: &App, base: &Base, client: &Client) -> Result<()> {
     let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
     if !(if local { from.is_loopback() } else { address == Some(from) }) {
         return refuse(
-            "Without an endpoint in its enrolment a node serves at the address that it registers from.",
+            "A node enrolled without an endpoint must serve at the address that it registers from.",
         );
     }
-    // A proxy on this machine that says nothing would make everybody local, and what listens here for this machine only a node.
+    // Behind a local proxy without X-Forwarded-For every client would look local.
     if from.is_loopback() && app.server.may_be_fronted() {
         return refuse(
-            "A gateway with a `public_url` and no `trusted_proxies` cannot tell who is on its own machine; enrol the node with its endpoint.",
+            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients are local. Enrol the node with its endpoint.",
         );
     }
     Ok(())
 }
 
-/// Where a base is, as far as that is known now.
+/// The addresses of a base URL, as far as they are known.
 async fn addresses(base: &Base) -> Vec<SocketAddr> {
     if let Ok(address) = base.host.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, base.port)];

@@ -1,11 +1,12 @@
-//! Nodes as admins enrol them: a name, what they may serve and where, and the secret that they sign with.
+//! Nodes, enrolled by admins: name, permitted models and endpoint, and the secret that they sign
+//! with.
 
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{Fields, check_name};
+use super::body::{BodyFields, check_name};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit};
 use crate::app::App;
@@ -19,7 +20,7 @@ use crate::routing::provider::Base;
 use crate::secret::Secret;
 use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
-/// What a node's secret begins with.
+/// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
 
 /// `POST /v1/nodes`
@@ -30,7 +31,7 @@ pub async fn create(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let name = fields.text("name")?;
     check_name(&name)?;
     let models: Vec<String> =
@@ -59,10 +60,10 @@ pub async fn create(
     let committed =
         app.store.noting(event).create_node(node).await.map_err(|error| match error {
             StoreError::Conflict => {
-                Error::new(Kind::Conflict, "A node of this name exists already.")
+                Error::new(Kind::Conflict, "A node with this name already exists.")
             }
             StoreError::LimitReached => {
-                Error::new(Kind::Conflict, "There are as many nodes as there may be; delete some.")
+                Error::new(Kind::Conflict, "The maximum number of nodes is reached.")
             }
             other => other.into(),
         })?;
@@ -108,7 +109,7 @@ pub async fn delete(
     Ok(answer::no_content())
 }
 
-/// `POST /v1/nodes/{id}/rotate`: the secret of the next generation. The one before is taken until that is used, or for
+/// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
 /// [`bounds::NODE_ROTATION`].
 pub async fn rotate(
     app: &App,
@@ -116,7 +117,7 @@ pub async fn rotate(
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    Fields::read_if_any(request)?.finish()?;
+    BodyFields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());
     let generation = old.generation + 1;
     let secret = token::mint(AUDIENCE, &app.random);
@@ -131,7 +132,7 @@ pub async fn rotate(
     let event = audit::event(app, who, request, Action::NodeRotate, "node", old.id.as_str());
     let committed =
         app.store.noting(event).rotate_node(next).await.map_err(|error| match error {
-            StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation was first."),
+            StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation came first."),
             StoreError::NotFound => Error::not_found("node"),
             other => other.into(),
         })?;
@@ -142,10 +143,10 @@ pub async fn rotate(
 fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Vec<u8>> {
     app.nodes
         .seal_secret(id, generation, secret, &app.random)
-        .ok_or_else(|| Error::internal("a node's secret cannot be sealed"))
+        .ok_or_else(|| Error::internal("cannot seal a node's secret"))
 }
 
-/// The record as it is now, with the secret that is shown this once.
+/// The record with the secret, which only this answer shows.
 fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
     let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
     let mut record = record(&shown);
@@ -174,11 +175,11 @@ fn check_patterns(patterns: &[String]) -> Result<()> {
     }
     Err(Error::invalid(
         "models",
-        format!("models must be 1 to {most} names of models, each of which may end with a *."),
+        format!("models must be 1 to {most} model names; each may end with a *."),
     ))
 }
 
-/// Where an endpoint is, its path up to the `/v1` of OpenAI's API, which need not be written.
+/// Parses an endpoint: the base URL of an OpenAI-compatible API, with or without `/v1`.
 pub(super) fn place(endpoint: &str) -> Result<Base> {
     let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES {
         Base::parse(endpoint)

@@ -1,5 +1,6 @@
-//! The OpenAPI 3.1 document, made from the route table and one line for each of its rows. A row without a line, or a
-//! line without a row, fails a test; so does an answer of the test suite that is not in the document.
+//! The OpenAPI 3.1 document: the route table, with one line here for each of its rows. Tests fail
+//! for a row without a line, a line without a row, and an answer that the document does not
+//! describe.
 
 mod words;
 
@@ -16,7 +17,7 @@ use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
 use crate::store::Action;
 
-/// What the document says of one operation beyond the route table.
+/// One operation, beyond its row in the route table.
 struct Operation {
     method: &'static str,
     path: &'static str,
@@ -26,7 +27,7 @@ struct Operation {
     takes: Option<&'static str>,
     /// Success: status, and the schema of the body if there is one.
     gives: (u16, Option<&'static str>),
-    /// Refusals beside those that every operation of the surface has.
+    /// Error statuses beside those of every operation of the surface.
     refuses: &'static [u16],
     /// Query parameters.
     query: &'static [&'static str],
@@ -81,88 +82,85 @@ const PAGE: &[&str] = &["limit", "after"];
 const KEY_PAGE: &[&str] = &["limit", "after", "status", "owner"];
 #[rustfmt::skip]
 static OPERATIONS: &[Operation] = &[
-    op("GET", "/health", "health", "Whether the gateway serves").gives(200, "Health").refuses(&[503]),
+    op("GET", "/health", "health", "Health of the gateway").gives(200, "Health").refuses(&[503]),
     op("GET", "/version", "version", "Name and version").gives(200, "Version"),
     op("GET", "/openapi.json", "openapi", "This document").gives(200, "OpenApi"),
     op("POST", "/v1/auth/register", "register", "Register an account").takes("Registration").gives(201, "Registered").refuses(&[403, 409, 429]),
-    op("POST", "/v1/auth/login", "login", "Begin a session: a cookie, and a token for programs").takes("Login").gives(200, "LoggedIn").refuses(&[401, 429]),
-    op("GET", "/v1/auth/me", "me", "Who the request is").gives(200, "User"),
-    op("POST", "/v1/auth/logout", "logout", "End the session, its cookie and its token").gives_nothing(),
-    op("POST", "/v1/auth/password", "changePassword", "Change the password; every other session of the user ends").takes("PasswordChange").gives_nothing().refuses(&[409, 429]),
-    op("POST", "/v1/apikeys", "createPinKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
+    op("POST", "/v1/auth/login", "login", "Log in: a session cookie, and a token for programs").takes("Login").gives(200, "LoggedIn").refuses(&[401, 429]),
+    op("GET", "/v1/auth/me", "me", "The caller").gives(200, "User"),
+    op("POST", "/v1/auth/logout", "logout", "End the session with its cookie and its token").gives_nothing(),
+    op("POST", "/v1/auth/password", "changePassword", "Change the password and end all other sessions of the user").takes("PasswordChange").gives_nothing().refuses(&[409, 429]),
+    op("POST", "/v1/apikeys", "createPinKey", "Create a key; only this answer shows its secret").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/apikeys", "listPinKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/apikeys/{id}", "getPinKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/apikeys/{id}", "patchPinKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or the key that made it; its user narrows the limits of what no key made").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/users", "createUser", "Make a user, an admin too").takes("NewUser").gives(201, "UserRecord").refuses(&[409]),
-    op("GET", "/v1/users", "listUsers", "List users, the newest first").gives(200, "UserList").query(PAGE),
-    op("GET", "/v1/users/{id}", "getUser", "One user").gives(200, "UserRecord").refuses(&[404]),
-    op("PATCH", "/v1/users/{id}", "updateUser", "A merge patch (RFC 7396) of a user. Who is disabled is out at once: sessions end, keys are refused until the user is enabled again. The last admin is not disabled or demoted but by `ADMIN_API_KEY`").takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
-    op("GET", "/v1/audit", "listAudit", "Who did what to what, the last first; of deletions and reads of captures the row comes before they happen").gives(200, "AuditList").query(audit::PARAMETERS),
-    op("POST", "/v1/nodes", "createNode", "Enrol a node; its secret is in this answer only").takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
+    op("GET", "/v1/apikeys/{id}", "getPinKey", "Get a key").gives(200, "Key").refuses(&[404]),
+    op("PATCH", "/v1/apikeys/{id}", "patchPinKey", "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that created it").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key, with `descendants` also its descendants; effective on return").gives_nothing().refuses(&[404]).query(&["descendants"]),
+    op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Rotate the secret of a key; the old one ends now or after a grace period").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/users", "createUser", "Create a user or an admin").takes("NewUser").gives(201, "UserRecord").refuses(&[409]),
+    op("GET", "/v1/users", "listUsers", "List users, newest first").gives(200, "UserList").query(PAGE),
+    op("GET", "/v1/users/{id}", "getUser", "Get a user").gives(200, "UserRecord").refuses(&[404]),
+    op("PATCH", "/v1/users/{id}", "updateUser", "Change a user by a merge patch (RFC 7396). Disabling ends the sessions at once and suspends the keys. Only `ADMIN_API_KEY` may disable or demote the last admin").takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
+    op("GET", "/v1/audit", "listAudit", "List audit rows, newest first. Rows of capture reads and deletions are written before the act").gives(200, "AuditList").query(audit::PARAMETERS),
+    op("POST", "/v1/nodes", "createNode", "Enrol a node; only this answer shows its secret").takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
     op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),
-    op("GET", "/v1/nodes/{id}", "getNode", "One node, and how it stands").gives(200, "Node").refuses(&[404]),
-    op("DELETE", "/v1/nodes/{id}", "deleteNode", "Delete a node: it is given nothing more when this returns").gives_nothing().refuses(&[404]),
-    op("POST", "/v1/nodes/{id}/rotate", "rotateNode", "The secret of the next generation; the one before ends with its first use, or ten minutes later").gives(200, "NodeWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/agent/register", "registerNode", "A node says where it is and what it serves").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 409, 429]),
-    op("POST", "/v1/agent/heartbeat", "nodeHeartbeat", "A node says how it is; its lease begins anew").takes("NodeHeartbeat").gives(200, "NodeLease").refuses(&[404, 409, 429]),
-    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[404, 429]),
-    op("POST", "/v1/agent/deregister", "deregisterNode", "A node leaves").takes("NodeLeaving").gives_nothing().refuses(&[404, 409, 429]),
-    op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
+    op("GET", "/v1/nodes/{id}", "getNode", "Get a node and its state").gives(200, "Node").refuses(&[404]),
+    op("DELETE", "/v1/nodes/{id}", "deleteNode", "Delete a node; it gets no further requests").gives_nothing().refuses(&[404]),
+    op("POST", "/v1/nodes/{id}/rotate", "rotateNode", "Rotate the secret of a node; the old one ends at the first use of the new one, or after ten minutes").gives(200, "NodeWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/agent/register", "registerNode", "Register a node: its endpoint and models").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 409, 429]),
+    op("POST", "/v1/agent/heartbeat", "nodeHeartbeat", "Report the state of a node and renew its lease").takes("NodeHeartbeat").gives(200, "NodeLease").refuses(&[404, 409, 429]),
+    op("POST", "/v1/agent/events", "nodeEvents", "Write events of a node to the gateway's log, each id once").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[404, 429]),
+    op("POST", "/v1/agent/deregister", "deregisterNode", "Deregister a node").takes("NodeLeaving").gives_nothing().refuses(&[404, 409, 429]),
+    op("POST", "/v1/agents", "createAgent", "Create an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
-    op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name; 304 where `If-None-Match` has its entity tag").gives(200, "Agent").refuses(&[404]),
-    op("PATCH", "/v1/agents/{id}", "changeAgent", "Change an agent, by id or name: a merge patch (RFC 7396); `If-Match` holds the entity tag of what it changes").takes("AgentPatch").gives(200, "Agent").refuses(&[404, 409, 412]),
-    op("DELETE", "/v1/agents/{id}", "deleteAgent", "Delete an agent, by id or name; `If-Match` holds the entity tag of what it deletes").gives_nothing().refuses(&[404, 412]),
-    op("POST", "/v1/api-keys", "createAgentKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
+    op("GET", "/v1/agents/{id}", "getAgent", "Get an agent by id or name; 304 if `If-None-Match` matches").gives(200, "Agent").refuses(&[404]),
+    op("PATCH", "/v1/agents/{id}", "changeAgent", "Change an agent, by id or name, by a merge patch (RFC 7396); honours `If-Match`").takes("AgentPatch").gives(200, "Agent").refuses(&[404, 409, 412]),
+    op("DELETE", "/v1/agents/{id}", "deleteAgent", "Delete an agent, by id or name; honours `If-Match`").gives_nothing().refuses(&[404, 412]),
+    op("POST", "/v1/api-keys", "createAgentKey", "Create a key; only this answer shows its secret").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/api-keys", "listAgentKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/api-keys/{id}", "getAgentKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/api-keys/{id}", "patchAgentKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or the key that made it; its user narrows the limits of what no key made").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/api-keys/{id}", "revokeAgentKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/api-keys/{id}/rotate", "rotateAgentKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/router/keys", "createRouterKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
+    op("GET", "/v1/api-keys/{id}", "getAgentKey", "Get a key").gives(200, "Key").refuses(&[404]),
+    op("PATCH", "/v1/api-keys/{id}", "patchAgentKey", "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that created it").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/api-keys/{id}", "revokeAgentKey", "Revoke a key, with `descendants` also its descendants; effective on return").gives_nothing().refuses(&[404]).query(&["descendants"]),
+    op("POST", "/v1/api-keys/{id}/rotate", "rotateAgentKey", "Rotate the secret of a key; the old one ends now or after a grace period").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/router/keys", "createRouterKey", "Create a key; only this answer shows its secret").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/router/keys", "listRouterKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/router/keys/{id}", "getRouterKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/router/keys/{id}", "patchRouterKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or the key that made it; its user narrows the limits of what no key made").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("GET", "/v1/router/replay", "listReplays", "List captures, newest first. With a rare filter a page may be short, or empty, although more follow: go on at `next` as long as `has_more`").gives(200, "ReplayList").query(replays::PARAMETERS),
-    op("GET", "/v1/router/replay/{id}", "getReplay", "One capture, whole").gives(200, "Capture").refuses(&[404]),
-    op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
-    op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
-    op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
-    op("POST", "/v1/router/replay/evaluate", "evaluate", "What a document would have done to captured traffic; no provider is called. `application/x-ndjson` streams progress").takes("Evaluate").gives(200, "Evaluation").refuses(&[429]),
-    op("POST", "/v1/router/replay/import", "importReplays", "Captures as an export has them, one a line, become this gateway's; known ids change nothing").takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
-    op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
-    op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
-    op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them; `nodes` is one of them where it has targets on nodes").gives(200, "ProviderList").query(PAGE),
-    op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
-    op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412, 429]).query(Gate::PARAMETERS),
-    op("POST", "/v1/router/config/validate", "validateConfig", "Every problem of a routing document; nothing changes").takes("RoutingDocument").gives(200, "Validation"),
-    op("GET", "/v1/router/config/revisions", "listRevisions", "The routing documents that were live, the last first").gives(200, "RevisionList").query(PAGE),
-    op("POST", "/v1/router/config/rollback", "rollbackConfig", "Make a document that was live live again").takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
-    op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id", "before_id"]),
-    op("GET", "/v1/models/{id...}", "getModel", "One name; slashes stand as they are or as %2F").gives(200, "Model").refuses(&[404]),
+    op("GET", "/v1/router/keys/{id}", "getRouterKey", "Get a key").gives(200, "Key").refuses(&[404]),
+    op("PATCH", "/v1/router/keys/{id}", "patchRouterKey", "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that created it").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key, with `descendants` also its descendants; effective on return").gives_nothing().refuses(&[404]).query(&["descendants"]),
+    op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey", "Rotate the secret of a key; the old one ends now or after a grace period").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("GET", "/v1/router/replay", "listReplays", "List captures, newest first. With a rare filter a page may be short or empty although more follow: continue at `next` while `has_more`").gives(200, "ReplayList").query(replays::PARAMETERS),
+    op("GET", "/v1/router/replay/{id}", "getReplay", "Get a whole capture").gives(200, "Capture").refuses(&[404]),
+    op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a captured request again under the live document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
+    op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture; unreadable on return").gives_nothing().refuses(&[404]).query(&["replays"]),
+    op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Compare two captures field by field").gives(200, "Comparison").refuses(&[404]),
+    op("POST", "/v1/router/replay/evaluate", "evaluate", "Evaluate a document on captured traffic without calling providers. `application/x-ndjson` streams progress").takes("Evaluate").gives(200, "Evaluation").refuses(&[429]),
+    op("POST", "/v1/router/replay/import", "importReplays", "Import exported captures, one per line; known ids are left unchanged").takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
+    op("GET", "/v1/router/usage", "usage", "Usage summed by day: the caller's, for admins everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
+    op("POST", "/v1/router/decide", "decide", "Decide a request without sending it; nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
+    op("GET", "/v1/router/providers", "listProviders", "State of the live document's providers in this process; `nodes` is listed if the document has targets on nodes").gives(200, "ProviderList").query(PAGE),
+    op("GET", "/v1/router/config", "getConfig", "Get the live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
+    op("PUT", "/v1/router/config", "putConfig", "Replace the routing document; live on return. `If-Match` names the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412, 429]).query(Gate::PARAMETERS),
+    op("POST", "/v1/router/config/validate", "validateConfig", "Report every problem of a routing document; changes nothing").takes("RoutingDocument").gives(200, "Validation"),
+    op("GET", "/v1/router/config/revisions", "listRevisions", "List the routing documents that were live, newest first").gives(200, "RevisionList").query(PAGE),
+    op("POST", "/v1/router/config/rollback", "rollbackConfig", "Make an earlier routing document live again").takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
+    op("GET", "/v1/models", "listModels", "List the models that the key may request; in Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id", "before_id"]),
+    op("GET", "/v1/models/{id...}", "getModel", "Get a model; slashes as they are or as %2F").gives(200, "Model").refuses(&[404]),
     op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
     op("POST", "/v1/embeddings", "createEmbeddings", "Embeddings").takes("EmbeddingsRequest").gives(200, "Embeddings").refuses(&[404, 429, 502]),
     op("POST", "/v1/responses", "createResponse", "Response, JSON or a stream of events").takes("ResponseRequest").gives(200, "Response").refuses(&[404, 429, 502]),
     op("POST", "/v1/messages", "createMessage", "Message in Anthropic's API, JSON or a stream of events").takes("MessageRequest").gives(200, "Message").refuses(&[404, 429, 502]),
-    op("POST", "/v1/messages/count_tokens", "countTokens", "Tokens that a message would take, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
+    op("POST", "/v1/messages/count_tokens", "countTokens", "Count the tokens of a message, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];
 
-/// Headers of an answer that a provider gave, or should have given.
+/// Headers of answers to inference calls.
 const CALL_HEADERS: [(&str, &str); 8] = [
-    ("x-request-id", "The id of the request, and of its capture"),
+    ("x-request-id", "Id of the request and of its capture"),
     ("x-rerouter-provider", "The provider that answered"),
     ("x-rerouter-model", "The model that answered"),
-    (
-        "x-rerouter-recipe",
-        "The recipe of the decision; `direct` where a model was asked for by its name",
-    ),
-    ("x-rerouter-rule", "The rule of the recipe; absent where there is none"),
-    ("x-rerouter-revision", "The revision of the routing document"),
-    ("x-rerouter-attempts", "How many attempts were made"),
-    ("x-rerouter-upstream-request-id", "The provider's own id of the request, where it gave one"),
+    ("x-rerouter-recipe", "Recipe of the decision; `direct` if `provider/model` was requested"),
+    ("x-rerouter-rule", "Rule of the recipe; absent if none"),
+    ("x-rerouter-revision", "Revision of the routing document"),
+    ("x-rerouter-attempts", "Number of attempts"),
+    ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
 ];
 
 /// `GET /openapi.json`
@@ -228,12 +226,12 @@ fn describe(route: &Route, operation: &Operation) -> Value {
         fields.insert("parameters".into(), parameters.into());
     }
     if let Some(schema) = operation.takes {
-        // Nothing at all stands for an empty object where every field is optional.
+        // An empty body counts as an empty object if every field is optional.
         let required =
             !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate" | "NodeLeaving");
         let mut content = json_of(schema);
         if let (Value::Object(content), "Capture") = (&mut content, schema) {
-            let says = "One capture a line.";
+            let says = "One capture per line.";
             content.insert(
                 "application/x-ndjson".into(),
                 json!({ "schema": { "type": "string", "description": says } }),
@@ -266,7 +264,7 @@ fn security(route: &Route, surface: Surface) -> Value {
         return json!([]);
     }
     match surface {
-        // Open mode: nothing is needed where AGENT is not enforced.
+        // Open mode needs no credential.
         Surface::Agent => json!([{ "bearer": [] }, {}]),
         Surface::NodeCallback => json!([{ "nodeSignature": [] }]),
         Surface::Messages | Surface::DataPlane => {
@@ -287,14 +285,14 @@ fn parameters(operation: &Operation) -> Vec<Value> {
     let of_query = operation.query.iter().map(|name| {
         let mut schema = match *name {
             "limit" if operation.id == "listModels" => {
-                let says = "Counts with `anthropic-version` only, as `after_id` and `before_id` do; else, and without it, the list is whole";
+                let says = "Only with `anthropic-version`, as `after_id` and `before_id`; otherwise the list is complete";
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
             }
             "limit" => {
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
             }
             "endpoint" => {
-                json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "What the body is a request of" })
+                json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "Endpoint of the request in the body" })
             }
             "action" => {
                 let meanings: Vec<String> = Action::ALL.iter().map(|action| format!("`{}`: {}", action.as_str(), action.meaning())).collect();
@@ -302,25 +300,25 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
             }
             "since" | "until" if operation.id == "usage" => {
-                let says = "The beginning of a day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`: usage is summed by day, so a time \
-                            within a day is 400";
+                let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; a time within a day is 400, as usage is \
+                            summed by day";
                 json!({ "type": "string", "description": says })
             }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
-                let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
+                let says = "Only shadows; by default the list leaves them out, unless `shadow_of` is given";
                 json!({ "type": "boolean", "default": false, "description": says })
             }
             "max_changed" => {
-                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go \
-                            elsewhere. A percentage like `2%`, or a fraction like `0.02`; anything else is 400";
+                let says = "Evaluates the change on the captures of the last 24 hours first: at most this share may get another \
+                            target. A percentage like `2%` or a fraction like `0.02`";
                 let (fraction, percentage) = (json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!({ "pattern": "^[0-9.]+%$" }));
                 json!({ "anyOf": [fraction, percentage], "description": says })
             }
             "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),
         };
-        // What stands with the schema is about the parameter.
+        // The description belongs to the parameter.
         let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let says = said.unwrap_or_else(|| words::of_query(operation.id, name).into());
         json!({ "name": name, "in": "query", "required": false, "description": says, "schema": schema })
@@ -353,7 +351,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         }
         success.insert("content".into(), content);
     }
-    // What draws on limits says what is left of them.
+    // Calls that draw on limits report what is left of them.
     let infers = surface.is_data_plane() && operation.takes.is_some();
     let draws = operation.id == "reroute" || infers;
     if let (Value::Object(success), true) = (&mut success, draws) {
@@ -377,7 +375,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
         refusals.push(403);
     }
-    // A body that an operation does not ask for is read all the same, and so bounded.
+    // Bodies are read and bounded for every operation.
     refusals.extend([413, 415]);
     refusals.extend(operation.refuses);
     refusals.sort_unstable();
@@ -388,7 +386,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             (_, 503) if operation.id == "health" => "Health",
             (Surface::Agent, 401) => "AgentUnauthorized",
             (Surface::Agent, _) => "AgentError",
-            // A provider's own refusal goes through with its body.
+            // A provider's refusal passes through.
             (Surface::DataPlane, 401 | 403) => "OpenAIError",
             (Surface::DataPlane, _) if operation.takes.is_some() => "OpenAIOrProviderError",
             (Surface::DataPlane, _) => "OpenAIError",
@@ -404,10 +402,13 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         responses.insert(status.to_string(), refusal);
     }
     if surface.is_data_plane() && operation.takes.is_some() {
-        // A provider's own refusals go through with their body.
-        responses.insert("4XX".into(), json!({ "description": "The provider's answer, as it is" }));
+        // A provider's refusals pass through.
         responses
-            .insert("5XX".into(), json!({ "description": "The last provider's answer, as it is" }));
+            .insert("4XX".into(), json!({ "description": "The provider's answer, unchanged" }));
+        responses.insert(
+            "5XX".into(),
+            json!({ "description": "The last provider's answer, unchanged" }),
+        );
     }
     responses
 }
@@ -437,7 +438,7 @@ mod tests {
         let mut ids: Vec<&str> = OPERATIONS.iter().map(|operation| operation.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), OPERATIONS.len(), "an operation id stands twice");
+        assert_eq!(ids.len(), OPERATIONS.len(), "duplicate operation id");
     }
 
     #[test]

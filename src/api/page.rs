@@ -1,4 +1,4 @@
-//! The query of a list and the list itself, the same for every noun.
+//! Query parameters and pages of lists.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,30 @@ use crate::bounds;
 use crate::error::{Error, Result};
 use crate::protocol::query::decode;
 
-/// A query whose every parameter is known and there once.
+/// A query in which every parameter is known and unique.
 #[derive(Debug)]
 pub(super) struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads a query that may have these parameters and no other.
+    /// Reads a query; 400 for parameters that are not `known`.
     pub(super) fn read(query: Option<&str>, known: &[&str]) -> Result<Self> {
         let mut values = BTreeMap::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let malformed = || Error::invalid(name, "The query is not well encoded.");
+            let malformed = || Error::invalid(name, "The query is not validly percent-encoded.");
             let (name, value) =
                 (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
             if !known.contains(&name.as_str()) {
                 return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
             }
             if values.insert(name.clone(), value).is_some() {
-                return Err(Error::invalid(
-                    name.clone(),
-                    format!("The parameter {name} is there twice."),
-                ));
+                return Err(Error::invalid(name.clone(), format!("Duplicate parameter {name}.")));
             }
         }
         Ok(Query(values))
     }
 
-    /// The same of pairs that came otherwise than in a query.
+    /// As [`Query::read`], for parameters that come in a body.
     pub(super) fn of(
         pairs: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
@@ -51,7 +48,7 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// How many entries are asked for.
+    /// The page size.
     pub(super) fn limit(&self) -> Result<usize> {
         match self.get("limit") {
             None => Ok(bounds::PAGE_DEFAULT),
@@ -66,7 +63,7 @@ impl Query {
     }
 }
 
-/// A page of entries. `found` holds one more than `limit` when there are more; its ids are the cursors.
+/// A page of a list. `found` holds one entry more than `limit` if more follow; ids are the cursors.
 pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
     let has_more = found.len() > limit;
     found.truncate(limit);
@@ -78,12 +75,12 @@ pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
     part(&found, next)
 }
 
-/// A page that is over before its limit, or not: `next` is the cursor, null when nothing follows.
+/// A page with the cursor `next`; null if nothing follows.
 pub(super) fn part(found: &[Value], next: Value) -> Value {
     json!({"object": "list", "data": found, "has_more": !next.is_null(), "next": next})
 }
 
-/// The first value of a parameter in a query that may hold others too; `None` also for one that is not well encoded.
+/// The first value of a parameter in a query of any parameters; `None` also if it is badly encoded.
 pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     pairs
@@ -91,7 +88,7 @@ pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
         .find_map(|(_, value)| decode(value))
 }
 
-/// Undoes the encoding of a value. A `%` at its end is itself: people write `max_changed=2%`.
+/// Decodes a value. A trailing `%` is literal: people write `max_changed=2%`.
 fn decode_value(text: &str) -> Option<String> {
     match text.strip_suffix('%') {
         Some(number) => decode(number).map(|number| number + "%"),
@@ -99,7 +96,7 @@ fn decode_value(text: &str) -> Option<String> {
     }
 }
 
-/// Undoes the encoding of a part of a path, where `+` is itself.
+/// Decodes a path segment, in which `+` is literal.
 pub(super) fn decode_path(text: &str) -> Option<String> {
     decode(&text.replace('+', "%2B"))
 }

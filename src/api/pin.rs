@@ -1,12 +1,12 @@
-//! PIN: whether the process is well, what it is, and who one is.
+//! PIN: health, version, accounts and sessions.
 
 use bytes::Bytes;
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{Fields, check_name};
-use super::{Client, answer, audit};
+use super::body::{BodyFields, check_name};
+use super::{ClientOrigin, answer, audit};
 use crate::app::App;
 use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie, token};
 use crate::bounds;
@@ -40,7 +40,7 @@ pub async fn version(
     _who: &Principal,
     _request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    // Set by `.ci/need` for what its scripts build, from the repository's state.
+    // Set by CI builds.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     Ok(answer::json(
@@ -49,7 +49,7 @@ pub async fn version(
     ))
 }
 
-/// Whether anybody may register; asked before the body of a registration is read, so that nothing else is told.
+/// 403 unless registration is open. Checked before the body is read.
 pub fn may_register(app: &App) -> Result<()> {
     if app.server.registration_open {
         return Ok(());
@@ -64,7 +64,7 @@ pub async fn register(
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     may_register(app)?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
     let name: Option<String> = fields.take("name", "a string")?;
@@ -96,20 +96,20 @@ pub async fn register(
     Ok(answer::json(StatusCode::CREATED, &body))
 }
 
-/// `POST /v1/auth/login`: a cookie, and a token for programs; two secrets of one session.
+/// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
 pub async fn login(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
     fields.finish()?;
     check_shown_password("password", &password)?;
     let client = client(request);
     app.throttle.check_login(&email, client.address, app.clock.now())?;
-    // Before it is counted: what is turned away for want of a place was no try.
+    // Before the throttle: a request refused for lack of capacity is not an attempt.
     let place = app.passwords.slot()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
@@ -146,7 +146,7 @@ pub async fn login(
         .create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER)
         .await;
     if let Err(StoreError::Conflict) = begun {
-        // Changed between the look at the password and the session: what was shown is a password no more.
+        // The password changed after it was checked.
         note_refusal(app, who, request, Some(&user.id));
         return Err(wrong_password());
     }
@@ -159,14 +159,14 @@ pub async fn login(
     Ok(response)
 }
 
-/// `POST /v1/auth/logout`: ends the session, its cookie and its token.
+/// `POST /v1/auth/logout`: ends the session with its cookie and its token.
 pub async fn logout(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     let (_, session) = logged_in(who)?;
-    Fields::read_if_any(request)?.finish()?;
+    BodyFields::read_if_any(request)?.finish()?;
     let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
     let committed = app.store.noting(event).end_session(session).await?;
     app.store.acknowledge(committed.rev).await?;
@@ -177,14 +177,15 @@ pub async fn logout(
     Ok(response)
 }
 
-/// `POST /v1/auth/password`: ends every other session of the user. Guessing here is throttled together with logins.
+/// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
+/// logins.
 pub async fn password(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     let (user, session) = logged_in(who)?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let current = Secret::new(fields.text("current_password")?);
     let new = Secret::new(fields.text("new_password")?);
     fields.finish()?;
@@ -206,7 +207,7 @@ pub async fn password(
         .await
         .map_err(|error| match error {
             StoreError::Conflict => {
-                Error::new(Kind::Conflict, "The password was changed meanwhile.")
+                Error::new(Kind::Conflict, "The password changed during this request.")
             }
             other => other.into(),
         })?;
@@ -228,7 +229,7 @@ pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Resul
             (user_json(user), json!({"type": "session"}))
         }
         Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => {
-            return Err(Error::new(Kind::Unauthorized, "Nobody is logged in."));
+            return Err(Error::new(Kind::Unauthorized, "The caller is not authenticated."));
         }
     };
     if let Value::Object(me) = &mut me {
@@ -237,16 +238,16 @@ pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Resul
     Ok(answer::json(StatusCode::OK, &me))
 }
 
-/// The user and the session of a login; a key is none, and has no password.
+/// The user and session of the caller; 403 for a key.
 fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
     match who {
         Principal::User { user, via: Credential::Session(session) } => Ok((user, session)),
-        _ => Err(Error::new(Kind::Forbidden, "This needs a session, not a key.")),
+        _ => Err(Error::new(Kind::Forbidden, "This call needs a session, not a key.")),
     }
 }
 
-/// Notes a wrong password: beside the answer, which is not to tell by its time whether the user is known, and ten a quarter of an
-/// hour for one user, as for all that nobody knows.
+/// Adds a failed login to the audit, ten per quarter of an hour for each known user and for all
+/// unknown ones together. Runs beside the answer, whose time must not tell whether the user exists.
 fn note_refusal(app: &App, who: &Principal, request: &Request<Bytes>, user: Option<&UserId>) {
     let user = user.map_or(UNKNOWN_USER, UserId::as_str);
     if app.throttle.note_refusal(user, app.clock.now()) {
@@ -254,7 +255,7 @@ fn note_refusal(app: &App, who: &Principal, request: &Request<Bytes>, user: Opti
         let store = app.store.clone();
         tokio::spawn(async move {
             if let Err(error) = store.note(event).await {
-                log::warn!("a refused login is not in the audit: {error}");
+                log::warn!("cannot write a failed login to the audit: {error}");
             }
         });
     }
@@ -272,7 +273,7 @@ pub(super) fn check_new_password(field: &str, password: &Secret) -> Result<()> {
     Err(Error::invalid(field, format!("{field} must have {least} to {most} bytes.")))
 }
 
-/// A password that is only compared: long ones are refused before they cost anything.
+/// Bounds a password that is only compared, before the cost of hashing.
 fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
     if password.expose().len() <= bounds::PASSWORD_MAX {
         return Ok(());
@@ -281,30 +282,32 @@ fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
 }
 
 pub(super) fn email_is_taken() -> Error {
-    Error::new(Kind::Conflict, "This e-mail is registered already.")
+    Error::new(Kind::Conflict, "This e-mail is already registered.")
 }
 
-/// Why a user was not made.
+/// The error of a failed creation.
 pub(super) fn of_new_user(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => email_is_taken(),
-        StoreError::Stale => Error::new(Kind::Forbidden, "What you may do was changed meanwhile."),
+        StoreError::Stale => {
+            Error::new(Kind::Forbidden, "Your permissions changed during this request.")
+        }
         other => other.into(),
     }
 }
 
-/// The record of a user; the built-in one has no e-mail and no beginning.
+/// The record of a user; the built-in one has neither e-mail nor creation time.
 pub(super) fn user_json(user: &UserRow) -> Value {
     let real = user.id != UserId::admin();
     let (email, created_at) = (real.then_some(&user.email), real.then(|| rfc3339(user.created_at)));
     json!({"id": user.id, "email": email, "name": user.name, "role": user.role, "created_at": created_at})
 }
 
-fn client(request: &Request<Bytes>) -> Client {
-    request.extensions().get::<Client>().cloned().unwrap_or_default()
+fn client(request: &Request<Bytes>) -> ClientOrigin {
+    request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default()
 }
 
-/// Lower-case, with one `@` between two parts that hold no blanks.
+/// Normalizes an e-mail address: lower-case, one `@` between two parts without blanks.
 pub(super) fn normal_email(given: &str) -> Result<String> {
     let email = given.to_lowercase();
     let parts: Vec<&str> = email.split('@').collect();

@@ -1,4 +1,5 @@
-//! What the providers of the live document are doing, as this process sees them; and nodes, where it has targets on some.
+//! State of the providers of the live document in this process, and of nodes if it has targets on
+//! nodes.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -16,7 +17,7 @@ use crate::routing::inputs::Breaker;
 use crate::routing::provider::{NODES, Protocol, Provider};
 use crate::routing::recipe::Target;
 
-/// `GET /v1/router/providers`, in document order; nodes are the last.
+/// `GET /v1/router/providers`, in document order, nodes last.
 pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
@@ -33,7 +34,7 @@ pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<
             None => {
                 return Err(Error::invalid(
                     "after",
-                    "after has to be the id of a provider of this list.",
+                    "after must be the id of a provider of this list.",
                 ));
             }
         },
@@ -71,7 +72,7 @@ fn of_nodes(app: &App, live: &Live, now: Timestamp) -> Value {
     })
 }
 
-/// A target on nodes: the sums of the nodes that serve it, and the state of those that are ready, the best of them; then each.
+/// A target on nodes: the sums of its nodes, the best state of those that are ready, and each node.
 fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     let behind = app.nodes.behind(model, now);
     let most = |node: &nodes::Shown| {
@@ -90,14 +91,14 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
             .map(|shown| shown.breaker)
             .min_by_key(|breaker| rank(*breaker))
             .unwrap_or_default(),
-        // As long as one of them may be asked now the target may.
+        // The target is available as long as one of its nodes is.
         retry_at: all().map(|shown| shown.retry_at).min().flatten(),
         ewma_us: all().filter_map(|shown| shown.ewma_us).min(),
         inflight: behind.iter().map(|(_, shown)| shown.inflight).fold(0, u32::saturating_add),
         requests_1m: behind.iter().map(|(_, shown)| shown.requests_1m).sum(),
         errors_1m: behind.iter().map(|(_, shown)| shown.errors_1m).sum(),
     };
-    // One without a bound leaves the target without one.
+    // A node without a limit leaves the target without one.
     let bounds: Option<Vec<u32>> = ready.iter().map(|(node, _)| most(node)).collect();
     let bound = bounds
         .filter(|bounds| !bounds.is_empty())
@@ -113,7 +114,7 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     doing(json!({ "model": model, "nodes": each }), &whole, bound)
 }
 
-/// A record with what its subject is doing.
+/// Adds the activity of a target or node to its record.
 fn doing(mut record: Value, shown: &Shown, max_concurrency: Option<u32>) -> Value {
     let told = [
         ("breaker", json!(shown.breaker)),

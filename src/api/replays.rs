@@ -1,4 +1,5 @@
-//! Captures as their owners see them: a list of summaries, and one whole. Somebody else's is as absent as one that never was.
+//! Captures: list, read, compare, delete. A capture of another owner is 404, like one that does not
+//! exist.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::page::{self, Query};
-use super::{Client, PathParams, answer, audit};
+use super::{ClientOrigin, PathParams, answer, audit};
 use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::Principal;
@@ -22,7 +23,7 @@ use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
 use crate::store::{Action, CaptureFilter, Shadows};
 
-/// What a list may be asked for.
+/// Query parameters of the list.
 pub(super) const PARAMETERS: &[&str] = &[
     "limit",
     "after",
@@ -42,7 +43,7 @@ pub(super) const PARAMETERS: &[&str] = &[
     "shadow_of",
     "owner",
 ];
-/// Entries of a list of statuses: there are no more classes and codes worth telling apart.
+/// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
 /// `GET /v1/router/replay`
@@ -58,7 +59,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
     note_foreign(app, who, request, &capture).await?;
-    // Of megabytes, a stream's put together too: for a thread that may take its time.
+    // Rendering megabytes takes long: on a blocking thread.
     Ok(blocking(move || answer::json(StatusCode::OK, &capture.whole())).await?)
 }
 
@@ -87,11 +88,12 @@ pub async fn delete(
     let replays = match query.get("replays") {
         None | Some("false") => false,
         Some("true") => true,
-        Some(_) => return Err(Error::invalid("replays", "replays has to be true or false.")),
+        Some(_) => return Err(Error::invalid("replays", "replays must be true or false.")),
     };
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let whose = visible(&app.captures, &app.archive, who, id).await?;
-    // Captures are not in the database of the audit: the row comes first, so that no deletion is without one.
+    // Captures and audit are different databases: the row comes first, so that no deletion lacks
+    // one.
     app.store
         .note(audit::event(app, who, request, Action::CaptureDelete, "capture", whose.as_str()))
         .await?;
@@ -99,14 +101,14 @@ pub async fn delete(
     Ok(answer::no_content())
 }
 
-/// Notes that an admin is about to see this capture, if it is somebody else's.
+/// Audits that an admin reads this capture, if it is another user's.
 async fn note_foreign(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
     capture: &Capture,
 ) -> Result<()> {
-    let address = request.extensions().get::<Client>().and_then(|client| client.address);
+    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
     let by = (request.extensions().get::<RequestId>().cloned(), address);
     audit::foreign(app, who, Action::CaptureRead, (&capture.head.id, &capture.head.owner), by).await
 }
@@ -115,7 +117,7 @@ fn absent() -> Error {
     Error::not_found("replay")
 }
 
-/// The id of a capture that is the caller's to see, written or on its way.
+/// Checks that the caller may see a capture, written or pending, and returns its id.
 async fn visible(
     queue: &CaptureQueue,
     archive: &Archive,
@@ -130,8 +132,9 @@ async fn visible(
     if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(absent()) }
 }
 
-/// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that
-/// the writer may have in hand is waited for, then deleted as any other. Replays of somebody else go for an admin only.
+/// Deletes a capture, written or pending. A pending one, even of a running request, is never
+/// written; one that the writer may already hold is waited for, then deleted. Only an admin deletes
+/// replays of others.
 async fn remove(
     queue: &CaptureQueue,
     archive: &Archive,
@@ -152,17 +155,17 @@ async fn remove(
             .filter(|found| owner.as_ref().is_none_or(|owner| owner == found))
             .ok_or_else(absent)?;
     }
-    // Replays are their original's owner's. One under way was announced before its original was looked up, so what is
-    // gone has no others than those that the table then holds; they are few, and no more begin.
+    // A running replay is announced before it reads its original. So once the original is deleted,
+    // the table holds all of its pending replays.
     let mut gone = HashSet::from([id.clone()]);
     let mut next =
         if replays { coming.delete_replays(&mut gone, owner.as_ref()) } else { Vec::new() };
     maybe_in_hand |= replays;
-    // The one that was asked for last: until then a repetition finds it.
+    // The capture itself last, so that a repetition of the call finds it until then.
     next.push(id);
     while !next.is_empty() {
         if maybe_in_hand {
-            let late = |_| Error::store_unavailable("captures are not written in time");
+            let late = |_| Error::store_unavailable("pending captures were not written in time");
             timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
         }
         for id in std::mem::take(&mut next) {
@@ -176,8 +179,7 @@ async fn remove(
     Ok(())
 }
 
-/// The capture of this id, if it is the caller's to see: the same 404 for one that is not there and one of somebody else.
-/// One that is still on its way to the archive is waited for.
+/// Returns a capture that the caller may see, else 404. Waits for a pending one.
 pub async fn look_up(
     archive: &Archive,
     queue: &CaptureQueue,
@@ -185,6 +187,7 @@ pub async fn look_up(
     id: &str,
 ) -> Result<Capture> {
     match find(archive, who, id).await {
+        // While the index is incomplete, also for a pending capture.
         Err(error) if error.kind() == Kind::NotFound => {
             queue.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
             find(archive, who, id).await
@@ -193,7 +196,7 @@ pub async fn look_up(
     }
 }
 
-/// Whose answers the caller may have seen; none: anybody's.
+/// The owner whose captures the caller may see; `None`: all.
 fn seen_by(who: &Principal) -> Option<UserId> {
     who.user_id().filter(|_| !who.is_admin())
 }
@@ -201,7 +204,7 @@ fn seen_by(who: &Principal) -> Option<UserId> {
 async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let allowed = |owner: &UserId| who.is_admin() || who.user_id().as_ref() == Some(owner);
-    // Before it is opened: also one that is damaged is absent to everybody else.
+    // Before the capture is opened: a damaged one is 404 to others, too.
     archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(absent)?;
     archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(absent)
 }
@@ -221,7 +224,7 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
     Ok(part)
 }
 
-/// What a list or an evaluation asks for; only an admin's is about the captures of others.
+/// The filter of a list or an evaluation; only admins see captures of others.
 pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
@@ -229,8 +232,11 @@ pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
         None => (!who.is_admin()).then_some(user),
         Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
         Some(_) => {
-            return Err(Error::new(Kind::Forbidden, "Only an admin lists the replays of others.")
-                .at("owner"));
+            return Err(Error::new(
+                Kind::Forbidden,
+                "Only an admin may list captures of other users.",
+            )
+            .at("owner"));
         }
     };
     let text = |name| query.get(name).map(str::to_owned);
@@ -284,11 +290,11 @@ fn read<T>(
     let Some(text) = query.get(name) else { return Ok(None) };
     match parse(text) {
         Some(value) => Ok(Some(value)),
-        None => Err(Error::invalid(name, format!("{name} has to be {what}."))),
+        None => Err(Error::invalid(name, format!("{name} must be {what}."))),
     }
 }
 
-/// `200`, `4xx`, or several with commas between, as ranges.
+/// Reads `200`, `4xx` or a comma-separated list of such as ranges.
 fn statuses(text: &str) -> Option<Vec<(u16, u16)>> {
     let ranges: Option<Vec<(u16, u16)>> =
         text.split(',').take(STATUSES + 1).map(|word| range(word.trim())).collect();

@@ -11,14 +11,14 @@ use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
 use crate::store::{Role, Store, UserRow};
 
-struct World {
+struct TestReplays {
     archive: Archive,
     captures: Vec<Capture>,
     _dir: tempfile::TempDir,
 }
 
 /// Ann has four captures, Bob one, in this order.
-async fn world() -> World {
+async fn world() -> TestReplays {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
@@ -37,7 +37,7 @@ async fn world() -> World {
     captures[2].head.status = 503;
     captures[3].head.replay_of = Some(captures[0].head.id.clone());
     archive.append(Arc::new(captures.clone())).await.unwrap();
-    World { archive, captures, _dir: dir }
+    TestReplays { archive, captures, _dir: dir }
 }
 
 fn user(id: &str) -> Principal {
@@ -55,7 +55,7 @@ fn user(id: &str) -> Principal {
     Principal::User { user: Arc::new(user), via: Credential::Session(SessionId::known("sess_1")) }
 }
 
-impl World {
+impl TestReplays {
     /// Which captures a list has, by number.
     async fn list(&self, who: &Principal, query: &str) -> Vec<usize> {
         let body = summaries(&self.archive, who, Some(query)).await.unwrap();
@@ -254,7 +254,8 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
     }
     let [first, stored, early, late, other] = captures.try_into().unwrap();
     archive.append(Arc::new(vec![first.clone(), stored.clone(), other.clone()])).await.unwrap();
-    // A replay of the stored replay is under way; while the deletion is at work another one of that begins.
+    // A replay of the stored replay is under way; while the deletion is at work another one of that
+    // begins.
     let announce =
         |of: &Capture| queue.pending().announce(&of.head.id, &ann, of.head.replay_of.as_ref());
     let first_announced = announce(&early);

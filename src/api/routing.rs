@@ -1,12 +1,12 @@
-//! The routing document by the API: what is live, another in its place, a look at one, the revisions so far, and back to one
-//! of them. What is shown has its `${…}` unexpanded and no credential in clear.
+//! The routing document: read, replace, validate, list revisions, roll back. Documents are shown
+//! with `${…}` unexpanded and without literal credentials.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::Fields;
+use super::body::BodyFields;
 use super::gate::Gate;
 use super::page::{self, Query};
 use super::{answer, audit};
@@ -21,7 +21,7 @@ use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition
 use crate::routing::recipe::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
-/// `GET /v1/router/config`; as the document itself where `Accept` asks for YAML.
+/// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
 pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let live = app.live();
@@ -82,9 +82,9 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     }
 }
 
-/// A change that goes live only where it passes the gate: it is tried on what the gateway served of late, against the document
-/// that it replaces, and against no other: where that one has gone meanwhile, it is tried again. It looks at everybody's
-/// captures, which is noted; to an admin the answer may name some.
+/// A change that must pass the gate: it is evaluated on recent captures against the document that
+/// it replaces, again if that one changes meanwhile. The evaluation reads captures of all owners,
+/// which is audited; the answer names examples to an admin only.
 async fn gated(
     app: &App,
     text: &str,
@@ -119,12 +119,12 @@ async fn gated(
     }
     Err(Error::new(
         Kind::Unavailable,
-        "The routing document changes faster than it can be evaluated.",
+        "The routing document changed repeatedly during the evaluation; retry.",
     )
     .retry_after(bounds::LIMIT_RETRY))
 }
 
-/// Reads a document that was given, to look at only.
+/// Parses a given document without variables.
 pub(super) async fn read(
     app: &App,
     text: String,
@@ -134,8 +134,8 @@ pub(super) async fn read(
     Ok(reading.await?)
 }
 
-/// `POST /v1/router/config/validate`: every problem and warning at once; nothing is kept, no
-/// variable read.
+/// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
+/// variable.
 pub async fn validate(
     app: &App,
     _who: &Principal,
@@ -152,7 +152,7 @@ pub async fn validate(
     ))
 }
 
-/// `GET /v1/router/config/revisions`: those that were live, the last first.
+/// `GET /v1/router/config/revisions`: earlier live documents, newest first.
 pub async fn revisions(
     app: &App,
     _who: &Principal,
@@ -177,7 +177,7 @@ pub async fn revisions(
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
 }
 
-/// `POST /v1/router/config/rollback`: a document that was live is live again.
+/// `POST /v1/router/config/rollback`: makes an earlier document live again.
 pub async fn rollback(
     app: &App,
     who: &Principal,
@@ -185,7 +185,7 @@ pub async fn rollback(
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let revision = fields.text("revision")?;
     fields.finish()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
@@ -203,7 +203,7 @@ pub async fn rollback(
     )
 }
 
-/// The document in a request's body.
+/// The document in the body.
 fn document(request: &Request<Bytes>) -> Result<String> {
     let text = std::str::from_utf8(request.body())
         .map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;
@@ -213,11 +213,10 @@ fn document(request: &Request<Bytes>) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// The revision that has to be live for the change to be made (RFC 9110 section 13.1.1); `*` is any.
+/// The revision that the change expects to be live (RFC 9110 section 13.1.1); `None` for any.
 fn expected(headers: &HeaderMap) -> Result<Option<String>> {
     let mut lines = headers.get_all(IF_MATCH).iter();
-    let malformed =
-        || Error::invalid("If-Match", "If-Match must be one entity tag, as GET gives it, or *.");
+    let malformed = || Error::invalid("If-Match", "If-Match must be `*` or one entity tag.");
     let Some(line) = lines.next() else { return Ok(None) };
     let line = line.to_str().map_err(|_| malformed())?.trim();
     if lines.next().is_some() {
@@ -237,7 +236,7 @@ fn expecting(expected: Option<&str>) -> Precondition<'_> {
     expected.map_or(Precondition::Any, Precondition::RevisionAndFile)
 }
 
-/// 400 with every problem of a document.
+/// 400 with all problems of a document.
 pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
     let first = problems.first().map(Problem::to_string).unwrap_or_default();
     let detail = format!("The document has {} problem(s). {first}", problems.len());
@@ -256,11 +255,11 @@ fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> Result<Re
         Err(NotApplied::Problems(found)) => Ok(problems(&found)),
         Err(NotApplied::Stale { live }) => Err(Error::new(
             Kind::PreconditionFailed,
-            format!("Revision {live} is live; read it again before you change it."),
+            format!("Revision {live} is live. Read it again, then retry."),
         )),
         Err(NotApplied::Changed(file)) => {
             let why = format!(
-                "{} was changed and is not live; look at it, then try again, or without If-Match.",
+                "{} has changed and is not live yet. Check it, then retry, or omit If-Match.",
                 file.display()
             );
             Err(Error::new(Kind::PreconditionFailed, why))

@@ -1,13 +1,13 @@
 //! The endpoints as plain calls, on a real store.
 
 mod audit_of_documents;
-mod climb;
-mod climb_agent;
 mod creation;
 mod grants;
 mod identity;
 mod patch;
 mod presets;
+mod privilege_escalation;
+mod privilege_escalation_agent;
 mod users;
 mod waiting;
 mod watching;
@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Client, PathParams, Step, agents, audit, evaluate, keys, pin};
+use super::{ClientOrigin, PathParams, ProgressStep, agents, audit, evaluate, keys, pin};
 use crate::app::{App, AppParts};
 use crate::archive::Archive;
 use crate::auth::{Auth, Principal};
@@ -39,18 +39,18 @@ use crate::nodes::Nodes;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Action, Faults, Store};
 
-struct World {
+struct TestApi {
     app: App,
     faults: Faults,
     _dir: tempfile::TempDir,
 }
 
-async fn world() -> World {
+async fn world() -> TestApi {
     world_with("").await
 }
 
 /// With this server document.
-async fn world_with(server: &str) -> World {
+async fn world_with(server: &str) -> TestApi {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
     let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
@@ -88,7 +88,7 @@ async fn world_with(server: &str) -> World {
         mock: None,
         variables: Arc::new(|_| None),
     });
-    World { app, faults, _dir: dir }
+    TestApi { app, faults, _dir: dir }
 }
 
 fn request(uri: &str, body: Option<Value>) -> Request<Bytes> {
@@ -96,7 +96,7 @@ fn request(uri: &str, body: Option<Value>) -> Request<Bytes> {
     if body.is_some() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
-    request = request.extension(Client {
+    request = request.extension(ClientOrigin {
         address: Some("192.0.2.1".parse().unwrap()),
         proven: true,
         secure: false,
@@ -116,7 +116,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> (Kind, Option<String>) {
     (error.kind(), error.field().map(str::to_owned))
 }
 
-impl World {
+impl TestApi {
     fn bearer(&self, surface: Surface, secret: &str) -> Result<Principal, &'static str> {
         let headers = HeaderMap::from_iter([(
             AUTHORIZATION,
@@ -536,7 +536,7 @@ async fn without_the_row_nothing_of_others_is_shown() {
 #[test]
 fn rows_are_found_by_whole_segments() {
     match super::find(&http::Method::DELETE, "/v1/router/keys/key_1") {
-        super::Found::Route(route, params) => {
+        super::RouteMatch::Route(route, params) => {
             assert_eq!(route.path, "/v1/router/keys/{id}");
             assert_eq!(params.first(), "key_1");
         }
@@ -545,10 +545,13 @@ fn rows_are_found_by_whole_segments() {
     for path in
         ["/v1/router/keys/", "/v1/router/keys/a/b", "/v1/router", "/v1/router/replay/x/rerout"]
     {
-        assert!(matches!(super::find(&http::Method::GET, path), super::Found::Nothing), "{path}");
+        assert!(
+            matches!(super::find(&http::Method::GET, path), super::RouteMatch::Unknown),
+            "{path}"
+        );
     }
     match super::find(&http::Method::PUT, "/v1/router/keys") {
-        super::Found::WrongMethod(error) => assert_eq!(error.allow(), Some("POST, GET")),
+        super::RouteMatch::WrongMethod(error) => assert_eq!(error.allow(), Some("POST, GET")),
         _ => panic!("not refused"),
     }
 }
@@ -581,8 +584,10 @@ async fn of_three_evaluations_at_once_the_third_waits_until_another_ends() {
     let mut slow = third.await.unwrap();
     loop {
         match slow.steps.recv().await.unwrap() {
-            Step::Line(_) => {}
-            Step::Answer(answer) => break assert_eq!(read(&answer.unwrap())["evaluated"], 0),
+            ProgressStep::Line(_) => {}
+            ProgressStep::Answer(answer) => {
+                break assert_eq!(read(&answer.unwrap())["evaluated"], 0);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What was used: requests, tokens and cost, from sums that are kept by day, not from captures.
+//! Usage: requests, tokens and cost, from sums by day, not from captures.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -16,19 +16,19 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::day;
 use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
 
-/// What may be asked for.
+/// Query parameters.
 pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
-/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Sums are kept by day in UTC,
-/// so `since` and `until` are the beginnings of such days.
+/// `GET /v1/router/usage`: the caller's usage, for admins everybody's. Sums are kept by day in UTC,
+/// so `since` and `until` must be starts of such days.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user =
-        who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
+        who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have usage."))?;
     let now = app.clock.now();
     let (since, until) = (midnight(&query, "since")?, midnight(&query, "until")?);
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
-        return Err(Error::invalid("until", "until has to be after since."));
+        return Err(Error::invalid("until", "until must be after since."));
     }
     let group_by = columns(query.get("group_by").unwrap_or_default())?;
     let end = until.unwrap_or_else(|| end_of(now));
@@ -40,7 +40,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
         group_by: group_by.clone(),
         limit: bounds::USAGE_GROUPS + 1,
     };
-    // What is not written yet is written now: the answer holds every request that has ended.
+    // Write pending sums first: the answer covers every request that has ended.
     app.limits.write_usage(&app.store, user.as_ref()).await?;
     let mut groups = app.store.usage(wanted).await?;
     let has_more = groups.len() > bounds::USAGE_GROUPS;
@@ -53,29 +53,29 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     ))
 }
 
-/// The beginning of a day in UTC: as a date, or as its first moment. Sums of a part of a day are
-/// not known, so a bound within a day is refused.
+/// Reads the start of a day in UTC, as a date or a time. A time within a day is refused, as sums
+/// are kept by day.
 fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
     let Some(text) = query.get(name) else { return Ok(None) };
     let written = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let at = written.parse::<Timestamp>().ok().filter(|at| begin_of(*at) == *at);
     let detail = || {
         format!(
-            "{name} has to be a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z: usage is summed by day."
+            "{name} must be the start of a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z."
         )
     };
     at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
 
-/// Bytes of a date, `yyyy-mm-dd`.
+/// Length of `yyyy-mm-dd`.
 const DATE: usize = 10;
 
-/// Names with commas between, each once.
+/// Reads a comma-separated list without duplicates.
 fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     let refused = || {
         Error::invalid(
             "group_by",
-            "group_by is a list of key, user, model, recipe and day, each once.",
+            "group_by must be a comma-separated list of key, user, model, recipe and day, each once.",
         )
     };
     let mut columns = Vec::new();
@@ -106,7 +106,7 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
     for (column, value) in columns.iter().zip(&group.values) {
         let value = match column {
             _ if value.is_empty() => Value::Null,
-            // `yyyymmdd` as a date.
+            // The store has `yyyymmdd`.
             UsageColumn::Day => match (value.get(..4), value.get(4..6), value.get(6..)) {
                 (Some(year), Some(month), Some(day)) => json!(format!("{year}-{month}-{day}")),
                 _ => json!(value),
@@ -120,7 +120,8 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
     Value::Object(shown)
 }
 
-/// The sums. `cost_usd` is null where no cost is known; `unpriced_requests` says how many are missing in it.
+/// Sums as JSON. `cost_usd` is null if no cost is known; `unpriced_requests` counts those without
+/// one.
 fn sums(sums: &UsageSums) -> Map<String, Value> {
     let cost = (sums.priced > 0).then(|| dollars(sums.nano));
     let shown = json!({

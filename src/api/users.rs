@@ -1,4 +1,5 @@
-//! Users, as admins see to them. The built-in `usr_admin` behind `ADMIN_API_KEY` is shown by its id, and neither listed nor changed.
+//! Users, managed by admins. The built-in `usr_admin` of `ADMIN_API_KEY` can be read by id, but is
+//! neither listed nor changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use http::header::LOCATION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::body::{Fields, check_name, merge};
+use super::body::{BodyFields, check_name, merge};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits, pin};
 use crate::app::App;
@@ -19,7 +20,7 @@ use crate::interface::Interface;
 use crate::secret::Secret;
 use crate::store::{Action, Limits, Role, StoreError, UserRow};
 
-/// What `role` may be.
+/// Values of `role`.
 const ROLES: &str = "user or admin";
 
 /// `POST /v1/users`
@@ -29,7 +30,7 @@ pub async fn create(
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    let mut fields = Fields::read(request)?;
+    let mut fields = BodyFields::read(request)?;
     let email = pin::normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
     let name: Option<String> = fields.take("name", "a string")?;
@@ -74,7 +75,7 @@ pub async fn create(
     Ok(response)
 }
 
-/// `GET /v1/users`: the newest first.
+/// `GET /v1/users`, newest first.
 pub async fn list(
     app: &App,
     _who: &Principal,
@@ -100,8 +101,9 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
     Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
 }
 
-/// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling is done in memory first, as a revocation is: when the store fails
-/// the user is out all the same, the caller hears of it, and the write is tried until the store takes it.
+/// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling applies in memory first, like a
+/// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
+/// write is retried.
 pub async fn update(
     app: &App,
     who: &Principal,
@@ -111,17 +113,17 @@ pub async fn update(
     let patch = Patch::read(request)?;
     let user = find(app, request)?;
     if user.id == UserId::admin() {
-        return Err(Error::new(Kind::Conflict, "The built-in user is not changed."));
+        return Err(Error::new(Kind::Conflict, "The built-in user cannot be changed."));
     }
-    // What is wrong with the result is said before anything happens; what it is made of may have changed when it is written.
+    // Checked before anything happens; the store applies the patch to the state at that time.
     let mut wanted = UserRow::clone(&user);
     patch.apply(&mut wanted)?;
-    // Said again while the store has yet to take it, it is tried at once.
+    // A repetition retries a pending write at once.
     let disables = wanted.disabled && (!user.disabled || app.auth.is_being_disabled(&user.id));
-    // Whoever holds ADMIN_API_KEY gets in whatever becomes of the users.
+    // ADMIN_API_KEY works without any admin user.
     let last_may_go = matches!(who, Principal::Admin);
     if !disables && !last_may_go && wanted.role != Role::Admin && app.auth.is_last_admin(&user.id) {
-        // The store looks again; it does not know yet who is only being disabled.
+        // The store checks again; it does not know of pending disablings yet.
         return Err(StoreError::LastAdmin.into());
     }
     let action = if disables { Action::UserDisable } else { Action::UserUpdate };
@@ -136,7 +138,7 @@ pub async fn update(
         false => store.update_user(&user.id, last_may_go, change).await,
     };
     let committed = committed.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "The user was changed meanwhile."),
+        StoreError::Conflict => Error::new(Kind::Conflict, "The user changed during this request."),
         StoreError::NotFound => Error::not_found("user"),
         other => other.into(),
     })?;
@@ -146,18 +148,18 @@ pub async fn update(
     Ok(answer::json(StatusCode::OK, &record(&user)))
 }
 
-/// What is asked for of a user; what is not there stays as it is.
+/// A patch of a user; absent fields stay unchanged.
 struct Patch {
     name: Option<Option<String>>,
     role: Option<Role>,
     disabled: Option<bool>,
-    /// `None` within: all of them go.
+    /// An inner `None` removes all limits.
     limits: Option<Option<Map<String, Value>>>,
 }
 
 impl Patch {
     fn read(request: &Request<Bytes>) -> Result<Self> {
-        let mut fields = Fields::read(request)?;
+        let mut fields = BodyFields::read(request)?;
         for name in ["role", "disabled"] {
             if fields.is_null(name) {
                 return Err(Error::invalid(name, format!("{name} cannot be null.")));
@@ -215,7 +217,7 @@ fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<UserRow>> {
     app.auth.user(&UserId::known(id)).ok_or_else(|| Error::not_found("user"))
 }
 
-/// The record that admins see; never the password's hash.
+/// The record of a user, without the password hash.
 fn record(user: &UserRow) -> Value {
     let mut record = pin::user_json(user);
     if let Value::Object(fields) = &mut record {

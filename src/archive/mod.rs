@@ -30,6 +30,7 @@ mod capture_codec;
 mod capture_key;
 mod capture_reader;
 mod import;
+mod prepare;
 mod recovery;
 mod retention;
 pub mod segment_folder;

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::capture_codec::{Cipher, RecordEncoder, Records};
+use super::prepare::PreparedCapture;
 use super::segment_folder::SegmentFolder;
 use crate::bounds;
 use crate::capture::pace::WritePace;
-use crate::capture::prepare::PreparedCapture;
 use crate::clock::Clock;
 use crate::store::{ByteRange, CaptureLocation, CaptureRow, Faults, SegmentRow};
 

@@ -11,19 +11,19 @@ use tokio::sync::OwnedMutexGuard;
 use super::capture_codec::Cipher;
 use super::capture_key::CaptureKeys;
 use super::capture_reader::{CaptureReader, Unreadable};
+use super::prepare;
 use super::segment_folder::SegmentFolder;
 use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::pace::{Effort, WritePace};
-use crate::capture::prepare;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
-use crate::capture::redact::Redactor;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
 use crate::metrics::Metrics;
+use crate::redaction::Redactor;
 use crate::secret::Keyring;
 use crate::store::{
     CaptureFilter, CaptureIndex, CaptureLocation, FaultPlace, Faults, Store, StoreError,

@@ -272,7 +272,7 @@ async fn what_the_document_keeps_out_is_nowhere() {
     let store = Store::open(dir.path()).await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), false);
     let archive = archive.redacting(Redactor::new(vec![
-        crate::capture::redact::Expression::new("canary-[0-9]+").unwrap(),
+        crate::redaction::Expression::new("canary-[0-9]+").unwrap(),
     ]));
     let mut all = captures(0..5);
     all[0].bodies.request = Bytes::from_static(

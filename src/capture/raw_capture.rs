@@ -3,10 +3,11 @@
 use http::HeaderMap;
 
 use super::record::{Bodies, Capture, Head};
-use super::scrub::keep_headers;
 use super::size;
+use crate::secret::is_credential;
 
-/// A finished call as its request leaves it. The capture writer does the rest, off the request's path.
+/// A finished call as its request leaves it: what can be written out later is still as it came. The
+/// capture's writer makes the rest of it, beside the request's path.
 ///
 /// Not `Debug`: the client's headers hold its credential.
 pub struct RawCapture {
@@ -47,4 +48,14 @@ impl From<Capture> for RawCapture {
             bodies,
         }
     }
+}
+
+/// The headers without those that carry a credential by their name.
+fn keep_headers(headers: &HeaderMap) -> impl Iterator<Item = (String, String)> {
+    let kept = headers
+        .iter()
+        .filter(|(name, value)| !value.is_sensitive() && !is_credential(name.as_str()));
+    kept.map(|(name, value)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    })
 }

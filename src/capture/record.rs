@@ -219,8 +219,8 @@ impl Head {
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
-    /// Notes that the request was redacted.
-    pub(super) fn lacks_of_request(&mut self) {
+    /// Notes that something was taken out of what the request said, or was decided on.
+    pub(crate) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);
     }
 

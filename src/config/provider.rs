@@ -10,7 +10,7 @@ use super::diagnostics::Diagnostics;
 use super::expand::expand;
 use super::read::{Field, Section};
 use crate::bounds;
-use crate::capture::query::holds_credential;
+use crate::redaction::is_in_query;
 use crate::routing::document::{
     BreakerSpec, Located, ProtocolSpec, ProviderOptions, ProviderSpec, TimeoutsSpec,
 };
@@ -86,8 +86,7 @@ fn url(
 ) -> Option<Located<Secret>> {
     let url = credentials.secret(field, faults)?;
     let text = field.text(faults)?;
-    let shows_one =
-        |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
+    let shows_one = |url: &str| url.split_once('?').is_some_and(|(_, query)| is_in_query(query));
     if shows_one(text) || shows_one(url.value.expose()) {
         field.reject(
             faults,

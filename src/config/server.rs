@@ -15,7 +15,7 @@ use super::settings::{
     AuditRetention, CaptureSettings, Retention, RoutingFile, Server, SessionSettings,
 };
 use crate::bounds;
-use crate::capture::redact::{Expression, Redactor};
+use crate::redaction::{Expression, Redactor};
 use crate::routing::provider::Authorities;
 
 /// Variables that a routing document may use.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::limits::LimitSettings;
 use super::net::Net;
 use super::positions::Positions;
-use crate::capture::redact::Redactor;
 use crate::interface::Interface;
+use crate::redaction::Redactor;
 use crate::routing::provider::Authorities;
 
 /// The server document.

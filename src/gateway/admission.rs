@@ -1,7 +1,7 @@
 //! Who is let in to what. Nothing that answers is reached without an [`Admission`], and there is one way to get that: a principal
 //! that may call the route. Nobody in particular may call the few that are open by contract.
 
-use crate::api::{Answer, PathParams, Policy, Route};
+use crate::api::{PathParams, Policy, Responder, Route};
 use crate::auth::{self, AgentCredential, Principal};
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -50,9 +50,9 @@ impl Admission {
     /// Whether it is answered where there is no place for its connection: what tells that the gateway is well, and what somebody
     /// known asks that no provider is asked for.
     pub(super) fn without_a_place(&self, bodiless: bool) -> bool {
-        match self.route.answer {
-            Answer::Inference(_) | Answer::Reroute => false,
-            Answer::Here(..) | Answer::Slow(..) => {
+        match self.route.responder {
+            Responder::Inference(_) | Responder::Reroute => false,
+            Responder::Direct(..) | Responder::Progress(..) => {
                 self.is_known() || (bodiless && matches!(self.route.path, "/health" | "/version"))
             }
         }

@@ -19,7 +19,7 @@ use super::door::{self, Serves};
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
 use super::{Gateway, allowance, gate, head, inference, panicked, reply, reroute, slow};
-use crate::api::{self, Answer, Found, Policy, Takes};
+use crate::api::{self, BodyKind, Policy, Responder, RouteMatch};
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::body_memory::{Held, Room};
@@ -100,18 +100,18 @@ impl Edge {
             }
         }
         self.app.store.faults().pass(FaultPlace::Entry);
-        match admitted.route().answer {
-            Answer::Inference(endpoint) => {
+        match admitted.route().responder {
+            Responder::Inference(endpoint) => {
                 inference::run(self, place, exchange, endpoint, &admitted, shutdown).await
             }
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
-            Answer::Here(handler, takes) => {
+            Responder::Direct(handler, takes) => {
                 Box::pin(self.handle(session, exchange, (handler, takes), &admitted)).await
             }
-            Answer::Slow(handler, takes) => {
+            Responder::Progress(handler, takes) => {
                 Box::pin(slow::run(self, session, exchange, (handler, takes), &admitted)).await
             }
-            Answer::Reroute => {
+            Responder::Reroute => {
                 Box::pin(reroute::run(self, session, exchange, &admitted, shutdown)).await
             }
         }
@@ -127,21 +127,21 @@ impl Edge {
         let found =
             match self.app.server.serves(listener, exchange.surface.interface(), &exchange.path) {
                 true => api::find(&exchange.method, &exchange.path),
-                false => Found::Nothing,
+                false => RouteMatch::Unknown,
             };
-        if let Found::Route(route, _) = &found {
+        if let RouteMatch::Route(route, _) = &found {
             exchange.route = route.path;
         }
         let open = match &found {
-            Found::Route(route, _) => route.policy.is_open(),
+            RouteMatch::Route(route, _) => route.policy.is_open(),
             // Outside /v1 there is nothing to protect by hiding it.
             _ => exchange.path != "/v1" && !exchange.path.starts_with("/v1/"),
         };
         let principal = if open { Principal::Anonymous } else { self.identify(exchange, session)? };
         let (route, params) = match found {
-            Found::Route(route, params) => (route, params),
-            Found::WrongMethod(error) => return Err(error),
-            Found::Nothing => return Err(unknown_path(exchange.surface)),
+            RouteMatch::Route(route, params) => (route, params),
+            RouteMatch::WrongMethod(error) => return Err(error),
+            RouteMatch::Unknown => return Err(unknown_path(exchange.surface)),
         };
         if !auth::has_explicit_credential(headers, exchange.surface) {
             // What a browser adds by itself, a cookie or nothing, proves nothing about who wrote the request.
@@ -206,10 +206,10 @@ impl Edge {
         &self,
         session: &mut ServerSession,
         exchange: &mut Exchange,
-        (handler, takes): (api::Handler, Takes),
+        (handler, takes): (api::Handler, BodyKind),
         admitted: &Admission,
     ) -> Ended {
-        if matches!(takes, Takes::Prompt)
+        if matches!(takes, BodyKind::Prompt)
             && intake::costs_work(session)
             && let Err(error) = allowance::look(&self.app, exchange, admitted.principal(), false)
         {
@@ -246,7 +246,7 @@ impl Edge {
     pub(super) async fn management_body(
         &self,
         session: &mut ServerSession,
-        takes: Takes,
+        takes: BodyKind,
         held: &mut Held,
     ) -> Result<Bytes> {
         let headers = &session.req_header().headers;
@@ -260,12 +260,12 @@ impl Edge {
         let kind =
             headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
         let limit = match takes {
-            Takes::Json | Takes::Patch => bounds::MANAGEMENT_BODY,
-            Takes::Events => bounds::NODE_EVENTS_BODY,
-            Takes::Document => bounds::DOCUMENT_BYTES,
-            Takes::Evaluation => bounds::EVALUATE_BODY,
-            Takes::Lines => bounds::IMPORT_BODY,
-            Takes::Prompt => self.app.server.limits.request_body,
+            BodyKind::Json | BodyKind::Patch => bounds::MANAGEMENT_BODY,
+            BodyKind::Events => bounds::NODE_EVENTS_BODY,
+            BodyKind::Document => bounds::DOCUMENT_BYTES,
+            BodyKind::Evaluation => bounds::EVALUATE_BODY,
+            BodyKind::Lines => bounds::IMPORT_BODY,
+            BodyKind::Prompt => self.app.server.limits.request_body,
         };
         let body = intake::read_body(session, limit, self.pace(), held).await?;
         let kind = kind

@@ -10,7 +10,7 @@ use pingora::protocols::http::ServerSession;
 
 use super::record::client_request_id;
 use super::{gate, reply};
-use crate::api::Client;
+use crate::api::ClientOrigin;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::auth::signature::Signed;
@@ -29,7 +29,7 @@ pub(super) struct Exchange {
     pub(super) query: Option<String>,
     pub(super) surface: Surface,
     pub(super) authority: String,
-    pub(super) client: Client,
+    pub(super) client: ClientOrigin,
     /// The pattern of the table, or `unknown`: a label must not come from outside.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
@@ -90,7 +90,7 @@ impl Exchange {
             query: None,
             surface,
             authority: String::new(),
-            client: Client { address, proven: false, secure },
+            client: ClientOrigin { address, proven: false, secure },
             route: "unknown",
             line,
             rates: HeaderMap::new(),

@@ -19,7 +19,6 @@ use crate::bounds;
 use crate::capture::pending::PendingCapture;
 use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::{self, Attempt, Bodies, CaptureState, Head, Served};
-use crate::capture::scrub::offers_tools_past;
 use crate::error::Error;
 use crate::id::{KeyId, NodeId, RequestId, UserId};
 use crate::limits::day;
@@ -173,8 +172,6 @@ pub(super) struct Record {
     head: Box<Head>,
     request_headers: HeaderMap,
     request: Bytes,
-    /// Whether what was cut off the request may hold credentials, which nobody could look for in the answer.
-    cut_tools: bool,
     /// The estimate of the prompt, uncorrected; none where it holds more than text.
     estimated: Option<u64>,
     began: Instant,
@@ -223,8 +220,6 @@ impl Record {
                 .through(prompt.agent())
         });
         let request = Bodies::cut(sent, settings.max_body);
-        let cut_tools =
-            coming.is_some() && head.request_captured && offers_tools_past(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());
@@ -232,7 +227,6 @@ impl Record {
             head,
             request_headers: prompt.headers.clone(),
             request,
-            cut_tools,
             estimated,
             began: exchange.started,
             payer,
@@ -303,12 +297,11 @@ impl Record {
         });
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
         // Nobody pays for it: [`Record::close_shadow`] counts nothing.
-        let (cut_tools, payer) = (self.cut_tools, self.payer.clone());
+        let payer = self.payer.clone();
         Record {
             head,
             request_headers,
             request,
-            cut_tools,
             estimated: None,
             began: Instant::now(),
             payer,
@@ -321,8 +314,6 @@ impl Record {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
         self.request = Bodies::cut(body, most);
-        self.cut_tools =
-            self.coming.is_some() && self.head.request_captured && offers_tools_past(body, most);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {
@@ -476,11 +467,7 @@ impl Record {
             // What was read whole, or what we said ourselves, may be longer than the copy of what passed.
             let most = app.server.capture.max_body;
             head.response_truncated |= response.len() > most;
-            let mut bodies = Bodies { request, response: Bodies::cut(&response, most) };
-            if self.cut_tools && !bodies.response.is_empty() {
-                bodies.response = Bytes::new();
-                head.lacks_of_answer();
-            }
+            let bodies = Bodies { request, response: Bodies::cut(&response, most) };
             app.captures.offer_announced(
                 RawCapture { head, request_headers, response_headers, bodies },
                 coming,

@@ -10,7 +10,7 @@ use super::admission::Admission;
 use super::edge::{Edge, Ended, answer, for_handler, name_request, refuse};
 use super::exchange::Exchange;
 use super::reply;
-use crate::api::{Slow, SlowHandler, Step, Takes};
+use crate::api::{BodyKind, ProgressHandler, ProgressStep, ProgressStream};
 use crate::body_memory::Room;
 use crate::error::{Error, Kind, Result};
 
@@ -19,7 +19,7 @@ pub(super) async fn run(
     edge: &Edge,
     session: &mut ServerSession,
     exchange: &mut Exchange,
-    (handler, takes): (SlowHandler, Takes),
+    (handler, takes): (ProgressHandler, BodyKind),
     admitted: &Admission,
 ) -> Ended {
     let mut held = edge.app.body_memory.begin(Room::Management);
@@ -46,7 +46,11 @@ pub(super) async fn run(
 }
 
 /// Nothing is written until there is something to write: what is refused before the first line has its own status.
-async fn follow(session: &mut ServerSession, exchange: &mut Exchange, mut slow: Slow) -> Ended {
+async fn follow(
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+    mut slow: ProgressStream,
+) -> Ended {
     let mut sent = None;
     loop {
         let step = tokio::select! {
@@ -58,14 +62,14 @@ async fn follow(session: &mut ServerSession, exchange: &mut Exchange, mut slow: 
             }
         };
         let done = match step {
-            Some(Step::Line(_)) if !slow.lines => continue,
-            Some(Step::Line(line)) => {
+            Some(ProgressStep::Line(_)) if !slow.lines => continue,
+            Some(ProgressStep::Line(line)) => {
                 if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
                     return Ended { status: 200, sent: sent.unwrap_or(0), reusable: false };
                 }
                 continue;
             }
-            Some(Step::Answer(done)) => done,
+            Some(ProgressStep::Answer(done)) => done,
             None => Err(Error::panicked("a slow answer never came")),
         };
         return finish(session, exchange, done, slow.lines, sent).await;

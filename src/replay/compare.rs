@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::capture::names;
 use crate::capture::record::Capture;
+use crate::redaction::lost_text;
 
 /// What a capture says about one field. The outer `None`: nothing can be known, because its body was not kept whole.
 type Told = Option<Value>;
@@ -14,7 +14,7 @@ type Told = Option<Value>;
 pub fn compare(a: &Capture, b: &Capture) -> Value {
     let (left, right) = (fields(a), fields(b));
     let lacks = |capture: &Capture, told: &Told| {
-        capture.head.redacted && told.as_ref().is_some_and(names::lack)
+        capture.head.redacted && told.as_ref().is_some_and(lost_text)
     };
     let known = |left: &Told, right: &Told| !lacks(a, left) && !lacks(b, right);
     let rows: Vec<Value> = left

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::capture::names;
 use crate::capture::record::Head;
+use crate::redaction;
 use crate::routing::decide::{Candidate, Decision, Refusal, decide};
 use crate::routing::inputs::{Inputs, TargetHealth};
 use crate::routing::recipe::Routing;
@@ -79,7 +79,7 @@ impl Skipped {
         }
         match (&head.inputs, &head.decision) {
             (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => {
-                names::are_gone(head).then_some(Skipped::Redacted)
+                redaction::lost_names(head).then_some(Skipped::Redacted)
             }
             (Some(_), Some(_)) => Some(Skipped::Version),
             _ => Some(Skipped::Undecided),
@@ -120,7 +120,7 @@ impl Question<'_> {
         if let Standing::Given(health) = self.standing {
             inputs.health.clone_from(health);
         }
-        let mut inexact = !inputs.complete(self.candidate, text) || names::are_in_part(head);
+        let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
         let after = decide(self.candidate, &inputs);
         // A snapshot tells of every target on nodes, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
         let looked_at = |target: &str| {

@@ -1,4 +1,4 @@
-//! `POST K`: another key, with no more than its maker has. What was made under an `Idempotency-Key` is told once more.
+//! `POST K`: a new key, with no more rights than its creator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,13 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::{
-    Shelf, check_labels, end, enter, is_open, limits, meanwhile, noted, record, with_secret,
-};
-use crate::api::answer;
-use crate::api::body::{Fields, check_name, check_pairs};
+use super::change::{check_labels, end};
+use super::collection::{KeyCollection, enter};
+use super::permission::{changed_meanwhile, is_open, noted};
+use super::record::{record, with_secret};
+use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
+use crate::api::{answer, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
 use crate::bounds;
@@ -23,37 +24,39 @@ use crate::repeats::{self, Asked, Found};
 use crate::secret::Secret;
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
-/// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
-/// the same once more. Who has shown nothing of themselves is nobody's same caller, and it is as if there were none.
+/// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
+/// no second key and gets the same answer. Callers without a credential get no idempotency.
 pub async fn create(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let (shelf, user) = enter(who, request)?;
+    let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let named = if is_open(who) { None } else { repeats::key(request.headers())? };
     let made = match named {
-        None => make(app, who, shelf, user, request).await?,
-        Some(key) => match app.made_keys.begin(asked(app, who, key, request), app.clock.now())? {
-            Found::Repeated(made) => {
-                still(app, who, shelf, user, request, &made)?;
-                made
+        None => make(app, who, collection, user, request).await?,
+        Some(key) => {
+            match app.made_keys.begin(repeatable(app, who, key, request), app.clock.now())? {
+                Found::Repeated(made) => {
+                    check_repeatable(app, who, collection, user, request, &made)?;
+                    made
+                }
+                Found::First(claim) => {
+                    let made = make(app, who, collection, user, request).await?;
+                    claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
+                    made
+                }
             }
-            Found::First(claim) => {
-                let made = make(app, who, shelf, user, request).await?;
-                claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
-                made
-            }
-        },
+        }
     };
     let mut response = answer::secret_text(StatusCode::CREATED, made.body.expose());
     response.headers_mut().insert(LOCATION, made.location);
     Ok(response)
 }
 
-/// A creation as it may be repeated.
-fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> Asked {
+/// The identity of a creation that may be repeated.
+fn repeatable(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> Asked {
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
     Asked {
@@ -64,38 +67,35 @@ fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> A
     }
 }
 
-/// A secret is told once more to whom it would be given now, and while it is good.
-fn still(
+/// Checks that the caller could still create this key, and that its secret is valid.
+fn check_repeatable(
     app: &App,
     who: &Principal,
-    shelf: &'static Shelf,
+    collection: &'static KeyCollection,
     user: UserId,
     request: &Request<Bytes>,
     made: &MadeKey,
 ) -> Result<()> {
-    let (key, now) = (app.auth.key(shelf.interface, &made.id), app.clock.now());
-    // As of then: an end that was to come may have come.
-    Wanted::read(
+    let (key, now) = (app.auth.key(collection.interface, &made.id), app.clock.now());
+    // At the time of the creation: a requested expiry may have passed since.
+    NewKey::read(
         app,
         who,
-        shelf,
+        collection,
         user,
         request,
         key.as_ref().map_or(now, |key| key.row().created_at),
     )?;
     let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
-        return Err(Error::new(
-            Kind::Conflict,
-            "The key that was made has ended, or has another secret by now.",
-        )
-        .at("Idempotency-Key"));
+        return Err(Error::new(Kind::Conflict, "The created key has ended, or has a new secret.")
+            .at("Idempotency-Key"));
     }
     Ok(())
 }
 
-/// What is asked for, and is the caller's to have.
-struct Wanted {
+/// A key as requested, after all checks of the caller's rights.
+struct NewKey {
     owner: UserId,
     labels: BTreeMap<String, String>,
     name: String,
@@ -105,16 +105,16 @@ struct Wanted {
     expires_at: Option<Timestamp>,
 }
 
-impl Wanted {
+impl NewKey {
     fn read(
         app: &App,
         who: &Principal,
-        shelf: &Shelf,
+        collection: &KeyCollection,
         user: UserId,
         request: &Request<Bytes>,
         now: Timestamp,
     ) -> Result<Self> {
-        let mut fields = Fields::read_if_any(request)?;
+        let mut fields = BodyFields::read_if_any(request)?;
         let owner = owner(app, who, user, &mut fields)?;
         let labels = labels(who, &mut fields)?;
         let name: String = fields.take("name", "a string")?.unwrap_or_else(|| "key".to_owned());
@@ -123,21 +123,23 @@ impl Wanted {
             fields.take("metadata", "an object of strings")?.unwrap_or_default();
         check_pairs("metadata", &metadata)?;
         let scopes = fields.take("scopes", "a list of strings")?;
-        let limits =
-            limits::read(shelf.interface, fields.take("limits", "an object")?.unwrap_or_default())?;
+        let limits = limits::read(
+            collection.interface,
+            fields.take("limits", "an object")?.unwrap_or_default(),
+        )?;
         let limits = limits::narrow(limits, who.key().map(|key| &key.limits))?;
         let expires_at = fields.take::<String>("expires_at", "an RFC 3339 time")?;
         fields.finish()?;
         check_descent(app, who)?;
-        let scopes = grant(shelf, who, &owner, scopes)?;
-        Ok(Wanted {
+        let scopes = grant(collection, who, &owner, scopes)?;
+        Ok(NewKey {
             owner,
             labels,
             name,
             metadata,
             scopes,
             limits,
-            expires_at: shorten(who, expires_at.as_deref(), now)?,
+            expires_at: expiry(who, expires_at.as_deref(), now)?,
         })
     }
 }
@@ -145,17 +147,17 @@ impl Wanted {
 async fn make(
     app: &App,
     who: &Principal,
-    shelf: &'static Shelf,
+    collection: &'static KeyCollection,
     user: UserId,
     request: &Request<Bytes>,
 ) -> Result<MadeKey> {
     let now = app.clock.now();
-    let Wanted { owner, labels, name, metadata, scopes, limits, expires_at } =
-        Wanted::read(app, who, shelf, user.clone(), request, now)?;
-    let secret = token::mint(shelf.interface.key_prefix(), &app.random);
+    let NewKey { owner, labels, name, metadata, scopes, limits, expires_at } =
+        NewKey::read(app, who, collection, user.clone(), request, now)?;
+    let secret = token::mint(collection.interface.key_prefix(), &app.random);
     let key = KeyRow {
         id: KeyId::new(now, &app.random),
-        interface: shelf.interface,
+        interface: collection.interface,
         name,
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
@@ -177,15 +179,17 @@ async fn make(
         last_used_at: None,
         metadata: metadata.into(),
     };
-    let location =
-        HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
+    let location = HeaderValue::from_str(&format!("{}/{}", collection.path, key.id))
+        .map_err(Error::internal)?;
     let body =
         Secret::new(with_secret(record(&key, KeyState::Active, None, now), &secret).to_string());
     let store = app.store.noting(noted(app, who, &user, request, Action::KeyCreate, &key));
     let id = key.id.clone();
     let committed = match who.key() {
         None => store.create_key(key).await?,
-        Some(maker) => store.create_child(key, maker.generation).await.map_err(meanwhile)?,
+        Some(maker) => {
+            store.create_child(key, maker.generation).await.map_err(changed_meanwhile)?
+        }
     };
     app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
@@ -196,7 +200,7 @@ async fn make(
     Ok(MadeKey { id, location, body })
 }
 
-/// A request of a key draws on the limits of every key above it, so there are only so many.
+/// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.
 fn check_descent(app: &App, who: &Principal) -> Result<()> {
     let deep =
         who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
@@ -205,32 +209,31 @@ fn check_descent(app: &App, who: &Principal) -> Result<()> {
         return Err(Error::new(
             Kind::KeyLimitReached,
             format!(
-                "Keys descend from one another up to {most} deep; make it by a key further up."
+                "Keys descend at most {most} levels. Create this one with an ancestor of your key."
             ),
         ));
     }
     Ok(())
 }
 
-fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Result<UserId> {
+fn owner(app: &App, who: &Principal, user: UserId, fields: &mut BodyFields) -> Result<UserId> {
     only_admin(who, fields, "owner")?;
     match fields.take::<String>("owner", "the id of a user")? {
         None => Ok(user),
-        // What is the built-in user's outlives whoever gave it to them.
-        Some(owner) if owner == UserId::admin().as_str() && owner != user.as_str() => {
-            Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY makes keys of the built-in user.")
-                .at("owner"))
-        }
+        // A key of the built-in user outlives the admin who created it.
+        Some(owner) if owner == UserId::admin().as_str() && owner != user.as_str() => Err(
+            Error::new(Kind::Forbidden, "Only ADMIN_API_KEY may create keys of the built-in user.")
+                .at("owner"),
+        ),
         Some(owner) => {
             let user = app.auth.user(&UserId::known(&owner));
-            user.map(|user| user.id.clone())
-                .ok_or_else(|| Error::invalid("owner", "There is no such user."))
+            user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "Unknown user."))
         }
     }
 }
 
-/// Labels steer routing, so only an admin sets them; what a key makes has the same as the key.
-fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, String>> {
+/// Labels steer routing, so only an admin sets them. A child has the labels of its creator.
+fn labels(who: &Principal, fields: &mut BodyFields) -> Result<BTreeMap<String, String>> {
     only_admin(who, fields, "labels")?;
     let labels = fields.take("labels", "an object of strings")?;
     let labels =
@@ -239,22 +242,23 @@ fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, Strin
     Ok(labels)
 }
 
-fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {
+fn only_admin(who: &Principal, fields: &BodyFields, name: &str) -> Result<()> {
     if fields.has(name) && !who.is_admin() {
-        return Err(Error::new(Kind::Forbidden, format!("Only an admin sets {name}.")).at(name));
+        return Err(Error::new(Kind::Forbidden, format!("Only an admin may set {name}.")).at(name));
     }
     Ok(())
 }
 
-/// The scopes of the new key: those asked for, each known and the caller's to give; else the usual ones that the caller has.
+/// The scopes of the new key: the requested ones, if the caller may grant them all; without a
+/// request the default ones that the caller has.
 fn grant(
-    shelf: &Shelf,
+    collection: &KeyCollection,
     who: &Principal,
     owner: &UserId,
     asked: Option<Vec<String>>,
 ) -> Result<Vec<String>> {
     let Some(asked) = asked else {
-        return Ok(shelf
+        return Ok(collection
             .defaults
             .iter()
             .filter(|scope| who.has_scope(scope))
@@ -262,14 +266,14 @@ fn grant(
             .collect());
     };
     if asked.is_empty() {
-        return Err(Error::invalid("scopes", "scopes must name at least one."));
+        return Err(Error::invalid("scopes", "scopes must not be empty."));
     }
     for scope in &asked {
         let scope = scope.as_str();
-        if !shelf.defaults.contains(&scope) && !shelf.reserved.contains(&scope) {
-            return Err(Error::invalid("scopes", format!("There is no scope {scope:?}.")));
+        if !collection.defaults.contains(&scope) && !collection.reserved.contains(&scope) {
+            return Err(Error::invalid("scopes", format!("Unknown scope {scope:?}.")));
         }
-        if shelf.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
+        if collection.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
             return Err(Error::new(
                 Kind::Forbidden,
                 format!("You may not grant the scope {scope}."),
@@ -282,7 +286,7 @@ fn grant(
         {
             return Err(Error::new(
                 Kind::Forbidden,
-                "Only ADMIN_API_KEY grants the scope admin to others.",
+                "Only ADMIN_API_KEY may grant the scope admin to other users.",
             )
             .at("scopes"));
         }
@@ -290,8 +294,8 @@ fn grant(
     Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// When the new key ends: in the future, and not after the key that makes it.
-fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>> {
+/// The expiry of the new key: in the future, and not after that of the key that creates it.
+fn expiry(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>> {
     let outer = who.key().and_then(|key| key.expires_at);
     let Some(asked) = asked else {
         return Ok(outer);

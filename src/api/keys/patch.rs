@@ -1,6 +1,7 @@
-//! `PATCH K/{id}`: a merge patch (RFC 7396) of what may be changed of a key. Its owner names it, switches it and ends it
-//! earlier; limits and labels are an admin's and those of the key that made it; of what no key made, its user narrows the limits.
-//! No key changes what holds it.
+//! `PATCH K/{id}`: a merge patch (RFC 7396). The owner may change name, metadata and status, and
+//! bring the expiry forward. Limits and labels are changed by an admin or by the key that created
+//! this one; the user of a key that no key created may narrow its limits. No key lifts a
+//! restriction on itself.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Shelf, acting, end, enter, find, is_open, limits, may_hold, meanwhile, shown};
-use crate::api::body::{Fields, check_name, check_pairs};
+use super::change::{check_labels, end};
+use super::collection::{KeyCollection, enter, find};
+use super::permission::{acting, changed_meanwhile, is_open, may_hold};
+use super::record::shown;
+use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
-use crate::api::{answer, audit};
+use crate::api::{answer, audit, limits};
 use crate::app::App;
 use crate::auth::{AgentCredential, Credential, Key, KeyState, Principal};
 use crate::bounds;
@@ -21,33 +25,33 @@ use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, StoreError};
 
-/// What a patch may change that holds the key: no key changes it of itself or of one above it.
-const HOLDS: [&str; 3] = ["limits", "labels", "status"];
+/// BodyFields that restrict a key: no key changes them of itself or of an ancestor.
+const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
 
-/// `PATCH K/{id}`. When this answers, the next request with the key, or with one that descends from it, finds it changed.
+/// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
 pub async fn patch(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let (shelf, user) = enter(who, request)?;
+    let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
-    // Another change that comes between is no reason to fail: this one is made anew of what is then.
+    // After a concurrent change the patch is applied again, to the new state.
     for _ in 0..bounds::PATCH_TRIES {
-        let fields = Fields::read_if_any(request)?;
+        let fields = BodyFields::read_if_any(request)?;
         let now = app.clock.now();
-        let found = find(app, shelf, who, &user, request);
+        let found = find(app, collection, who, &user, request);
         let key = match &found {
             Ok(key) => key,
-            // What is wrong with the patch by itself is said first.
+            // Errors of the patch itself come before 404.
             Err(_) => {
-                return Err(read_alone(fields, shelf)
+                return Err(check_alone(fields, collection)
                     .err()
                     .or(found.err())
                     .unwrap_or_else(|| Error::not_found("key")));
             }
         };
-        let (patch, seen) = Target { app, who, shelf, key, now }.decide(fields)?;
+        let (patch, seen) = PatchedKey { app, who, collection, key, now }.decide(fields)?;
         let event =
             audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
         match app.store.noting(event).patch_key(&key.row().id, patch, seen).await {
@@ -58,17 +62,17 @@ pub async fn patch(
                         app.limits.expect_key(&app.auth, row, &app.store, now).await;
                     }
                 }
-                let key = find(app, shelf, who, &user, request)?;
+                let key = find(app, collection, who, &user, request)?;
                 return Ok(answer::json(StatusCode::OK, &shown(&key, now)));
             }
             Err(StoreError::Conflict) if still_acting(app, who) => {}
-            Err(error) => return Err(meanwhile(error)),
+            Err(error) => return Err(changed_meanwhile(error)),
         }
     }
-    Err(meanwhile(StoreError::Conflict))
+    Err(changed_meanwhile(StoreError::Conflict))
 }
 
-/// Whether the key that acts is still what it was when the request was let in.
+/// Whether the caller's key is unchanged since the request was authenticated.
 fn still_acting(app: &App, who: &Principal) -> bool {
     who.key().is_none_or(|own| {
         app.auth
@@ -77,29 +81,29 @@ fn still_acting(app: &App, who: &Principal) -> bool {
     })
 }
 
-/// Reads a patch of a key that is not there.
-fn read_alone(mut fields: Fields, shelf: &Shelf) -> Result<()> {
+/// Checks a patch of a key that does not exist.
+fn check_alone(mut fields: BodyFields, collection: &KeyCollection) -> Result<()> {
     let nothing: BTreeMap<String, String> = BTreeMap::new();
     name(&mut fields, "")?;
     pairs(&mut fields, "metadata", &nothing)?;
     pairs(&mut fields, "labels", &nothing)?;
     status(&mut fields, KeyStatus::Active)?;
-    wanted_limits(&mut fields, shelf, &Limits::default())?;
+    wanted_limits(&mut fields, collection, &Limits::default())?;
     fields.patched::<String>("expires_at", &Value::Null, "an RFC 3339 time")?;
     fields.finish()
 }
 
-fn name(fields: &mut Fields, before: &str) -> Result<Option<String>> {
+fn name(fields: &mut BodyFields, before: &str) -> Result<Option<String>> {
     let Some(name) = fields.patched::<String>("name", &before, "a string")? else {
         return Ok(None);
     };
-    let name = name.ok_or_else(|| Error::invalid("name", "A key always has a name."))?;
+    let name = name.ok_or_else(|| Error::invalid("name", "name must not be null."))?;
     check_name(&name)?;
     Ok(Some(name))
 }
 
 fn pairs(
-    fields: &mut Fields,
+    fields: &mut BodyFields,
     name: &str,
     before: &impl Serialize,
 ) -> Result<Option<BTreeMap<String, String>>> {
@@ -112,7 +116,7 @@ fn pairs(
     Ok(pairs)
 }
 
-fn status(fields: &mut Fields, before: KeyStatus) -> Result<Option<KeyStatus>> {
+fn status(fields: &mut BodyFields, before: KeyStatus) -> Result<Option<KeyStatus>> {
     let Some(word) = fields.patched::<String>("status", &before.as_str(), "active or inactive")?
     else {
         return Ok(None);
@@ -121,34 +125,39 @@ fn status(fields: &mut Fields, before: KeyStatus) -> Result<Option<KeyStatus>> {
     known.map(Some).ok_or_else(|| Error::invalid("status", "status must be active or inactive."))
 }
 
-fn wanted_limits(fields: &mut Fields, shelf: &Shelf, before: &Limits) -> Result<Option<Limits>> {
+fn wanted_limits(
+    fields: &mut BodyFields,
+    collection: &KeyCollection,
+    before: &Limits,
+) -> Result<Option<Limits>> {
     let merged = fields.patched::<Map<String, Value>>("limits", before, "an object")?;
-    merged.map(|merged| limits::read(shelf.interface, merged.unwrap_or_default())).transpose()
+    merged.map(|merged| limits::read(collection.interface, merged.unwrap_or_default())).transpose()
 }
 
-/// A key that is to be changed, and by whom.
-struct Target<'a> {
+/// A patch under way: the key, and who changes it.
+struct PatchedKey<'a> {
     app: &'a App,
     who: &'a Principal,
-    shelf: &'static Shelf,
+    collection: &'static KeyCollection,
     key: &'a Key,
     now: Timestamp,
 }
 
-impl Target<'_> {
+impl PatchedKey<'_> {
     fn row(&self) -> &KeyRow {
         self.key.row()
     }
 
-    /// What the patch makes of the key, and what that was decided on.
-    fn decide(&self, mut fields: Fields) -> Result<(KeyPatch, Seen)> {
+    /// Returns the changes, and the state that the decision rests on.
+    fn decide(&self, mut fields: BodyFields) -> Result<(KeyPatch, Seen)> {
         let row = self.row();
-        let touched = HOLDS.into_iter().filter(|name| fields.speaks_of(name)).collect::<Vec<_>>();
+        let touched =
+            RESTRICTIONS.into_iter().filter(|name| fields.speaks_of(name)).collect::<Vec<_>>();
         let name = name(&mut fields, &row.name)?;
         let metadata = pairs(&mut fields, "metadata", &row.metadata)?;
         let labels = pairs(&mut fields, "labels", &row.labels)?;
         let status = status(&mut fields, row.status)?;
-        let limits = wanted_limits(&mut fields, self.shelf, &row.limits)?;
+        let limits = wanted_limits(&mut fields, self.collection, &row.limits)?;
         let before = row.expires_at.map(rfc3339);
         let expires_at = fields.patched::<String>("expires_at", &before, "an RFC 3339 time")?;
         fields.finish()?;
@@ -159,7 +168,7 @@ impl Target<'_> {
         let maker = row.parent.as_ref().and_then(|id| self.app.auth.key(row.interface, id));
         let maker = maker.as_ref().map(|key| key.row());
         let patch = KeyPatch {
-            // To switch on what nobody in particular made is to vouch for it.
+            // Activating a key that was created without a credential vouches for it.
             vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant())
                 .then_some(self.now),
             name,
@@ -168,7 +177,7 @@ impl Target<'_> {
             limits: limits
                 .map(|limits| self.limits(limits, maker.map(|maker| &maker.limits)))
                 .transpose()?,
-            status: status.map(|status| self.switch(status)).transpose()?,
+            status: status.map(|status| self.status(status)).transpose()?,
             expires_at: expires_at.map_or(Ok(None), |asked| {
                 self.earlier(asked, maker.and_then(|maker| maker.expires_at))
             })?,
@@ -177,13 +186,13 @@ impl Target<'_> {
         Ok((patch, Seen { generation: row.generation, by: acting(self.who), maker }))
     }
 
-    /// Refuses what is not the caller's to change.
+    /// Refuses what the caller may not change.
     fn may_change(&self, touched: &[&'static str]) -> Result<()> {
         let row = self.row();
         if is_open(self.who) && !row.made_open {
             return Err(Error::new(
                 Kind::Forbidden,
-                "A key that was made while AGENT was enforced is not changed while it is open.",
+                "A key created while AGENT was enforced cannot be changed while AGENT is open.",
             ));
         }
         let Some(first) = touched.first() else { return Ok(()) };
@@ -191,55 +200,55 @@ impl Target<'_> {
             own.id == row.id || self.app.auth.ancestors(own).iter().any(|above| above.id == row.id)
         };
         if self.who.key().is_some_and(holds_caller) {
-            let why = "No key changes limits, labels or status of itself or of one that it descends from.";
+            let why = "A key may not change limits, labels or status of itself or of an ancestor.";
             return Err(Error::new(Kind::Forbidden, why).at(*first));
         }
         let creators = touched.iter().find(|name| **name != "status");
         if let Some(name) = creators.filter(|_| !self.who.is_admin() && !self.is_creator()) {
             return Err(Error::new(
                 Kind::Forbidden,
-                format!("Only an admin and the key's creator change {name}."),
+                format!("Only an admin or the creator of the key may change {name}."),
             )
             .at(*name));
         }
         if touched.contains(&"labels") && row.parent.is_none() && !self.who.is_admin() {
-            // They are an admin's doing, or there are none.
             return Err(Error::new(
                 Kind::Forbidden,
-                "Only an admin changes labels of a key that no key made.",
+                "Only an admin may change labels of a key that no key created.",
             )
             .at("labels"));
         }
         Ok(())
     }
 
-    /// Limits within those of the key that made it; of what no key made, only an admin takes off what is there.
+    /// Limits within those of the key that created this one. Only an admin widens those of a key
+    /// that no key created.
     fn limits(&self, asked: Limits, outer: Option<&Limits>) -> Result<Limits> {
         let (row, limits) = (self.row(), limits::narrow(asked, outer)?);
         if row.parent.is_none()
             && !self.who.is_admin()
             && let Some(name) = limits.beyond(&row.limits)
         {
-            let why = format!("Only an admin widens the limit on {name}, or takes it off.");
+            let why = format!("Only an admin may widen or remove the limit {name}.");
             return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
         }
-        // Each time has an account of its own: what was used of the one before would be forgotten.
-        let other_time = row
+        // Day and month are counted apart: what was spent so far would be forgotten.
+        let other_period = row
             .limits
             .budget
             .is_some_and(|old| limits.budget.is_some_and(|new| new.per != old.per));
-        if other_time && row.parent.is_none() && !self.who.is_admin() {
+        if other_period && row.parent.is_none() && !self.who.is_admin() {
             return Err(Error::new(
                 Kind::Forbidden,
-                "Only an admin changes the time that a budget is for.",
+                "Only an admin may change the period of a budget.",
             )
             .at("limits.budget"));
         }
         Ok(limits)
     }
 
-    /// Whether the caller is who made the key: the very key that did, or for what no key made the user, by any session, and on
-    /// AGENT its tenant.
+    /// Whether the caller created the key: the same key; for a key that no key created, a session
+    /// of the same user, or on AGENT the tenant.
     fn is_creator(&self) -> bool {
         let row = self.row();
         match self.who {
@@ -262,45 +271,46 @@ impl Target<'_> {
         }
     }
 
-    /// Labels steer routing: whoever is no admin has the choice between those that are there and those of a key that they make.
+    /// Labels steer routing: without the admin role only the present ones and those of the caller's
+    /// key are allowed.
     fn labels(&self, asked: BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
-        super::check_labels(&asked)?;
+        check_labels(&asked)?;
         let made = self.who.key().map(|own| own.labels.clone()).unwrap_or_default();
         if self.who.is_admin() || asked == self.row().labels || asked == made {
             return Ok(asked);
         }
         Err(Error::new(
             Kind::Forbidden,
-            "Only an admin sets labels; else a key has those of the key that made it.",
+            "Only an admin may set labels other than those of the creator.",
         )
         .at("labels"))
     }
 
-    /// Switching off is anybody's who may end the key. Switching on gives whoever has its secret what it may do: a key does it
-    /// for those only whose secret it could have.
-    fn switch(&self, asked: KeyStatus) -> Result<KeyStatus> {
+    /// Whoever may revoke a key may deactivate it. A key may activate only those whose secret it
+    /// may have.
+    fn status(&self, asked: KeyStatus) -> Result<KeyStatus> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
         if on && off && !may_hold(self.app, self.who, row) {
             return Err(Error::new(
                 Kind::Forbidden,
-                "This key may do more than yours: a session switches it on.",
+                "This key has more rights than yours. Activate it with a session.",
             )
             .at("status"));
         }
         Ok(asked)
     }
 
-    /// An end that is not later than the one before, nor than that of the key that made it.
+    /// An expiry not later than the present one, nor than that of the key that created this one.
     fn earlier(
         &self,
         asked: Option<String>,
         outer: Option<Timestamp>,
     ) -> Result<Option<Timestamp>> {
         let before = self.row().expires_at;
-        let later = || Error::invalid("expires_at", "expires_at can only be brought forward.");
+        let later =
+            || Error::invalid("expires_at", "expires_at may only be set to an earlier time.");
         let Some(asked) = asked else {
-            // There is none, and none is asked for.
             return if before.is_none() { Ok(None) } else { Err(later()) };
         };
         let asked = end(&asked, self.now)?;

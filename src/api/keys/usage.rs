@@ -1,4 +1,4 @@
-//! `usage` of a ROUTER key: what is left now of the limits that its requests draw on.
+//! `usage` of a ROUTER key: the state of the limits that its requests draw on.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use crate::clock::rfc3339;
 use crate::limits::{self, Money, Places, Rate};
 use crate::store::dollars;
 
-/// Of each limit the one that binds first, as the headers of answers have it: the key's own, that
-/// of a key above it or its user's. Null for a key that has ended: it uses nothing more.
+/// For each kind the limit with the least left, as in the headers of answers: of the key, of an
+/// ancestor or of the user. Null for a key that has ended.
 pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
     if matches!(key.state(now), KeyState::Expired | KeyState::Revoked) {
         return Value::Null;

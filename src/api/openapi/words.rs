@@ -1,44 +1,40 @@
-//! What the document says of each parameter, and of the headers that tell what is left of limits.
+//! Descriptions of parameters and of rate limit headers.
 
 use serde_json::{Map, Value, json};
 
 use super::Operation;
 use crate::interface::Surface;
 
-/// Headers of answers that draw on limits: only those whose limit there is.
+/// Headers of answers to calls that draw on limits; each only if there is such a limit.
 const LIMITS: &[(&str, &str, &str)] = &[
     (
         "x-ratelimit-limit-requests",
         "integer",
-        "Requests a minute: of the limit that has the least left, whether the key's, that of a key above it or its user's",
+        "Requests per minute: of the limit with the least left, of the key, an ancestor of it or the user",
     ),
-    ("x-ratelimit-remaining-requests", "integer", "Requests left of them"),
+    ("x-ratelimit-remaining-requests", "integer", "Requests left"),
     (
         "x-ratelimit-reset-requests",
         "string",
-        "How long until all of them are there again, as `1s` or `6m0s`",
+        "Time until the full limit is available again, as `1s` or `6m0s`",
     ),
-    ("x-ratelimit-limit-tokens", "integer", "Tokens a minute, as with requests"),
+    ("x-ratelimit-limit-tokens", "integer", "Tokens per minute, as with requests"),
     (
         "x-ratelimit-remaining-tokens",
         "integer",
-        "Tokens left of them, without what requests under way have reserved",
+        "Tokens left, without the reserves of running requests",
     ),
-    ("x-ratelimit-reset-tokens", "string", "How long until all of them are there again"),
-    ("x-ratelimit-limit-budget", "number", "The budget in USD, as with requests"),
+    ("x-ratelimit-reset-tokens", "string", "Time until the full limit is available again"),
+    ("x-ratelimit-limit-budget", "number", "Budget in USD, as with requests"),
     (
         "x-ratelimit-remaining-budget",
         "number",
-        "USD left of it, without what requests under way have reserved, this one too",
+        "USD left, without the reserves of running requests, including this one",
     ),
-    (
-        "x-ratelimit-reset-budget",
-        "string",
-        "How long until its next day or month begins, as `9h0m5s`",
-    ),
+    ("x-ratelimit-reset-budget", "string", "Time until the next day or month begins, as `9h0m5s`"),
 ];
 
-/// Each of them, for `components`.
+/// The headers as `components`.
 pub(super) fn headers() -> Value {
     let described = |(name, kind, says): &(&str, &str, &str)| {
         ((*name).to_owned(), json!({ "description": says, "schema": { "type": kind } }))
@@ -46,7 +42,7 @@ pub(super) fn headers() -> Value {
     LIMITS.iter().map(described).collect::<Map<String, Value>>().into()
 }
 
-/// References to them.
+/// References to [`headers`].
 pub(super) fn limit_headers() -> Map<String, Value> {
     let referred = |(name, ..): &(&str, &str, &str)| {
         ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }))
@@ -54,59 +50,53 @@ pub(super) fn limit_headers() -> Map<String, Value> {
     LIMITS.iter().map(referred).collect()
 }
 
-/// Of a parameter of the query, where its schema does not say it already.
+/// Description of a query parameter whose schema has none.
 pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
     match (operation, name) {
-        (_, "limit") => "Entries of a page.",
-        ("listReplays", "after") => "`next` of the page before: what follows is older.",
-        (_, "after") => "`next` of the page before.",
-        ("usage", "since") => {
-            "The first day, as any RFC 3339 time in it. Sums are kept by whole days in UTC; `span` says which."
-        }
-        ("usage", "until") => {
-            "The last day, as any RFC 3339 time in it but its first moment, which ends the day before."
-        }
+        (_, "limit") => "Maximum number of entries of the page.",
+        ("listReplays", "after") => "`next` of the previous page.",
+        (_, "after") => "`next` of the previous page.",
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
         ("usage", "group_by") => {
-            "`key`, `user`, `model`, `recipe` and `day`, with commas between: sums by these. Without it one sum."
+            "Comma-separated list of `key`, `user`, `model`, `recipe`, `day`. Default: one total."
         }
         ("listReplays", "status") => {
-            "Status of the answer: `200`, a class as `4xx`, or several with commas between."
+            "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
         }
         (_, "status") => {
-            "`active`, `inactive`, `expired` or `revoked`. Without it all keys but revoked ones."
+            "`active`, `inactive`, `expired` or `revoked`. Default: all but revoked keys."
         }
         ("importReplays", "owner") => {
-            "Id of the user whose the captures become; without it each keeps its own."
+            "Id of the new owner of the captures. Default: each keeps its owner."
         }
-        (_, "owner") => "Id of a user: only what is theirs. By admins, or for oneself.",
-        (_, "descendants") => "Revoke the keys that descend from it as well.",
-        (_, "actor") => "Id of who did it.",
-        (_, "target") => "Id of what it was done to.",
-        (_, "alias") => "The alias that was asked for.",
+        (_, "owner") => "Id of a user; admins may name any, others themselves.",
+        (_, "descendants") => "Also revoke all descendants.",
+        (_, "actor") => "Id of the actor.",
+        (_, "target") => "Id of the target.",
+        (_, "alias") => "The alias requested.",
         (_, "recipe") => "The recipe of the decision.",
         (_, "provider") => "The provider that answered.",
         (_, "model") => "The model that answered.",
         (_, "decided_provider") => "The provider that the decision put first.",
         (_, "decided_model") => "The model that the decision put first.",
         (_, "state") => "`completed`, `failed`, `aborted` or `refused`.",
-        (_, "key") => "Id of the key that asked.",
-        (_, "replay_of") => "Id of a capture: only its replays.",
-        (_, "shadow_of") => "Id of a capture: only its shadow.",
+        (_, "key") => "Id of the calling key.",
+        (_, "replay_of") => "Id of a capture: lists its replays.",
+        (_, "shadow_of") => "Id of a capture: lists its shadow.",
         (_, "dry_run") => "Decide only: no provider is called, nothing is captured.",
-        (_, "replays") => "Delete its replays and its shadow as well.",
+        (_, "replays") => "Also delete its replays and its shadow.",
         (_, "forbid_unroutable") => {
-            "Refuse the change where a request that found a target in the last 24 hours would find none."
+            "Refuse the change if a request of the last 24 hours would lose its last target."
         }
-        (_, "allow_empty") => "Take the change where nothing was captured to try it on.",
-        (_, "after_id") => "With `anthropic-version`: the models that follow this one.",
-        (_, "before_id") => "With `anthropic-version`: the models before this one.",
+        (_, "allow_empty") => "Accept the change if there are no captures to evaluate it on.",
+        (_, "after_id") => "With `anthropic-version`: models after this one.",
+        (_, "before_id") => "With `anthropic-version`: models before this one.",
         _ => "",
     }
 }
 
-/// Of a parameter of the path.
+/// Description of a path parameter.
 pub(super) fn of_path(path: &str, name: &str) -> &'static str {
     let nouns = [
         ("/v1/users", "Id of the user: `usr_…`."),
@@ -117,16 +107,16 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
     let noun = nouns.iter().find(|(start, _)| path.starts_with(start)).map(|(_, says)| *says);
     match name {
         _ if noun.is_some() => noun.unwrap_or_default(),
-        "other" => "Id of the capture that it is compared with.",
+        "other" => "Id of the capture to compare with.",
         _ if path.starts_with("/v1/router/replay/") => {
-            "Id of the capture, which is the id of its request: `req_…`."
+            "Id of the capture, equal to its request id: `req_…`."
         }
         _ if path.contains("keys/") => "Id of the key: `key_…`.",
         _ => "",
     }
 }
 
-/// The headers of a request that an operation looks at.
+/// Request headers that an operation reads.
 pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
     let mut found = Vec::new();
     let mut header = |name: &str, says: &str, schema: Value| {
@@ -135,13 +125,13 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
     let text = || json!({ "type": "string" });
     if operation.takes.is_some() && Surface::of(operation.path).is_data_plane() {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
-        let says = "How the body is coded; the limit of its size holds for what comes and for what it becomes";
+        let says = "Content coding of the body; the size limit holds before and after decoding";
         header("Content-Encoding", says, json!({ "type": "string", "enum": codings }));
-        let says = "`off`: the capture has no bodies, where `capture.client_opt_out` of the server document lets clients say so";
+        let says = "`off`: capture without bodies, if `capture.client_opt_out` of the server document allows it";
         header("x-rerouter-capture", says, json!({ "type": "string", "enum": ["off"] }));
     }
     if operation.id == "reroute" || operation.takes == Some("NewKey") {
-        let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
+        let says = "Name of the call: a repetition within ten minutes gets the same answer and has no effect";
         header(
             "Idempotency-Key",
             says,
@@ -149,21 +139,15 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
         );
     }
     match operation.id {
-        "listModels" | "getModel" => header(
-            "anthropic-version",
-            "With it, whatever its value, the answer has Anthropic's shape",
-            text(),
-        ),
-        "getAgent" => header(
-            "If-None-Match",
-            "Entity tags, as `ETag` of an answer gives them, or `*`",
-            text(),
-        ),
+        "listModels" | "getModel" => {
+            header("anthropic-version", "If present, the answer has Anthropic's shape", text())
+        }
+        "getAgent" => header("If-None-Match", "Entity tags from `ETag`, or `*`", text()),
         "changeAgent" | "deleteAgent" => {
-            header("If-Match", "Entity tags, as `ETag` of an answer gives them, or `*`", text())
+            header("If-Match", "Entity tags from `ETag`, or `*`", text())
         }
         "putConfig" | "rollbackConfig" => {
-            let says = "The entity tag of the document that is live, as `GET /v1/router/config` gives it, or `*`; 412 where another is";
+            let says = "Entity tag of the live document, from `GET /v1/router/config`, or `*`; 412 if another is live";
             header("If-Match", says, text());
         }
         _ => {}

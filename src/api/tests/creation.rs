@@ -12,7 +12,7 @@ fn named(path: &str, key: &str, address: &str, body: &str) -> Request<Bytes> {
         .uri(path)
         .header("idempotency-key", key)
         .header(CONTENT_TYPE, "application/json");
-    request = request.extension(Client {
+    request = request.extension(ClientOrigin {
         address: Some(address.parse().unwrap()),
         proven: true,
         secure: false,

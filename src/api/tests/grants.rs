@@ -8,7 +8,7 @@ use crate::auth::RESERVED_SCOPES;
 
 const KEYS: &str = "/v1/router/keys";
 
-impl World {
+impl TestApi {
     async fn change_of(&self, id: &UserId, body: Value) -> Result<Response<Bytes>> {
         let mut request = request(&format!("/v1/users/{id}"), Some(body));
         request.extensions_mut().insert(PathParams(vec![id.to_string()]));
@@ -65,7 +65,7 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let lent = json!({"owner": bob, "scopes": ["inference", "config", "admin"]});
     let lent = world.create(&Principal::Admin, lent).await.unwrap();
     let all = [&own, &child, &anns, &through, &operators, &lent];
-    let granted = |world: &World| all.map(|key| world.reserved(key));
+    let granted = |world: &TestApi| all.map(|key| world.reserved(key));
     let before: [Vec<&str>; 6] = [
         vec!["evaluate", "config", "admin"],
         // Whoever is an admin by a key has every scope; a child without `admin` has what it was given.

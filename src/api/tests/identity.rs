@@ -13,7 +13,7 @@ pub(super) fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
 
 pub(super) const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
-impl World {
+impl TestApi {
     async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
         let answer = keys::rotate(&self.app, who, &of("/v1/router/keys", id, Some(body))).await?;
         assert_eq!(
@@ -268,7 +268,7 @@ async fn only_the_admin_key_itself_makes_admins_of_others() {
 #[tokio::test]
 async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     let mut world = world().await;
-    let create = async |world: &World, who: &Principal, body: Value| {
+    let create = async |world: &TestApi, who: &Principal, body: Value| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(body)))
             .await
             .map(|answer| read(&answer))
@@ -313,7 +313,7 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     let theirs = text(&read(&rotated)["key"]).to_owned();
     assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive");
     // Nor does a key that may do less. Who switches it on by a credential vouches for it, for good.
-    let patch = async |world: &World, who: &Principal, status: &str| {
+    let patch = async |world: &TestApi, who: &Principal, status: &str| {
         let request = of("/v1/api-keys", text(&made["id"]), Some(json!({ "status": status })));
         keys::patch(&world.app, who, &request).await.map(|answer| read(&answer))
     };
@@ -339,7 +339,7 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     );
 }
 
-async fn log_in(world: &World, password: &str) -> Result<(Principal, String)> {
+async fn log_in(world: &TestApi, password: &str) -> Result<(Principal, String)> {
     let body = json!({"email": "ann@example.com", "password": password});
     let answer =
         pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))
@@ -412,7 +412,7 @@ async fn a_new_password_ends_every_other_session() {
     );
 }
 
-pub(super) async fn agent(world: &World, who: &Principal, body: Value) -> Result<Value> {
+pub(super) async fn agent(world: &TestApi, who: &Principal, body: Value) -> Result<Value> {
     let answer = agents::create(&world.app, who, &request("/v1/agents", Some(body))).await?;
     let body = read(&answer);
     assert_eq!(answer.status(), StatusCode::CREATED);
@@ -441,7 +441,7 @@ async fn an_agent_lives_from_creation_to_deletion() {
 
     world.start_again(Some("cloud")).await;
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
-    let get = async |world: &World, id: &str| {
+    let get = async |world: &TestApi, id: &str| {
         agents::get(&world.app, &cloud, &of("/v1/agents", id, None)).await.map(|a| read(&a))
     };
     for id in ["code-reviewer", text(&made["id"])] {
@@ -458,7 +458,7 @@ async fn an_agent_lives_from_creation_to_deletion() {
         (&json!(true), &Value::Null, &json!([]))
     );
     world.start_again(Some("cloud")).await;
-    let list = async |world: &World, query: &str| {
+    let list = async |world: &TestApi, query: &str| {
         agents::list(&world.app, &cloud, &request(&format!("/v1/agents{query}"), None)).await
     };
     let first = read(&list(&world, "?limit=1").await.unwrap());

@@ -7,7 +7,7 @@ use crate::store::Seen;
 
 const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
-impl World {
+impl TestApi {
     async fn patch_at(&self, path: &str, who: &Principal, id: &str, body: Value) -> Result<Value> {
         let mut request = request(&format!("{path}/{id}"), Some(body));
         *request.method_mut() = http::Method::PATCH;
@@ -335,7 +335,7 @@ async fn labels_of_a_key_are_those_of_what_it_makes_also_when_they_change() {
 async fn keys_of_the_enforced_days_are_not_ended_while_agent_is_open_and_those_of_the_open_days_take_no_room()
  {
     let mut world = world().await;
-    let create = async |world: &World, who: &Principal| {
+    let create = async |world: &TestApi, who: &Principal| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({}))))
             .await
             .map(|answer| read(&answer))
@@ -447,14 +447,14 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
 #[tokio::test]
 async fn keys_of_the_open_days_are_woken_by_who_switches_them_on() {
     let mut world = world().await;
-    let create = async |world: &World, who: &Principal| {
+    let create = async |world: &TestApi, who: &Principal| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({}))))
             .await
             .map(|answer| read(&answer))
             .unwrap()
     };
     let early = create(&world, &OPEN).await;
-    let patch = async |world: &World, who: &Principal, key: &Value, body: Value| {
+    let patch = async |world: &TestApi, who: &Principal, key: &Value, body: Value| {
         world.patch_at("/v1/api-keys", who, text(&key["id"]), body).await
     };
     patch(&world, &OPEN, &early, json!({"limits": {"keys_per_user": 5}, "name": "early"}))
@@ -555,7 +555,7 @@ async fn when_a_key_was_last_used_is_told_at_once_and_written_later() {
     let ann = world.user("ann@example.com").await;
     let made = world.create(&ann, json!({})).await.unwrap();
     let id = text(&made["id"]).to_owned();
-    let last = async |world: &World| world.get(&ann, &id).await.unwrap()["last_used_at"].clone();
+    let last = async |world: &TestApi| world.get(&ann, &id).await.unwrap()["last_used_at"].clone();
     assert_eq!(last(&world).await, Value::Null);
     assert_eq!(world.why_not(&made["key"]), "good");
     assert_eq!(last(&world).await, "2025-11-24T16:00:00.000000Z");

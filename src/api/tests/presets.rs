@@ -12,7 +12,7 @@ fn tag(answer: &Response<Bytes>) -> HeaderValue {
     answer.headers()[ETAG].clone()
 }
 
-impl World {
+impl TestApi {
     async fn change(
         &self,
         who: &Principal,
@@ -179,7 +179,7 @@ async fn changes_and_reads_go_by_entity_tags() {
     world.start_again(Some("cloud")).await;
     let third = tag(&world.read_agent("a", None).await.unwrap());
     assert_ne!(second, third);
-    let delete = async |world: &World, tag: &HeaderValue| {
+    let delete = async |world: &TestApi, tag: &HeaderValue| {
         let mut request = of("/v1/agents", "a", None);
         request.headers_mut().insert(IF_MATCH, tag.clone());
         agents::delete(&world.app, &SHOWN, &request).await.map(|answer| answer.status())

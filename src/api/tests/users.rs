@@ -4,7 +4,7 @@ use super::*;
 use crate::api::users;
 use crate::store::AuditFilter;
 
-impl World {
+impl TestApi {
     async fn change_user(&self, id: &str, body: Value) -> Result<Value> {
         let mut asked = request(&format!("/v1/users/{id}"), Some(body));
         asked.extensions_mut().insert(PathParams(vec![id.to_owned()]));
@@ -201,7 +201,7 @@ async fn of_many_logins_at_once_twenty_sessions_stay() {
     world.user("ann@example.com").await;
     let body = || json!({"email": "ann@example.com", "password": "correct horse"}).to_string();
     let asked = |network: usize| {
-        let from = Client {
+        let from = ClientOrigin {
             address: Some(std::net::Ipv4Addr::new(198, 18, network as u8, 1).into()),
             proven: true,
             secure: false,

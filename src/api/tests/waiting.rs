@@ -16,7 +16,7 @@ fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
     );
 }
 
-async fn an_admin(world: &World) -> (Principal, UserId) {
+async fn an_admin(world: &TestApi) -> (Principal, UserId) {
     let id = world.user("bob@example.com").await.user_id().unwrap();
     world.set_role(&id, "admin").await;
     let body = json!({"email": "bob@example.com", "password": "correct horse"});

@@ -23,7 +23,7 @@ impl Watched {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("routing.yaml"), text).unwrap();
         let server = format!("routing: {{ file: {:?} }}", dir.path().join("routing.yaml"));
-        let World { app, faults, _dir } = world_with(&server).await;
+        let TestApi { app, faults, _dir } = world_with(&server).await;
         let app = Arc::new(app);
         let mut watched =
             Watched { watcher: Watcher::new(app.clone()), app, faults, dir, _data: _dir };
@@ -194,7 +194,7 @@ async fn a_value_behind_a_variable_that_is_another_starts_health_afresh() {
     let text = "providers: { p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' } }\n\
                 models: { p/m: {} }\nrecipes: {}\naliases: {}\n";
     std::fs::write(&file, text).unwrap();
-    let World { mut app, _dir, .. } = world_with(&format!("routing: {{ file: {file:?} }}")).await;
+    let TestApi { mut app, _dir, .. } = world_with(&format!("routing: {{ file: {file:?} }}")).await;
     let key = Arc::new(std::sync::Mutex::new("sk-1"));
     let read = key.clone();
     app.variables =

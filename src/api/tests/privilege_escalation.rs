@@ -1,5 +1,5 @@
 //! Whatever is asked for, by keys, by members, by an admin who is one and then is none, and by `ADMIN_API_KEY`: nobody ever has a
-//! scope, a label, a limit, an end or an owner beyond what its creator may give. On PIN as on ROUTER; AGENT is in [`super::climb_agent`].
+//! scope, a label, a limit, an end or an owner beyond what its creator may give. On PIN as on ROUTER; AGENT is in [`super::privilege_escalation_agent`].
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::store::Limits;
 
 /// Who does a step. Places of keys beyond those that there are count from the beginning again.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum Caller {
     Key(usize),
     /// A session of one of [`USERS`].
     Session(usize),
@@ -32,7 +32,7 @@ const BOB: usize = 2;
 
 /// The keys of an interface.
 #[derive(Clone, Copy)]
-pub(super) struct Ground {
+pub(super) struct KeySpace {
     pub(super) interface: Interface,
     pub(super) path: &'static str,
     pub(super) surface: Surface,
@@ -44,7 +44,7 @@ pub(super) struct Ground {
     reserved: u32,
 }
 
-const ROUTER: Ground = Ground {
+const ROUTER: KeySpace = KeySpace {
     interface: Interface::Router,
     path: "/v1/router/keys",
     surface: Surface::RouterManagement,
@@ -52,7 +52,7 @@ const ROUTER: Ground = Ground {
     numbers: "rpm|tpm|concurrency|keys_per_user",
     reserved: 3,
 };
-const PIN: Ground = Ground {
+const PIN: KeySpace = KeySpace {
     interface: Interface::Pin,
     path: "/v1/apikeys",
     surface: Surface::Pin,
@@ -60,7 +60,7 @@ const PIN: Ground = Ground {
     numbers: "keys_per_user",
     reserved: 1,
 };
-pub(super) const AGENT: Ground = Ground {
+pub(super) const AGENT: KeySpace = KeySpace {
     interface: Interface::Agent,
     path: "/v1/api-keys",
     surface: Surface::Agent,
@@ -70,18 +70,18 @@ pub(super) const AGENT: Ground = Ground {
 };
 
 #[derive(Clone, Debug)]
-enum Step {
+enum KeyAction {
     Create {
-        by: By,
+        by: Caller,
         body: Value,
     },
     Patch {
-        by: By,
+        by: Caller,
         of: usize,
         body: Value,
     },
     Rotate {
-        by: By,
+        by: Caller,
         of: usize,
     },
     /// Makes the admin one, or none.
@@ -122,7 +122,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-fn limit(on: Ground) -> impl Strategy<Value = (String, Value)> {
+fn limit(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     // Of keys there are more than a few in a case.
     let (least, usual) = if on.interface == Interface::Router { (1, 1) } else { (60, 3) };
     let number = move || prop_oneof![4 => (least..least + 11).prop_map(Value::from), 1 => scalar()];
@@ -152,7 +152,7 @@ fn labels() -> impl Strategy<Value = Value> {
 }
 
 /// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is one of [`USERS`].
-fn member(on: Ground) -> impl Strategy<Value = (String, Value)> {
+fn member(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     let limits = move || {
         proptest::collection::vec(limit(on), 0..4)
             .prop_map(|limits| Value::Object(limits.into_iter().collect()))
@@ -177,32 +177,32 @@ fn member(on: Ground) -> impl Strategy<Value = (String, Value)> {
     ]
 }
 
-pub(super) fn body(on: Ground) -> impl Strategy<Value = Value> {
+pub(super) fn body(on: KeySpace) -> impl Strategy<Value = Value> {
     proptest::collection::vec(member(on), 0..3)
         .prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
-fn by() -> impl Strategy<Value = By> {
+fn by() -> impl Strategy<Value = Caller> {
     prop_oneof![
-        6 => (0usize..12).prop_map(By::Key),
-        4 => (0..USERS.len()).prop_map(By::Session),
-        3 => Just(By::Maker),
-        1 => Just(By::Operator),
+        6 => (0usize..12).prop_map(Caller::Key),
+        4 => (0..USERS.len()).prop_map(Caller::Session),
+        3 => Just(Caller::Maker),
+        1 => Just(Caller::Operator),
     ]
 }
 
-fn step(on: Ground) -> impl Strategy<Value = Step> {
+fn step(on: KeySpace) -> impl Strategy<Value = KeyAction> {
     prop_oneof![
-        6 => (by(), body(on)).prop_map(|(by, body)| Step::Create { by, body }),
-        6 => (by(), 0usize..12, body(on)).prop_map(|(by, of, body)| Step::Patch { by, of, body }),
-        3 => (by(), 0usize..12).prop_map(|(by, of)| Step::Rotate { by, of }),
-        1 => any::<bool>().prop_map(Step::Role),
+        6 => (by(), body(on)).prop_map(|(by, body)| KeyAction::Create { by, body }),
+        6 => (by(), 0usize..12, body(on)).prop_map(|(by, of, body)| KeyAction::Patch { by, of, body }),
+        3 => (by(), 0usize..12).prop_map(|(by, of)| KeyAction::Rotate { by, of }),
+        1 => any::<bool>().prop_map(KeyAction::Role),
     ]
 }
 
 /// How much of what was asked for was done.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct Coverage {
     /// Keys that keys made.
     made: u32,
     /// Keys with a scope that only an admin grants.
@@ -215,9 +215,9 @@ struct Done {
     lapsed: u32,
 }
 
-impl Done {
-    fn and(self, other: Done) -> Done {
-        Done {
+impl Coverage {
+    fn and(self, other: Coverage) -> Coverage {
+        Coverage {
             made: self.made + other.made,
             reserved: self.reserved + other.reserved,
             changed: self.changed + other.changed,
@@ -228,7 +228,7 @@ impl Done {
 }
 
 /// A key as the test knows it.
-struct Made {
+struct KnownKey {
     id: String,
     secret: String,
     scopes: Vec<String>,
@@ -239,18 +239,18 @@ struct Made {
 }
 
 /// Everything of one case.
-struct Case<'a> {
-    world: &'a World,
-    on: Ground,
+struct EscalationCase<'a> {
+    world: &'a TestApi,
+    on: KeySpace,
     tokens: &'a [String; 3],
-    made: Vec<Made>,
+    made: Vec<KnownKey>,
     /// Keys whose labels an admin wrote, in their making or later.
     labelled: BTreeSet<String>,
-    done: Done,
+    done: Coverage,
 }
 
-impl World {
-    pub(super) fn row_on(&self, on: Ground, id: &str) -> Arc<Key> {
+impl TestApi {
+    pub(super) fn row_on(&self, on: KeySpace, id: &str) -> Arc<Key> {
         self.app.auth.key(on.interface, &KeyId::known(id)).unwrap()
     }
 
@@ -303,15 +303,15 @@ pub(super) fn holds(key: &Key) -> Value {
     json!([row.limits, row.labels, row.status.as_str(), row.scopes, row.owner])
 }
 
-impl Case<'_> {
+impl EscalationCase<'_> {
     fn row(&self, id: &str) -> Arc<Key> {
         self.world.row_on(self.on, id)
     }
 
     /// Who asks about the key at a place.
-    fn who(&self, by: By, of: usize) -> Option<Principal> {
+    fn who(&self, by: Caller, of: usize) -> Option<Principal> {
         match by {
-            By::Maker => {
+            Caller::Maker => {
                 let above = self.row(&self.made[of].id).row().parent.clone();
                 let maker = self
                     .made
@@ -319,9 +319,9 @@ impl Case<'_> {
                     .find(|key| above.as_ref().is_some_and(|above| above.as_str() == key.id));
                 self.world.bearer(self.on.surface, &maker.unwrap_or(&self.made[0]).secret).ok()
             }
-            By::Operator => Some(Principal::Admin),
-            By::Session(user) => self.world.bearer(self.on.surface, &self.tokens[user]).ok(),
-            By::Key(place) => {
+            Caller::Operator => Some(Principal::Admin),
+            Caller::Session(user) => self.world.bearer(self.on.surface, &self.tokens[user]).ok(),
+            Caller::Key(place) => {
                 self.world.bearer(self.on.surface, &self.made[place % self.made.len()].secret).ok()
             }
         }
@@ -331,7 +331,7 @@ impl Case<'_> {
         self.world.router(&self.tokens[place]).user_id().unwrap()
     }
 
-    async fn create(&mut self, by: By, mut body: Value) {
+    async fn create(&mut self, by: Caller, mut body: Value) {
         let Some(who) = self.who(by, 0) else { return };
         let named = body["owner"]
             .as_str()
@@ -357,7 +357,7 @@ impl Case<'_> {
         if who.is_admin() && body.get("labels").is_some() {
             self.labelled.insert(row.id.to_string());
         }
-        self.made.push(Made {
+        self.made.push(KnownKey {
             id: row.id.to_string(),
             secret: text(&key["key"]).to_owned(),
             scopes: row.scopes.clone(),
@@ -367,7 +367,7 @@ impl Case<'_> {
         });
     }
 
-    async fn patch(&mut self, by: By, of: usize, body: &Value) {
+    async fn patch(&mut self, by: Caller, of: usize, body: &Value) {
         let place = of % self.made.len();
         let id = self.made[place].id.clone();
         let Some(who) = self.who(by, place) else { return };
@@ -407,7 +407,7 @@ impl Case<'_> {
         }
     }
 
-    async fn rotate(&mut self, by: By, of: usize) {
+    async fn rotate(&mut self, by: Caller, of: usize) {
         let place = of % self.made.len();
         let id = self.made[place].id.clone();
         let Some(who) = self.who(by, place) else { return };
@@ -515,7 +515,7 @@ impl Case<'_> {
         }
     }
 
-    async fn end(self) -> Done {
+    async fn end(self) -> Coverage {
         for key in &self.made {
             self.world
                 .app
@@ -535,7 +535,7 @@ impl Case<'_> {
     }
 }
 
-impl Case<'_> {
+impl EscalationCase<'_> {
     /// One of the operator's and one of the admin's in other hands, one with all that the admin has, and a member's.
     async fn begin(&mut self) {
         let end = "2025-12-09T00:00:00Z";
@@ -558,47 +558,54 @@ impl Case<'_> {
         let mut limits = small;
         limits["models"] = json!(["a/*", "b*"]);
         self.create(
-            By::Operator,
+            Caller::Operator,
             json!({"scopes": wide, "labels": {"a": "b"}, "expires_at": end, "limits": limits}),
         )
         .await;
         let labels = json!({"capture": "heads"});
         self.create(
-            By::Session(BOB),
+            Caller::Session(BOB),
             json!({"owner": "@0", "scopes": given, "labels": labels, "limits": limits}),
         )
         .await;
-        self.create(By::Session(BOB), json!({ "scopes": whole })).await;
-        self.create(By::Session(0), json!({ "limits": member })).await;
+        self.create(Caller::Session(BOB), json!({ "scopes": whole })).await;
+        self.create(Caller::Session(0), json!({ "limits": member })).await;
         assert_eq!((self.made.len(), self.done.reserved), (4, self.on.reserved));
     }
 }
 
-async fn climb(world: &World, on: Ground, tokens: &[String; 3], steps: &[Step]) -> Done {
-    let mut case = Case {
+async fn run_case(
+    world: &TestApi,
+    on: KeySpace,
+    tokens: &[String; 3],
+    steps: &[KeyAction],
+) -> Coverage {
+    let mut case = EscalationCase {
         world,
         on,
         tokens,
         made: Vec::new(),
         labelled: BTreeSet::new(),
-        done: Done::default(),
+        done: Coverage::default(),
     };
     let bob = case.user(BOB);
     world.set_role(&bob, "admin").await;
     case.begin().await;
     for step in steps {
         match step {
-            Step::Create { by, body } => case.create(*by, body.clone()).await,
-            Step::Patch { by, of, body } => case.patch(*by, *of, body).await,
-            Step::Rotate { by, of } => case.rotate(*by, *of).await,
-            Step::Role(admin) => world.set_role(&bob, if *admin { "admin" } else { "user" }).await,
+            KeyAction::Create { by, body } => case.create(*by, body.clone()).await,
+            KeyAction::Patch { by, of, body } => case.patch(*by, *of, body).await,
+            KeyAction::Rotate { by, of } => case.rotate(*by, *of).await,
+            KeyAction::Role(admin) => {
+                world.set_role(&bob, if *admin { "admin" } else { "user" }).await
+            }
         }
         case.check();
     }
     case.end().await
 }
 
-fn many_climb(on: Ground) {
+fn run_many(on: KeySpace) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(world_with("session: { idle: 12h }"));
     let mut tokens = BTreeMap::new();
@@ -622,10 +629,10 @@ fn many_climb(on: Ground) {
     let cases = Config::default().cases.div_ceil(4);
     let mut runner =
         TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
-    let sum = Cell::new(Done::default());
+    let sum = Cell::new(Coverage::default());
     runner
         .run(&proptest::collection::vec(step(on), 1..32), |steps| {
-            let done = runtime.block_on(climb(&world, on, &tokens, &steps));
+            let done = runtime.block_on(run_case(&world, on, &tokens, &steps));
             sum.set(sum.get().and(done));
             Ok(())
         })
@@ -638,10 +645,10 @@ fn many_climb(on: Ground) {
 
 #[test]
 fn whatever_is_asked_for_no_key_has_more_than_the_one_that_made_it() {
-    many_climb(ROUTER);
+    run_many(ROUTER);
 }
 
 #[test]
 fn nor_has_a_pin_key() {
-    many_climb(PIN);
+    run_many(PIN);
 }

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::climb::{AGENT, body, holds, narrower};
 use super::identity::of;
+use super::privilege_escalation::{AGENT, body, holds, narrower};
 use super::*;
 use crate::api::agents as presets;
 use crate::auth::AgentCredential;
@@ -18,40 +18,41 @@ const CLOUD: &str = "cloud";
 
 /// Who does a step, while AGENT is enforced; while it is open nobody is anybody.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum AgentCaller {
     Cloud,
     Key(usize),
 }
 
 #[derive(Clone, Debug)]
-enum Step {
-    Create(By, Value),
-    Patch(By, usize, Value),
-    Rotate(By, usize),
-    End(By, usize),
+enum AgentAction {
+    Create(AgentCaller, Value),
+    Patch(AgentCaller, usize, Value),
+    Rotate(AgentCaller, usize),
+    End(AgentCaller, usize),
     /// Another start, with `AGENT_CLOUD_API_KEY` or without.
     Enforce(bool),
     /// An agent is written, by this name.
-    Write(By, usize),
+    Write(AgentCaller, usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let by = || prop_oneof![3 => (0usize..10).prop_map(By::Key), 2 => Just(By::Cloud)];
+fn step() -> impl Strategy<Value = AgentAction> {
+    let by =
+        || prop_oneof![3 => (0usize..10).prop_map(AgentCaller::Key), 2 => Just(AgentCaller::Cloud)];
     prop_oneof![
-        7 => (by(), body(AGENT)).prop_map(|(by, body)| Step::Create(by, body)),
-        7 => (by(), 0usize..10, body(AGENT)).prop_map(|(by, of, body)| Step::Patch(by, of, body)),
-        3 => (by(), 0usize..10).prop_map(|(by, of)| Step::Patch(by, of, json!({"status": "active"}))),
-        2 => (by(), 0usize..10, 20u64..80).prop_map(|(by, of, most)| Step::Patch(by, of, json!({"limits": {"keys_per_user": most}}))),
-        3 => (by(), 0usize..10).prop_map(|(by, of)| Step::Rotate(by, of)),
-        1 => (by(), 0usize..10).prop_map(|(by, of)| Step::End(by, of)),
-        2 => any::<bool>().prop_map(Step::Enforce),
-        2 => (by(), 0usize..3).prop_map(|(by, name)| Step::Write(by, name)),
+        7 => (by(), body(AGENT)).prop_map(|(by, body)| AgentAction::Create(by, body)),
+        7 => (by(), 0usize..10, body(AGENT)).prop_map(|(by, of, body)| AgentAction::Patch(by, of, body)),
+        3 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::Patch(by, of, json!({"status": "active"}))),
+        2 => (by(), 0usize..10, 20u64..80).prop_map(|(by, of, most)| AgentAction::Patch(by, of, json!({"limits": {"keys_per_user": most}}))),
+        3 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::Rotate(by, of)),
+        1 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::End(by, of)),
+        2 => any::<bool>().prop_map(AgentAction::Enforce),
+        2 => (by(), 0usize..3).prop_map(|(by, name)| AgentAction::Write(by, name)),
     ]
 }
 
 /// How much of what was asked for was done.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct AgentCoverage {
     /// Keys that keys made.
     by_keys: u32,
     /// Keys that strangers made.
@@ -67,7 +68,7 @@ struct Done {
 }
 
 /// A key as the test knows it.
-struct Made {
+struct KnownAgentKey {
     id: String,
     secret: String,
     scopes: Vec<String>,
@@ -76,36 +77,36 @@ struct Made {
     strangers: bool,
 }
 
-struct Case {
-    world: World,
+struct AgentEscalationCase {
+    world: TestApi,
     enforced: bool,
-    made: Vec<Made>,
+    made: Vec<KnownAgentKey>,
     /// Whether the last who wrote an agent showed a credential, by its name.
     written: std::collections::BTreeMap<String, bool>,
-    done: Done,
+    done: AgentCoverage,
 }
 
-impl Case {
-    async fn begin() -> Case {
+impl AgentEscalationCase {
+    async fn begin() -> AgentEscalationCase {
         let mut world = world().await;
         world.start_again(Some(CLOUD)).await;
-        let mut case = Case {
+        let mut case = AgentEscalationCase {
             world,
             enforced: true,
             made: Vec::new(),
             written: Default::default(),
-            done: Done::default(),
+            done: AgentCoverage::default(),
         };
         let limits = json!({"keys_per_user": 80, "models": ["a/*", "b*"]});
         case.create(
-            By::Cloud,
+            AgentCaller::Cloud,
             json!({"scopes": ["keys"], "expires_at": "2025-12-09T00:00:00Z", "limits": limits}),
         )
         .await;
-        case.create(By::Cloud, json!({})).await;
-        case.create(By::Key(1), json!({"expires_at": "2025-12-01T00:00:00Z"})).await;
+        case.create(AgentCaller::Cloud, json!({})).await;
+        case.create(AgentCaller::Key(1), json!({"expires_at": "2025-12-01T00:00:00Z"})).await;
         case.enforce(false).await;
-        case.create(By::Cloud, json!({})).await;
+        case.create(AgentCaller::Cloud, json!({})).await;
         case.enforce(true).await;
         assert_eq!(case.made.len(), 4);
         case
@@ -126,10 +127,10 @@ impl Case {
         KeyRow::clone(self.world.row_on(AGENT, id).row())
     }
 
-    fn who(&self, by: By) -> Option<Principal> {
+    fn who(&self, by: AgentCaller) -> Option<Principal> {
         let secret = match by {
-            By::Cloud => CLOUD,
-            By::Key(place) => &self.made[place % self.made.len()].secret,
+            AgentCaller::Cloud => CLOUD,
+            AgentCaller::Key(place) => &self.made[place % self.made.len()].secret,
         };
         let who = self.world.bearer(Surface::Agent, secret).ok()?;
         let open = matches!(who, Principal::AgentTenant { via: AgentCredential::Open });
@@ -137,7 +138,7 @@ impl Case {
         Some(who)
     }
 
-    async fn create(&mut self, by: By, body: Value) {
+    async fn create(&mut self, by: AgentCaller, body: Value) {
         let Some(who) = self.who(by) else { return };
         let answer =
             keys::create(&self.world.app, &who, &request(AGENT.path, Some(body.clone()))).await;
@@ -151,7 +152,7 @@ impl Case {
         );
         self.done.by_keys += u32::from(who.key().is_some());
         self.done.by_strangers += u32::from(!self.enforced);
-        self.made.push(Made {
+        self.made.push(KnownAgentKey {
             id: row.id.to_string(),
             secret: text(&key["key"]).to_owned(),
             scopes: row.scopes,
@@ -160,7 +161,7 @@ impl Case {
         });
     }
 
-    async fn patch(&mut self, by: By, place: usize, body: &Value) {
+    async fn patch(&mut self, by: AgentCaller, place: usize, body: &Value) {
         let place = place % self.made.len();
         let (id, Some(who)) = (self.made[place].id.clone(), self.who(by)) else { return };
         let before = self.world.row_on(AGENT, &id);
@@ -202,7 +203,7 @@ impl Case {
         }
     }
 
-    async fn rotate(&mut self, by: By, place: usize) {
+    async fn rotate(&mut self, by: AgentCaller, place: usize) {
         let place = place % self.made.len();
         let (id, Some(who)) = (self.made[place].id.clone(), self.who(by)) else { return };
         let before = self.row(&id);
@@ -231,7 +232,7 @@ impl Case {
         }
     }
 
-    async fn end(&mut self, by: By, place: usize) {
+    async fn end(&mut self, by: AgentCaller, place: usize) {
         let place = place % self.made.len();
         let (id, Some(who)) = (self.made[place].id.clone(), self.who(by)) else { return };
         let answer = keys::revoke(&self.world.app, &who, &of(AGENT.path, &id, None)).await;
@@ -248,7 +249,7 @@ impl Case {
         }
     }
 
-    async fn write(&mut self, by: By, place: usize) {
+    async fn write(&mut self, by: AgentCaller, place: usize) {
         let (Some(who), name) = (self.who(by), ["a", "b", "c"][place]) else { return };
         let Principal::AgentTenant { .. } = &who else { panic!("AGENT has one tenant") };
         if !who.has_scope("agents") {
@@ -332,16 +333,16 @@ impl Case {
     }
 }
 
-async fn climb(steps: &[Step]) -> Done {
-    let mut case = Case::begin().await;
+async fn run_case(steps: &[AgentAction]) -> AgentCoverage {
+    let mut case = AgentEscalationCase::begin().await;
     for step in steps {
         match step {
-            Step::Create(by, body) => case.create(*by, body.clone()).await,
-            Step::Patch(by, of, body) => case.patch(*by, *of, body).await,
-            Step::Rotate(by, of) => case.rotate(*by, *of).await,
-            Step::End(by, of) => case.end(*by, *of).await,
-            Step::Enforce(on) => case.enforce(*on).await,
-            Step::Write(by, name) => case.write(*by, *name).await,
+            AgentAction::Create(by, body) => case.create(*by, body.clone()).await,
+            AgentAction::Patch(by, of, body) => case.patch(*by, *of, body).await,
+            AgentAction::Rotate(by, of) => case.rotate(*by, *of).await,
+            AgentAction::End(by, of) => case.end(*by, *of).await,
+            AgentAction::Enforce(on) => case.enforce(*on).await,
+            AgentAction::Write(by, name) => case.write(*by, *name).await,
         }
         case.check();
     }
@@ -354,11 +355,11 @@ fn whatever_is_asked_for_on_agent_no_key_has_more_than_its_maker_and_strangers_h
     let cases = Config::default().cases.div_ceil(8);
     let mut runner =
         TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
-    let sum = Cell::new(Done::default());
+    let sum = Cell::new(AgentCoverage::default());
     runner
         .run(&proptest::collection::vec(step(), 1..64), |steps| {
-            let (done, before) = (runtime.block_on(climb(&steps)), sum.get());
-            sum.set(Done {
+            let (done, before) = (runtime.block_on(run_case(&steps)), sum.get());
+            sum.set(AgentCoverage {
                 by_keys: before.by_keys + done.by_keys,
                 by_strangers: before.by_strangers + done.by_strangers,
                 changed: before.changed + done.changed,

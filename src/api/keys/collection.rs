@@ -1,0 +1,87 @@
+//! The collections of keys: one for each interface.
+
+use bytes::Bytes;
+use http::Request;
+
+use crate::api::PathParams;
+use crate::app::App;
+use crate::auth::{
+    ADMIN_SCOPE, AGENT_SCOPES, DEFAULT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES,
+};
+use crate::error::{Error, Kind, Result};
+use crate::id::{KeyId, UserId};
+use crate::interface::{Interface, Surface};
+
+/// The keys of one interface.
+pub(super) struct KeyCollection {
+    pub(super) interface: Interface,
+    pub(super) path: &'static str,
+    /// Scopes of a key whose creator names none.
+    pub(super) defaults: &'static [&'static str],
+    /// Scopes that only an admin grants.
+    pub(super) reserved: &'static [&'static str],
+    /// Scope that a caller needs.
+    needed: &'static str,
+}
+
+const COLLECTIONS: &[KeyCollection] = &[
+    KeyCollection {
+        interface: Interface::Pin,
+        path: "/v1/apikeys",
+        defaults: &PIN_SCOPES,
+        reserved: &[ADMIN_SCOPE],
+        needed: "user",
+    },
+    KeyCollection {
+        interface: Interface::Agent,
+        path: "/v1/api-keys",
+        defaults: &AGENT_SCOPES,
+        reserved: &[],
+        needed: "keys",
+    },
+    KeyCollection {
+        interface: Interface::Router,
+        path: "/v1/router/keys",
+        defaults: &DEFAULT_SCOPES,
+        reserved: &RESERVED_SCOPES,
+        needed: "keys",
+    },
+];
+
+/// Returns the collection that a path names, and the user on whose behalf the caller acts.
+pub(super) fn enter(
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<(&'static KeyCollection, UserId)> {
+    let interface = Surface::of(request.uri().path()).interface();
+    let collection = COLLECTIONS
+        .iter()
+        .find(|collection| collection.interface == interface)
+        .ok_or_else(|| Error::not_found("route"))?;
+    if !who.has_scope(collection.needed) {
+        return Err(Error::new(
+            Kind::InsufficientScope,
+            format!("This call needs the scope {}.", collection.needed),
+        ));
+    }
+    let user = match who {
+        Principal::AgentTenant { .. } => UserId::tenant(),
+        _ => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
+    };
+    Ok((collection, user))
+}
+
+/// Returns the key that a path names; 404 also if it is another owner's.
+pub(super) fn find(
+    app: &App,
+    collection: &KeyCollection,
+    who: &Principal,
+    user: &UserId,
+    request: &Request<Bytes>,
+) -> Result<std::sync::Arc<Key>> {
+    let id =
+        request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));
+    id.and_then(|id| app.auth.key(collection.interface, &id))
+        .filter(|key| who.is_admin() || key.row().owner == *user)
+        .ok_or_else(|| Error::not_found("key"))
+}

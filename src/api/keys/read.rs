@@ -1,0 +1,66 @@
+//! `GET K` and `GET K/{id}`.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use serde_json::Value;
+
+use super::collection::{enter, find};
+use super::record::shown;
+use super::usage;
+use crate::api::answer;
+use crate::api::page::{self, Query};
+use crate::app::App;
+use crate::auth::{Key, KeyState, Principal};
+use crate::error::{Error, Kind, Result};
+use crate::id::{KeyId, UserId};
+use crate::interface::Interface;
+
+/// `GET K`
+pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (collection, user) = enter(who, request)?;
+    let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
+    let limit = query.limit()?;
+    let parse = |text| {
+        KeyId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a key."))
+    };
+    let after = query.get("after").map(parse).transpose()?;
+    let parse = |text| {
+        KeyState::parse(text).ok_or_else(|| {
+            Error::invalid("status", "status must be active, inactive, expired or revoked.")
+        })
+    };
+    let status = query.get("status").map(parse).transpose()?;
+    let owner = match query.get("owner") {
+        None => (!who.is_admin()).then_some(user),
+        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
+        Some(_) => {
+            return Err(Error::new(
+                Kind::Forbidden,
+                "Only an admin may list the keys of other users.",
+            )
+            .at("owner"));
+        }
+    };
+    let now = app.clock.now();
+    let keep = |key: &Key| match status {
+        Some(status) => key.state(now) == status,
+        None => key.state(now) != KeyState::Revoked,
+    };
+    let found =
+        app.auth.keys(collection.interface, owner.as_ref(), after.as_ref(), limit + 1, keep).await;
+    let found = found.iter().map(|key| shown(key, now)).collect();
+    Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
+}
+
+/// `GET K/{id}`; for a ROUTER key also the usage of its limits.
+pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (collection, user) = enter(who, request)?;
+    Query::read(request.uri().query(), &[])?;
+    let key = find(app, collection, who, &user, request)?;
+    let now = app.clock.now();
+    let mut record = shown(&key, now);
+    if let (Value::Object(record), Interface::Router) = (&mut record, collection.interface) {
+        record.insert("usage".to_owned(), usage::usage(app, &key, now));
+    }
+    Ok(answer::json(StatusCode::OK, &record))
+}

@@ -1,0 +1,94 @@
+//! Redaction: what of a recorded call may be kept. Pure, and never on a request's path: the capture
+//! worker calls [`Redactor::redact`] once for each capture, before anything of it is written.
+//!
+//! Credentials leave by field (the tables in `fields.rs`), and what left is replaced wherever else
+//! a decoded string of the call holds it. Encoded or split spellings are not searched for.
+
+mod answer;
+mod credentials;
+mod fields;
+mod head;
+mod rules;
+
+use std::borrow::Cow;
+
+use crate::auth::KeyRedactor;
+use crate::capture::record::{Bodies, Capture, Head};
+use crate::protocol::json;
+
+pub use credentials::{is_in_query, without_credentials};
+pub use head::{lost_names, lost_signals, lost_text};
+pub use rules::Expression;
+use rules::{Replacements, Secrets};
+
+/// Takes out of captures what must not be kept.
+#[derive(Clone, Debug, Default)]
+pub struct Redactor {
+    /// `capture.redact` of the server document.
+    expressions: Vec<Expression>,
+    /// Hides the gateway's own keys where a client put one in the place of a name.
+    keys: KeyRedactor,
+}
+
+/// What may be kept of a call. Only [`Redactor::redact`] makes one.
+#[non_exhaustive]
+pub(crate) struct RedactedCapture {
+    pub(crate) head: Head,
+    /// The head as JSON.
+    pub(crate) head_json: Vec<u8>,
+    pub(crate) bodies: Bodies,
+}
+
+impl Redactor {
+    /// A redactor that also removes what these expressions match.
+    pub fn new(expressions: Vec<Expression>) -> Self {
+        Redactor { expressions, keys: KeyRedactor::default() }
+    }
+
+    /// The same redactor, which also hides these keys in heads.
+    #[must_use]
+    pub fn veiling(self, keys: KeyRedactor) -> Self {
+        Redactor { keys, ..self }
+    }
+
+    /// Returns what may be kept of a capture; `None` if its head cannot be written as JSON.
+    pub(crate) fn redact(&self, capture: &Capture) -> Option<RedactedCapture> {
+        let (mut head, mut bodies) = (capture.head.clone(), Bodies::default());
+        head::remove_credentials(&mut head);
+        let mut secrets = Secrets::default();
+        if head.request_captured {
+            let found = fields::find(&capture.bodies.request, &mut secrets);
+            if !found.is_empty() {
+                head.lacks_of_request();
+            }
+            bodies.request = json::splice(&capture.bodies.request, found);
+        }
+        let answer = &capture.bodies.response;
+        let in_answer = answer::find(&head, answer, &mut secrets);
+        let Some(rules) = Replacements::new(&secrets, &self.expressions) else {
+            head.lacks_of_request();
+            return self.finish(head, Bodies::default());
+        };
+        if let Some(kept) = rules.body(&bodies.request, head.request_truncated) {
+            head.lacks_of_request();
+            bodies.request = kept;
+        }
+        bodies.response = answer::redact(&mut head, answer, in_answer, &rules);
+        let head = if rules.is_empty() { head } else { head::redact(head, &rules)? };
+        self.finish(head, bodies)
+    }
+
+    fn finish(&self, head: Head, bodies: Bodies) -> Option<RedactedCapture> {
+        let text = serde_json::to_string(&head).ok()?;
+        if let Cow::Owned(hidden) = self.keys.redact(&text)
+            // A key of the environment may equal a word that the head itself needs.
+            && let Ok(head) = serde_json::from_str(&hidden)
+        {
+            return Some(RedactedCapture { head, head_json: hidden.into_bytes(), bodies });
+        }
+        Some(RedactedCapture { head, head_json: text.into_bytes(), bodies })
+    }
+}
+
+#[cfg(test)]
+mod tests;
