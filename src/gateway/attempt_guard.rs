@@ -1,5 +1,5 @@
-//! An attempt under way as the target's state and the metrics see it, and what its end says of the
-//! target. Changes of breakers are logged here.
+//! The guard of an attempt: it holds the target's permit, and reports the end of the attempt to the
+//! health of the target. Changes of breakers are logged here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,18 @@ use crate::routing::health::{Apart, Barred, Change, Ending, Permit, Why};
 use crate::routing::recipe::Target;
 use crate::secret::Secret;
 
-/// Holds the target's permit, and its place in the gauge of attempts, for as long as it lives.
-pub(super) struct UnderWay {
+/// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
+/// dropped.
+pub(super) struct AttemptGuard {
     app: Arc<App>,
     target: Arc<Target>,
-    /// Which of the nodes behind the target.
+    /// The node behind the target.
     node: Option<NodeId>,
     permit: Option<Permit>,
 }
 
-impl UnderWay {
-    /// Asks for the permit; a replay or a shadow has what it learns `apart`.
+impl AttemptGuard {
+    /// Takes the permit. What a replay or a shadow learns of the target's health goes to `apart`.
     pub(super) fn begin(
         app: &Arc<App>,
         target: &Arc<Target>,
@@ -40,26 +41,27 @@ impl UnderWay {
             })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
         let change = permit.change();
-        let under_way =
-            UnderWay { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
-        under_way.tell(change, "");
-        Ok(under_way)
+        let guard =
+            AttemptGuard { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
+        guard.log(change, "");
+        Ok(guard)
     }
 
-    /// The credential of this attempt.
+    /// The key of the provider that this attempt uses.
     pub(super) fn key(&self) -> Option<&Secret> {
         self.permit.as_ref().and_then(Permit::key)
     }
 
-    /// Notes the first content, `took` after the beginning. Again: nothing.
+    /// Notes the first content, `took` after the start. Further calls do nothing.
     pub(super) fn content(&mut self, took: Duration) {
         if let Some(permit) = self.permit.as_mut().filter(|permit| !permit.has_content()) {
             let change = permit.content(took, self.app.clock.now());
-            self.tell(change, "");
+            self.log(change, "");
         }
     }
 
-    /// Ends the attempt, `took` after the beginning. Gives whether another key of the provider may do better.
+    /// Ends the attempt, `took` after the start. Gives whether another key of the provider may do
+    /// better.
     pub(super) fn end(mut self, failure: Option<Failure>, relay: &Relay, took: Duration) -> bool {
         let Some(permit) = self.permit.take() else { return false };
         let now = self.app.clock.now();
@@ -71,7 +73,7 @@ impl UnderWay {
             Some(Failure::ServerError) if relay.status == Some(503) => {
                 Ending::Unavailable(retry_after::read(&relay.headers, now))
             }
-            // An error inside a stream may say the status that it would have been.
+            // An error inside a stream may name a status.
             Some(Failure::InBand) => match relay.tally.error().and_then(|error| error.status) {
                 Some(401) => Ending::Refused,
                 Some(403) => Ending::Forbidden,
@@ -94,17 +96,22 @@ impl UnderWay {
             ) => Ending::Nothing,
         };
         let ended = permit.end(ending, took, now);
-        self.tell(ended.change, failure.map_or("", Failure::as_str));
+        self.log(ended.change, failure.map_or("", Failure::as_str));
         ended.another_key
     }
 
-    fn tell(&self, change: Option<Change>, last_error: &str) {
-        tell(change, &self.target, self.node.as_ref(), last_error);
+    fn log(&self, change: Option<Change>, last_error: &str) {
+        log_change(change, &self.target, self.node.as_ref(), last_error);
     }
 }
 
-/// Logs a change of a target's breaker, if there is one.
-pub(super) fn tell(change: Option<Change>, target: &Target, node: Option<&NodeId>, error: &str) {
+/// Logs the change of a target's breaker, if there is one.
+pub(super) fn log_change(
+    change: Option<Change>,
+    target: &Target,
+    node: Option<&NodeId>,
+    error: &str,
+) {
     let Some(change) = change else { return };
     let node = node.map(|node| format!(" at {node}")).unwrap_or_default();
     let breaker = format!("the breaker of {}/{}{node}", target.provider.name, target.model);
@@ -115,17 +122,17 @@ pub(super) fn tell(change: Option<Change>, target: &Target, node: Option<&NodeId
                 Why::Share(errors, of) => {
                     format!("{errors} errors among {of} requests, the last: {error}")
                 }
-                Why::Tried => format!("the request that tried it failed: {error}"),
+                Why::Tried => format!("its probe failed: {error}"),
                 Why::Check => format!("its health check failed: {error}"),
             };
             warn!("{breaker} is open for {time:?}: {why}");
         }
-        Change::HalfOpen => info!("{breaker} is half-open: one request may try it"),
+        Change::HalfOpen => info!("{breaker} is half-open: one request probes it"),
         Change::Closed => info!("{breaker} is closed: it answers again"),
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.app.metrics.inflight(&self.target.provider.name, &self.target.model, -1);
     }
