@@ -24,7 +24,7 @@
 //! named. `pipeline.rs` has all stages in this order.
 //!
 //! ```text
-//! Door::process_new      accept.rs: a connection's slot (connection_limits.rs), its TLS handshake
+//! ConnectionAcceptor     accept.rs, process_new: a slot (connection_limits.rs), the TLS handshake
 //! ├ http1_head::read     a head under a deadline; chunked_body.rs checks the framing of a body
 //! └ http2::serve         the streams of a connection; http2_stream.rs: one of them
 //! Edge::serve            edge.rs: timeouts, access line, panics
@@ -40,9 +40,9 @@
 //!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
 //!     ├ Record::begin    record.rs: the capture, while the call runs
 //!     ├ shadow::send     shadow.rs: a copy for another target, if one is drawn; its own task
-//!     ├ call             call.rs: Call, shared with the hooks; plan.rs: the targets of the plan
+//!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
 //!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
-//!     │ └ Gateway        mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
+//!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
 //!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
 //!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed
 //!     │   ├ rewrite_answer hop-by-hop headers go, ours join
@@ -52,7 +52,7 @@
 //!     ├ Outcome::take    outcome.rs: how the call went, with its usage
 //!     ├ settle           allowance.rs: the usage replaces what was reserved
 //!     ├ conclude         conclude.rs: the rest: the last answer, an error, an error event
-//!     └ Record::close    metrics and usage (accounting.rs), access line, CaptureQueue::offer
+//!     └ Record::close    metrics and usage (accounting.rs), access line, offer_announced
 //! respond                respond.rs: every answer of ours, an Error in the envelope of its surface
 //! ```
 //!

@@ -61,7 +61,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{Door, Edge, Identities, Room, Upkeep};
+use crate::gateway::{BackgroundWork, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::{FaultPlace, Faults};
@@ -99,15 +99,15 @@ impl Gateway {
 
     /// Adds our services to a Pingora server: listeners, capture writer, reload, mock provider, metrics.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
-        let hooks = crate::gateway::Gateway::new(self.app.clone());
-        let upkeep = hooks.upkeep();
+        let hooks = crate::gateway::ProxyHooks::new(self.app.clone());
+        let background = hooks.background_work();
         let proxy = Arc::new(http_proxy(
             &Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))),
             hooks,
         ));
         let edge = Edge::new(self.app.clone(), proxy);
         let reroutes = edge.sweeper();
-        let (mut identities, mut acceptors) = (Vec::new(), Identities::new());
+        let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
         for listener in &self.app.server.listeners {
             if let Some(files) = &listener.tls {
                 let identity = tls::Identity::load(files).map_err(BootError)?;
@@ -119,10 +119,10 @@ impl Gateway {
         let most = descriptors::fit(limits.connections);
         let share =
             limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
-        let room = Room { most, share, limit: "limits.connections" };
+        let room = ConnectionLimits { most, share, limit: "limits.connections" };
         let mut service = Service::new(
             "rerouter".to_string(),
-            Door::new(self.app.clone(), edge, room, acceptors),
+            ConnectionAcceptor::new(self.app.clone(), edge, room, acceptors),
         );
         service.threads = Some(threads(&self.app.server));
         for listener in &self.app.server.listeners {
@@ -130,11 +130,11 @@ impl Gateway {
         }
         server.add_service(service);
         let most = bounds::METRICS_CONNECTIONS;
-        let room = Room { most, share: most, limit: "those of the metrics listener" };
+        let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
         let admin = admin::Admin::new(self.app.clone());
         let mut metrics = Service::new(
             "metrics".to_string(),
-            Door::new(self.app.clone(), admin, room, Identities::new()),
+            ConnectionAcceptor::new(self.app.clone(), admin, room, TlsAcceptors::new()),
         );
         metrics.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(metrics);
@@ -146,7 +146,7 @@ impl Gateway {
             "reload",
             Reloading { app: self.app.clone(), identities },
         ));
-        server.add_service(background_service("providers", Keeping { upkeep }));
+        server.add_service(background_service("providers", Keeping { background }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
@@ -383,7 +383,7 @@ impl BackgroundService for Reloading {
 
 /// Keeps providers' names and health.
 struct Keeping {
-    upkeep: Upkeep,
+    background: BackgroundWork,
 }
 
 #[async_trait]
@@ -391,7 +391,7 @@ impl BackgroundService for Keeping {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         tokio::select! {
             _ = shutdown.changed() => {}
-            () = self.upkeep.run() => {}
+            () = self.background.run() => {}
         }
     }
 }

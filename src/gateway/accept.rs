@@ -23,16 +23,16 @@ use super::chunked_body::ChunkedStream;
 use super::connection_limits::{ConnectionLimiter, ConnectionSlot, LimitReached};
 use super::http1_head::{self, HeadDeadline, HeadRead};
 use super::http2;
-use super::service::Serves;
+use super::service::HttpService;
 use crate::app::App;
 use crate::bounds;
 use crate::log::Seldom;
 
 /// The TLS acceptors of listeners, by the listener's address.
-pub type Identities = HashMap<SocketAddr, Acceptor>;
+pub type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
 
 /// How many connections a service takes at once.
-pub struct Room {
+pub struct ConnectionLimits {
     /// In all.
     pub most: usize,
     /// From one address.
@@ -42,26 +42,31 @@ pub struct Room {
 }
 
 /// Accepts the connections of one service, over all of its listeners.
-pub struct Door<S> {
+pub struct ConnectionAcceptor<S> {
     app: Arc<App>,
-    serves: Arc<S>,
+    service: Arc<S>,
     limiter: Arc<ConnectionLimiter>,
     limit: &'static str,
-    identities: Identities,
+    acceptors: TlsAcceptors,
     failed_handshakes: Seldom,
     at_limit: Seldom,
     at_address_limit: Seldom,
 }
 
-impl<S: Serves> Door<S> {
-    /// An acceptor in front of `serves`.
-    pub fn new(app: Arc<App>, serves: S, room: Room, identities: Identities) -> Self {
-        Door {
+impl<S: HttpService> ConnectionAcceptor<S> {
+    /// An acceptor in front of `service`.
+    pub fn new(
+        app: Arc<App>,
+        service: S,
+        limits: ConnectionLimits,
+        acceptors: TlsAcceptors,
+    ) -> Self {
+        ConnectionAcceptor {
             app,
-            serves: Arc::new(serves),
-            limiter: Arc::new(ConnectionLimiter::new(room.most, room.share)),
-            limit: room.limit,
-            identities,
+            service: Arc::new(service),
+            limiter: Arc::new(ConnectionLimiter::new(limits.most, limits.share)),
+            limit: limits.limit,
+            acceptors,
             failed_handshakes: Seldom::default(),
             at_limit: Seldom::default(),
             at_address_limit: Seldom::default(),
@@ -85,7 +90,10 @@ impl<S: Serves> Door<S> {
             LimitReached::Address => self.at_address_limit.tell(|count| {
                 let limit = "limits.connections_per_address";
                 let peer = name(peer);
-                warn!("connection limit of one address reached ({limit}): {count} refused, the last from {peer}");
+                warn!(
+                    "connection limit of one address reached ({limit}): {count} refused, \
+                     the last from {peer}"
+                );
             }),
         }
         self.limiter.reserve(peer)
@@ -100,13 +108,13 @@ impl<S: Serves> Door<S> {
     /// The TLS acceptor of the connection's listener, if it has one. `None`: the listener is
     /// unknown.
     fn identity(&self, stream: &Stream) -> Option<Option<&Acceptor>> {
-        if self.identities.is_empty() {
+        if self.acceptors.is_empty() {
             return Some(None);
         }
         let digest = stream.get_socket_digest()?;
         let listener = self.app.server.listener_at(*digest.local_addr()?.as_inet()?)?;
         match listener.tls {
-            Some(_) => self.identities.get(&listener.address).map(Some),
+            Some(_) => self.acceptors.get(&listener.address).map(Some),
             None => Some(None),
         }
     }
@@ -127,7 +135,7 @@ impl<S: Serves> Door<S> {
         None
     }
 
-    /// Serves one request after another on a connection of HTTP/1.
+    /// HttpService one request after another on a connection of HTTP/1.
     async fn http1(
         &self,
         mut stream: Stream,
@@ -147,11 +155,11 @@ impl<S: Serves> Door<S> {
             }
             let next = match came {
                 HeadRead::Request(session) => {
-                    self.serves.serve(session, slot.is_reserve(), shutdown).await
+                    self.service.serve(session, slot.is_reserve(), shutdown).await
                 }
                 HeadRead::Closed => None,
                 HeadRead::Malformed(mut session, came, error) => {
-                    self.serves.refuse(&mut session, &came, error).await;
+                    self.service.refuse(&mut session, &came, error).await;
                     if !slot.is_reserve() {
                         http1_head::linger(session).await;
                     }
@@ -166,7 +174,7 @@ impl<S: Serves> Door<S> {
 }
 
 #[async_trait]
-impl<S: Serves> ServerApp for Door<S> {
+impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
     async fn process_new(
         self: &Arc<Self>,
         stream: Stream,
@@ -179,7 +187,7 @@ impl<S: Serves> ServerApp for Door<S> {
             () = slot.revoked() => return None,
         };
         if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            Box::pin(http2::serve(&self.serves, stream, slot, deadline, shutdown)).await;
+            Box::pin(http2::serve(&self.service, stream, slot, deadline, shutdown)).await;
         } else {
             self.http1(stream, slot, deadline, shutdown).await;
         }

@@ -10,7 +10,7 @@ use crate::limits::day;
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// Who pays for a call, and the estimate of its prompt.
-pub(super) struct Account {
+pub(super) struct CallAccount {
     /// The user, and the key that was used.
     pub(super) payer: (UserId, Option<KeyId>),
     /// Estimated prompt tokens, not corrected by earlier usage. None where the prompt holds more
@@ -18,7 +18,7 @@ pub(super) struct Account {
     pub(super) estimated: Option<u64>,
 }
 
-impl Account {
+impl CallAccount {
     /// Adds a finished call; `ttft` is the time to its first token.
     pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
         count(app, outcome, ttft.filter(|_| head.replay_of.is_none()));

@@ -5,14 +5,16 @@ use log::warn;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::call::Call;
-use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::call::InferenceCall;
+use super::failure::{
+    AttemptFailure, BAD_STATUS, CUT, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE,
+};
 use super::peers::Peers;
 use super::resolver::ResolveError;
 use crate::store::FaultPlace;
 
 /// Begins the next attempt: takes the permit of its target and gives the address to connect to.
-pub(super) async fn peer(peers: &Peers, call: &Call) -> Result<Box<HttpPeer>> {
+pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<HttpPeer>> {
     let target = call
         .begin_attempt()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
@@ -26,18 +28,18 @@ pub(super) async fn peer(peers: &Peers, call: &Call) -> Result<Box<HttpPeer>> {
     peer.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
 
-fn unresolved(call: &Call, provider: &str, why: &ResolveError) -> Box<Error> {
+fn unresolved(call: &InferenceCall, provider: &str, why: &ResolveError) -> Box<Error> {
     warn!("provider {provider}: no address to connect to: {why:?}");
     let mut error = Error::explain(ErrorType::ConnectError, "no address").into_up();
-    error.set_retry(call.attempt_failed(Failure::Connect, false));
+    error.set_retry(call.attempt_failed(AttemptFailure::Connect, false));
     error
 }
 
 /// The retry rule: notes how the attempt failed and tells Pingora whether to make another.
 pub(super) fn failed(
-    call: Option<&Call>,
+    call: Option<&InferenceCall>,
     mut error: Box<Error>,
-    known: Option<Failure>,
+    known: Option<AttemptFailure>,
     reused: bool,
 ) -> Box<Error> {
     let Some(call) = call else { return error };
@@ -47,9 +49,9 @@ pub(super) fn failed(
         return error;
     }
     let failure = known.unwrap_or_else(|| classify(call, &error));
-    let stale = reused && failure == Failure::Cut;
+    let stale = reused && failure == AttemptFailure::Cut;
     let again = call.attempt_failed(failure, stale);
-    if failure != Failure::ClientGone {
+    if failure != AttemptFailure::ClientGone {
         // Our deadlines come as errors of the client's side, though the provider is at fault.
         error.as_up();
     }
@@ -57,27 +59,29 @@ pub(super) fn failed(
     error
 }
 
-fn classify(call: &Call, error: &Error) -> Failure {
+fn classify(call: &InferenceCall, error: &Error) -> AttemptFailure {
     match error.etype() {
         // A status that came counts, also where the rest of that answer never did.
         ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => {
-            refused(call).unwrap_or(Failure::Timeout)
+            refused(call).unwrap_or(AttemptFailure::Timeout)
         }
-        ErrorType::Custom(BAD_STATUS) => refused(call).unwrap_or(Failure::ServerError),
-        ErrorType::Custom(IN_BAND) => Failure::InBand,
-        ErrorType::Custom(CUT) => Failure::Cut,
-        ErrorType::Custom(TOO_LARGE) => Failure::TooLarge,
-        _ if *error.esource() == ErrorSource::Downstream => Failure::ClientGone,
+        ErrorType::Custom(BAD_STATUS) => refused(call).unwrap_or(AttemptFailure::ServerError),
+        ErrorType::Custom(IN_BAND) => AttemptFailure::InBand,
+        ErrorType::Custom(CUT) => AttemptFailure::Cut,
+        ErrorType::Custom(TOO_LARGE) => AttemptFailure::TooLarge,
+        _ if *error.esource() == ErrorSource::Downstream => AttemptFailure::ClientGone,
         ErrorType::ReadTimedout | ErrorType::WriteTimedout => {
-            refused(call).unwrap_or(Failure::Timeout)
+            refused(call).unwrap_or(AttemptFailure::Timeout)
         }
-        _ if *error.esource() == ErrorSource::Upstream => refused(call).unwrap_or(Failure::Cut),
-        _ => Failure::Internal,
+        _ if *error.esource() == ErrorSource::Upstream => {
+            refused(call).unwrap_or(AttemptFailure::Cut)
+        }
+        _ => AttemptFailure::Internal,
     }
 }
 
 /// The failure that the status of an uncommitted answer means.
-fn refused(call: &Call) -> Option<Failure> {
+fn refused(call: &InferenceCall) -> Option<AttemptFailure> {
     let progress = call.progress();
     if progress.relay.committed { None } else { progress.relay.refused() }
 }

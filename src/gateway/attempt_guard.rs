@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use log::{info, warn};
 
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::relay::Relay;
 use super::retry_after;
 use crate::app::App;
@@ -32,12 +32,12 @@ impl AttemptGuard {
         target: &Arc<Target>,
         node: Option<NodeId>,
         apart: Option<&Arc<Apart>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, AttemptFailure> {
         let permit =
             Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
-                Barred::BreakerOpen => Failure::BreakerOpen,
-                Barred::CoolDown => Failure::CoolDown,
-                Barred::Concurrency => Failure::Concurrency,
+                Barred::BreakerOpen => AttemptFailure::BreakerOpen,
+                Barred::CoolDown => AttemptFailure::CoolDown,
+                Barred::Concurrency => AttemptFailure::Concurrency,
             })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
         let change = permit.change();
@@ -62,41 +62,52 @@ impl AttemptGuard {
 
     /// Ends the attempt, `took` after the start. Gives whether another key of the provider may do
     /// better.
-    pub(super) fn end(mut self, failure: Option<Failure>, relay: &Relay, took: Duration) -> bool {
+    pub(super) fn end(
+        mut self,
+        failure: Option<AttemptFailure>,
+        relay: &Relay,
+        took: Duration,
+    ) -> bool {
         let Some(permit) = self.permit.take() else { return false };
         let now = self.app.clock.now();
         // A refusal may have been passed on as an answer when there was no other target.
         let failure = failure.or_else(|| relay.refused());
         let ending = match failure {
             None => Ending::Answered,
-            Some(Failure::RateLimited) => Ending::Limited(retry_after::read(&relay.headers, now)),
-            Some(Failure::ServerError) if relay.status == Some(503) => {
+            Some(AttemptFailure::RateLimited) => {
+                Ending::Limited(retry_after::read(&relay.headers, now))
+            }
+            Some(AttemptFailure::ServerError) if relay.status == Some(503) => {
                 Ending::Unavailable(retry_after::read(&relay.headers, now))
             }
             // An error inside a stream may name a status.
-            Some(Failure::InBand) => match relay.tally.error().and_then(|error| error.status) {
-                Some(401) => Ending::Refused,
-                Some(403) => Ending::Forbidden,
-                Some(429) => Ending::Limited(None),
-                Some(400..=499) => Ending::Answered,
-                _ => Ending::Failed,
-            },
-            Some(Failure::Connect | Failure::ServerError | Failure::Cut) => Ending::Failed,
-            Some(Failure::Timeout) => Ending::TimedOut,
-            Some(Failure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
-            Some(Failure::Unauthorized) => Ending::Refused,
+            Some(AttemptFailure::InBand) => {
+                match relay.tally.error().and_then(|error| error.status) {
+                    Some(401) => Ending::Refused,
+                    Some(403) => Ending::Forbidden,
+                    Some(429) => Ending::Limited(None),
+                    Some(400..=499) => Ending::Answered,
+                    _ => Ending::Failed,
+                }
+            }
+            Some(AttemptFailure::Connect | AttemptFailure::ServerError | AttemptFailure::Cut) => {
+                Ending::Failed
+            }
+            Some(AttemptFailure::Timeout) => Ending::TimedOut,
+            Some(AttemptFailure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
+            Some(AttemptFailure::Unauthorized) => Ending::Refused,
             Some(
-                Failure::TooLarge
-                | Failure::ClientGone
-                | Failure::Internal
-                | Failure::BreakerOpen
-                | Failure::CoolDown
-                | Failure::Concurrency
-                | Failure::NoNode,
+                AttemptFailure::TooLarge
+                | AttemptFailure::ClientGone
+                | AttemptFailure::Internal
+                | AttemptFailure::BreakerOpen
+                | AttemptFailure::CoolDown
+                | AttemptFailure::Concurrency
+                | AttemptFailure::NoNode,
             ) => Ending::Nothing,
         };
         let ended = permit.end(ending, took, now);
-        self.log(ended.change, failure.map_or("", Failure::as_str));
+        self.log(ended.change, failure.map_or("", AttemptFailure::as_str));
         ended.another_key
     }
 

@@ -25,7 +25,7 @@ use crate::bounds;
 use crate::routing::provider::{HealthCheck, Identity, NODES, Protocol, Provider};
 
 /// The background work of one gateway.
-pub struct Upkeep {
+pub struct BackgroundWork {
     app: Arc<App>,
     peers: Arc<Peers>,
     connector: Arc<Connector>,
@@ -48,9 +48,9 @@ enum ProviderHealth {
     Unclear,
 }
 
-impl Upkeep {
+impl BackgroundWork {
     pub(super) fn new(app: Arc<App>, peers: Arc<Peers>) -> Self {
-        Upkeep { app, peers, connector: Arc::new(Connector::new(None)) }
+        BackgroundWork { app, peers, connector: Arc::new(Connector::new(None)) }
     }
 
     /// Runs until it is dropped.

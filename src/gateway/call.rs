@@ -10,9 +10,9 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
 use super::attempt_guard::AttemptGuard;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
-use super::relay::{Mode, Relay, Rules, Verdict};
+use super::relay::{Mode, Relay, RelayVerdict, Rules};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::record::Attempt;
@@ -25,7 +25,7 @@ use crate::secret::Secret;
 use crate::store::FaultPlace;
 
 /// One call.
-pub(super) struct Call {
+pub(super) struct InferenceCall {
     pub(super) app: Arc<App>,
     pub(super) id: RequestId,
     pub(super) mode: Mode,
@@ -55,7 +55,7 @@ pub(super) struct CallProgress {
     deadline: Option<Instant>,
     /// A dead connection of the pool was replaced once for this target.
     stale_replaced: bool,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<Slot>,
@@ -90,7 +90,7 @@ impl CallProgress {
 
     /// Adds the present attempt to the list. Gives whether another key of the provider may do
     /// better.
-    pub(super) fn note_attempt(&mut self, failure: Option<Failure>) -> bool {
+    pub(super) fn note_attempt(&mut self, failure: Option<AttemptFailure>) -> bool {
         let in_flight = self.in_flight.take();
         let (Some(asked), Some(started)) = (self.asked.last(), self.started.take()) else {
             return false;
@@ -105,12 +105,12 @@ impl CallProgress {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         self.attempts.push(attempt);
-        self.barred += usize::from(failure.is_some_and(Failure::is_barred));
+        self.barred += usize::from(failure.is_some_and(AttemptFailure::is_barred));
         in_flight.is_some_and(|in_flight| in_flight.end(failure, &self.relay, took))
     }
 }
 
-impl Call {
+impl InferenceCall {
     /// A call before its first attempt.
     pub(super) fn new(
         app: &Arc<App>,
@@ -120,7 +120,7 @@ impl Call {
         mode: Mode,
     ) -> Self {
         let relay = Relay::within(&app.body_memory);
-        Call {
+        InferenceCall {
             app: app.clone(),
             id,
             mode,
@@ -149,7 +149,7 @@ impl Call {
     /// Notes that the engine panicked: the present attempt ends.
     pub(super) fn panics(&self) {
         self.progress().panicked = true;
-        self.attempt_failed(Failure::Internal, false);
+        self.attempt_failed(AttemptFailure::Internal, false);
     }
 
     /// Whether the engine panicked: then nothing that the progress says of written bytes is
@@ -238,10 +238,10 @@ impl Call {
     }
 
     /// Takes the target's permit for the attempt that begins.
-    pub(super) fn admit(&self, target: &Arc<Target>) -> Result<(), Failure> {
+    pub(super) fn admit(&self, target: &Arc<Target>) -> Result<(), AttemptFailure> {
         let mut progress = self.progress();
         if target.is_on_nodes() && progress.asked.last().is_none_or(|asked| asked.node.is_none()) {
-            return Err(Failure::NoNode);
+            return Err(AttemptFailure::NoNode);
         }
         // A fresh connection in place of a dead one continues the same attempt.
         if progress.in_flight.is_none() {
@@ -272,7 +272,7 @@ impl Call {
             let lapsed =
                 self.app.nodes.has_lapsed(&node, self.app.clock.now()) && !self.deadline().1;
             if lapsed
-                && Failure::Timeout.fails_over(&self.plan.retry.on)
+                && AttemptFailure::Timeout.fails_over(&self.plan.retry.on)
                 && self.has_next(&self.progress())
             {
                 return;
@@ -318,7 +318,7 @@ impl Call {
     }
 
     /// Judges a batch of the provider's answer.
-    pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
+    pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> RelayVerdict {
         let mut progress = self.progress();
         let progress = &mut *progress;
         if progress.relay.committed {
@@ -328,7 +328,7 @@ impl Call {
             mode: self.mode,
             // After the commit nothing depends on it.
             has_next: !progress.relay.committed
-                && Failure::InBand.fails_over(&self.plan.retry.on)
+                && AttemptFailure::InBand.fails_over(&self.plan.retry.on)
                 && self.has_next(progress),
             capture_limit: self.app.server.capture.max_body,
             endpoint: self.request.endpoint,
@@ -344,11 +344,11 @@ impl Call {
         {
             in_flight.content(started.elapsed());
         }
-        if ends && matches!(verdict, Verdict::Forward { then: None, .. }) {
+        if ends && matches!(verdict, RelayVerdict::Forward { then: None, .. }) {
             // Before the end is written: a client that has read it may ask again at once.
             progress.slot = None;
         }
-        if let Verdict::Forward { tasks, .. } = &verdict
+        if let RelayVerdict::Forward { tasks, .. } = &verdict
             && (tasks.iter().any(HttpTask::is_end) || progress.relay.tally.done_seen())
         {
             self.ends();
@@ -372,7 +372,7 @@ impl Call {
 
     /// Notes that the attempt failed. Gives whether another one follows: at the next target, or at
     /// the same with another key or on a fresh connection.
-    pub(super) fn attempt_failed(&self, failure: Failure, stale_connection: bool) -> bool {
+    pub(super) fn attempt_failed(&self, failure: AttemptFailure, stale_connection: bool) -> bool {
         let mut progress = self.progress();
         if stale_connection && !progress.stale_replaced && progress.relay.status.is_none() {
             progress.stale_replaced = true;

@@ -6,29 +6,29 @@ use http::header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderValue, Response, StatusCode};
 use pingora::protocols::http::ServerSession;
 
-use super::call::Call;
+use super::call::InferenceCall;
 use super::error_event::error_event;
 use super::exchange::HttpExchange;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::provider_headers::name_call;
-use super::relay::Answer;
-use super::respond::{self, Ended, write_answer};
+use super::relay::WholeAnswer;
+use super::respond::{self, RequestEnd, write_answer};
 
 /// Writes the rest of the answer. Gives also the bytes that it added to the provider's answer.
 pub(super) async fn conclude(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
-    call: &Call,
+    call: &InferenceCall,
     outcome: &Outcome,
-) -> (Ended, Bytes) {
+) -> (RequestEnd, Bytes) {
     let status = outcome.status.unwrap_or(502);
     if outcome.is_complete() {
         let sent = session.body_bytes_sent();
-        return (Ended { status, sent, reusable: true }, Bytes::new());
+        return (RequestEnd { status, sent, reusable: true }, Bytes::new());
     }
-    if outcome.failure == Some(Failure::ClientGone) {
-        return (Ended::client_gone(0), Bytes::new());
+    if outcome.failure == Some(AttemptFailure::ClientGone) {
+        return (RequestEnd::client_gone(0), Bytes::new());
     }
     call.ends();
     if outcome.is_committed() {
@@ -38,7 +38,7 @@ pub(super) async fn conclude(
         let reusable =
             outcome.is_stream() && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
-        return (Ended { status, sent, reusable }, event);
+        return (RequestEnd { status, sent, reusable }, event);
     }
     let mut response = match &outcome.answer {
         Some(last) => pass_on(last),
@@ -54,7 +54,7 @@ pub(super) async fn conclude(
 }
 
 /// The last provider's answer, where no other target gave a better one.
-fn pass_on(last: &Answer) -> Response<Bytes> {
+fn pass_on(last: &WholeAnswer) -> Response<Bytes> {
     let mut response = Response::new(last.body.clone());
     *response.status_mut() = StatusCode::from_u16(last.status).unwrap_or(StatusCode::BAD_GATEWAY);
     *response.headers_mut() = last.headers.clone();

@@ -15,9 +15,9 @@ use pingora_proxy::HttpProxy;
 
 use super::exchange::HttpExchange;
 use super::pipeline::Pipeline;
-use super::respond::{self, Ended};
-use super::service::{self, Serves};
-use super::{Gateway, http1_head, reply};
+use super::respond::{self, RequestEnd};
+use super::service::{self, HttpService};
+use super::{ProxyHooks, http1_head, reply};
 use crate::app::App;
 use crate::bounds;
 use crate::error::Error;
@@ -27,8 +27,8 @@ use crate::interface::Surface;
 pub struct Edge(Pipeline);
 
 impl Edge {
-    /// The edge in front of the proxy whose hooks are [`Gateway`]'s.
-    pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
+    /// The edge in front of the proxy whose hooks are [`ProxyHooks`]'s.
+    pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
         Edge(Pipeline::new(app, proxy))
     }
 
@@ -41,7 +41,7 @@ impl Edge {
 }
 
 #[async_trait]
-impl Serves for Edge {
+impl HttpService for Edge {
     async fn serve(
         &self,
         mut session: Box<ServerSession>,
@@ -74,7 +74,7 @@ impl Serves for Edge {
             }
             (Err(_), None) => {
                 app.metrics.panic();
-                Ended::GONE
+                RequestEnd::GONE
             }
         };
         exchange.close(app, ended.status, ended.sent);

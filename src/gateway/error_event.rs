@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::call::InferenceCall;
 use super::outcome::Outcome;
 use super::reply;
 use crate::error::{Error, Kind};
@@ -12,7 +12,7 @@ use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
 
 /// The last event of the stream of `call`.
-pub(super) fn error_event(call: &Call, outcome: &Outcome) -> Bytes {
+pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
     let start = if outcome.is_between_events() { "" } else { "\n\n" };
     let event = rendered(call.request.endpoint, call.id.as_str(), outcome.next_event());
     Bytes::from(format!("{start}{event}"))

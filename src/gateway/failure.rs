@@ -19,7 +19,7 @@ pub(super) const TOO_LARGE: &str = "TooLarge";
 
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailure {
     Connect,
     Timeout,
     RateLimited,
@@ -40,30 +40,34 @@ pub(super) enum Failure {
     NoNode,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// The word in `attempts[].error` and in the metric's `outcome`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Failure::Connect => "connect",
-            Failure::Timeout => "timeout",
-            Failure::RateLimited => "rate_limited",
-            Failure::ServerError => "server_error",
-            Failure::Unauthorized => "unauthorized",
-            Failure::InBand => "in_band_error",
-            Failure::Cut => "cut",
-            Failure::TooLarge => "too_large",
-            Failure::ClientGone => "client_gone",
-            Failure::Internal => "internal",
-            Failure::BreakerOpen => "breaker_open",
-            Failure::CoolDown => "cooldown",
-            Failure::Concurrency => "concurrency",
-            Failure::NoNode => "no_node",
+            AttemptFailure::Connect => "connect",
+            AttemptFailure::Timeout => "timeout",
+            AttemptFailure::RateLimited => "rate_limited",
+            AttemptFailure::ServerError => "server_error",
+            AttemptFailure::Unauthorized => "unauthorized",
+            AttemptFailure::InBand => "in_band_error",
+            AttemptFailure::Cut => "cut",
+            AttemptFailure::TooLarge => "too_large",
+            AttemptFailure::ClientGone => "client_gone",
+            AttemptFailure::Internal => "internal",
+            AttemptFailure::BreakerOpen => "breaker_open",
+            AttemptFailure::CoolDown => "cooldown",
+            AttemptFailure::Concurrency => "concurrency",
+            AttemptFailure::NoNode => "no_node",
         }
     }
 
     /// The failures before the target is asked at all.
-    pub(super) const BARRED: [Failure; 4] =
-        [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency, Failure::NoNode];
+    pub(super) const BARRED: [AttemptFailure; 4] = [
+        AttemptFailure::BreakerOpen,
+        AttemptFailure::CoolDown,
+        AttemptFailure::Concurrency,
+        AttemptFailure::NoNode,
+    ];
 
     /// Whether the target was not asked.
     pub(super) fn is_barred(self) -> bool {
@@ -74,16 +78,18 @@ impl Failure {
     /// does: it is ours. A connection that breaks before any content counts as one that failed.
     pub(super) fn fails_over(self, on: &RetryOn) -> bool {
         match self {
-            Failure::Connect | Failure::Cut => on.connect,
-            Failure::Timeout => on.timeout,
-            Failure::RateLimited => on.rate_limited,
-            Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized
-            | Failure::BreakerOpen
-            | Failure::CoolDown
-            | Failure::Concurrency
-            | Failure::NoNode => true,
-            Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
+            AttemptFailure::Connect | AttemptFailure::Cut => on.connect,
+            AttemptFailure::Timeout => on.timeout,
+            AttemptFailure::RateLimited => on.rate_limited,
+            AttemptFailure::ServerError | AttemptFailure::InBand => on.server_error,
+            AttemptFailure::Unauthorized
+            | AttemptFailure::BreakerOpen
+            | AttemptFailure::CoolDown
+            | AttemptFailure::Concurrency
+            | AttemptFailure::NoNode => true,
+            AttemptFailure::TooLarge | AttemptFailure::ClientGone | AttemptFailure::Internal => {
+                false
+            }
         }
     }
 }

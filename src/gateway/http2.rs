@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection_limits::ConnectionSlot;
 use super::http2_stream::Http2Session;
-use super::service::Serves;
+use super::service::HttpService;
 use crate::bounds;
 
 /// A stream whose head has been read.
 type NewStream = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// Serves a connection that has negotiated `h2`, until it closes.
-pub(super) async fn serve<S: Serves>(
-    serves: &Arc<S>,
+/// HttpService a connection that has negotiated `h2`, until it closes.
+pub(super) async fn serve<S: HttpService>(
+    service: &Arc<S>,
     stream: Stream,
     slot: ConnectionSlot,
     deadline: Instant,
@@ -45,7 +45,7 @@ pub(super) async fn serve<S: Serves>(
     let Ok(Some((connection, first))) = opened else { return };
     if slot.keep() {
         let streams = Streams {
-            serves,
+            service,
             digest,
             shutdown,
             slot,
@@ -69,7 +69,7 @@ async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> 
 
 /// The streams of one connection.
 struct Streams<'a, S> {
-    serves: &'a Arc<S>,
+    service: &'a Arc<S>,
     digest: Arc<Digest>,
     shutdown: &'a ShutdownWatch,
     slot: ConnectionSlot,
@@ -79,7 +79,7 @@ struct Streams<'a, S> {
     stuck: Arc<Notify>,
 }
 
-impl<S: Serves> Streams<'_, S> {
+impl<S: HttpService> Streams<'_, S> {
     async fn drive(&self, mut connection: Connection<Stream, Bytes>, first: NewStream) {
         let mut leaves = self.shutdown.clone();
         let mut next = Some(first);
@@ -126,11 +126,11 @@ impl<S: Serves> Streams<'_, S> {
     fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let session = Http2Session::new(request, respond, self.digest.clone(), self.stuck.clone());
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
-        let (serves, shutdown, standby) =
-            (self.serves.clone(), self.shutdown.clone(), self.slot.is_reserve());
+        let (service, shutdown, standby) =
+            (self.service.clone(), self.shutdown.clone(), self.slot.is_reserve());
         let active = self.active.subscribe();
         tokio::spawn(async move {
-            serves.serve(session, standby, &shutdown).await;
+            service.serve(session, standby, &shutdown).await;
             drop(active);
         });
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl Serves for Answers {
+    impl HttpService for Answers {
         async fn serve(
             &self,
             mut session: Box<ServerSession>,
@@ -192,10 +192,10 @@ mod tests {
         let answers = Arc::new(Answers { length, done: AtomicUsize::new(0) });
         let (shutdown, leaves) = watch::channel(false);
         let slot = Arc::new(ConnectionLimiter::new(1, 1)).take(None).unwrap();
-        let serves = answers.clone();
+        let service = answers.clone();
         let serving = tokio::spawn(async move {
             let deadline = Instant::now() + bounds::RESERVE_HEAD;
-            serve(&serves, Box::new(server), slot, deadline, &leaves).await;
+            serve(&service, Box::new(server), slot, deadline, &leaves).await;
         });
         let (requests, connection) =
             Dialer::new().initial_window_size(window).handshake(client).await.unwrap();

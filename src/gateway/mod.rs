@@ -58,43 +58,43 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
-pub use accept::{Door, Identities, Room};
-pub use background::Upkeep;
-use call::Call;
+pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
+pub use background::BackgroundWork;
+use call::InferenceCall;
 pub use edge::Edge;
-use failure::Failure;
+use failure::AttemptFailure;
 use peers::Peers;
-pub use service::{Serves, answer, refuse};
+pub use service::{HttpService, answer, refuse};
 
 /// The hooks of Pingora's proxy: they choose the provider, write its head and body, and decide
 /// whether another one is tried.
-pub struct Gateway {
+pub struct ProxyHooks {
     app: Arc<App>,
     peers: Arc<Peers>,
 }
 
-impl Gateway {
+impl ProxyHooks {
     /// The hooks over one application.
     pub fn new(app: Arc<App>) -> Self {
         let peers = Arc::new(Peers::new(&app));
-        Gateway { app, peers }
+        ProxyHooks { app, peers }
     }
 
     /// The background work on providers. It shares the cache of addresses with calls.
-    pub fn upkeep(&self) -> Upkeep {
-        Upkeep::new(self.app.clone(), self.peers.clone())
+    pub fn background_work(&self) -> BackgroundWork {
+        BackgroundWork::new(self.app.clone(), self.peers.clone())
     }
 }
 
 /// The context that Pingora passes from hook to hook of one call.
 #[derive(Default)]
 pub struct HookContext {
-    call: Option<Arc<Call>>,
+    call: Option<Arc<InferenceCall>>,
     body: Option<Bytes>,
 }
 
 impl HookContext {
-    fn call(&self) -> Result<&Arc<Call>> {
+    fn call(&self) -> Result<&Arc<InferenceCall>> {
         self.call
             .as_ref()
             .ok_or_else(|| Error::explain(ErrorType::InternalError, "a session without its call"))
@@ -102,7 +102,7 @@ impl HookContext {
 }
 
 #[async_trait]
-impl ProxyHttp for Gateway {
+impl ProxyHttp for ProxyHooks {
     type CTX = HookContext;
 
     fn new_ctx(&self) -> HookContext {
@@ -110,7 +110,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut HookContext) -> Result<bool> {
-        ctx.call = session.req_header().extensions.get::<Arc<Call>>().cloned();
+        ctx.call = session.req_header().extensions.get::<Arc<InferenceCall>>().cloned();
         ctx.call().map(|_| false)
     }
 
@@ -157,7 +157,7 @@ impl ProxyHttp for Gateway {
         ctx: &mut HookContext,
         error: Box<Error>,
     ) -> Box<Error> {
-        attempt::failed(ctx.call.as_deref(), error, Some(Failure::Connect), false)
+        attempt::failed(ctx.call.as_deref(), error, Some(AttemptFailure::Connect), false)
     }
 
     fn error_while_proxy(

@@ -73,8 +73,8 @@ impl NodeSignatures<'_> {
         }
     }
 
-    /// Takes the nonce of a report that the store cannot keep. The order is what makes it good
-    /// once; see [`crate::nodes::Nodes::take_aside`].
+    /// Takes the nonce of a report that the store cannot keep. The order is what makes it good once; see
+    /// [`crate::nodes::Nodes::take_aside`].
     async fn put_aside(&self, spent: &SpentNonce, failed: StoreError) -> Result<()> {
         let SpentNonce { node, generation, nonce, created, at } = spent;
         if !self.app.nodes.may_be_aside(node, *generation) {
@@ -107,8 +107,7 @@ impl NodeSignatures<'_> {
     }
 }
 
-/// What hangs counts as what fails. It may be done later all the same: then the nonce is known
-/// twice, and good no more often.
+/// What hangs counts as what fails. It may be done later all the same: then the nonce is known twice, and good no more often.
 async fn in_time<T>(
     done: impl Future<Output = std::result::Result<T, StoreError>>,
 ) -> std::result::Result<T, StoreError> {

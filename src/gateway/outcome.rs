@@ -7,10 +7,10 @@ use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
-use super::call::{AskedTarget, Call};
+use super::call::{AskedTarget, InferenceCall};
 use super::content_type::says_event_stream;
-use super::failure::Failure;
-use super::relay::{Answer, Relay};
+use super::failure::AttemptFailure;
+use super::relay::{Relay, WholeAnswer};
 use crate::bounds;
 use crate::capture::record::{Attempt, Served, State};
 use crate::error::{Error, Kind};
@@ -23,11 +23,11 @@ use crate::routing::recipe::Target;
 /// The end of a call.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<AttemptFailure>,
     /// The status of the answer that was passed on, or could be.
     pub(super) status: Option<u16>,
     /// The last whole answer: not passed on yet, or collected.
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
     served: Option<AskedTarget>,
     /// The answer as it passed, and its copy for the capture.
@@ -36,7 +36,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Takes it out of the call, which is over.
-    pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
+    pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
         if progress.failure.is_none() {
@@ -174,7 +174,7 @@ impl Outcome {
     /// The state of the capture; `status` is the one that the client got.
     pub(super) fn state(&self, status: u16) -> State {
         match self.failure {
-            Some(Failure::ClientGone) => State::Aborted,
+            Some(AttemptFailure::ClientGone) => State::Aborted,
             Some(_) => State::Failed,
             None if status >= 500 || status == 429 => State::Failed,
             None => State::Completed,
@@ -186,7 +186,7 @@ impl Outcome {
     pub(super) fn error(&self) -> Error {
         let words =
             || self.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
-        let is_any = |word: &str, failures: &[Failure]| {
+        let is_any = |word: &str, failures: &[AttemptFailure]| {
             failures.iter().any(|failure| failure.as_str() == word)
         };
         let tried = self
@@ -195,11 +195,12 @@ impl Outcome {
             .zip(words())
             .map(|(attempt, word)| format!("{}/{}: {word}", attempt.provider, attempt.model));
         let tried = tried.collect::<Vec<_>>().join(", ");
-        let asked = words().any(|word| !is_any(word, &Failure::BARRED));
+        let asked = words().any(|word| !is_any(word, &AttemptFailure::BARRED));
         if asked || self.attempts.is_empty() {
             return Error::new(Kind::ProviderFailed, format!("No provider answered ({tried})."));
         }
-        let broken = words().any(|word| is_any(word, &[Failure::BreakerOpen, Failure::NoNode]));
+        let broken = words()
+            .any(|word| is_any(word, &[AttemptFailure::BreakerOpen, AttemptFailure::NoNode]));
         let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
         Error::new(kind, format!("No target can take the request now ({tried})."))
             .retry_after(Duration::from_secs(1))
@@ -207,12 +208,12 @@ impl Outcome {
 }
 
 /// The failure of an answer that no attempt has reported.
-fn failure_at_end(relay: &Relay) -> Option<Failure> {
+fn failure_at_end(relay: &Relay) -> Option<AttemptFailure> {
     let is_over = relay.complete || relay.has_said_all();
     if is_over && relay.has_error() {
-        Some(Failure::InBand)
+        Some(AttemptFailure::InBand)
     } else if relay.committed && !is_over {
-        Some(Failure::Cut)
+        Some(AttemptFailure::Cut)
     } else {
         None
     }

@@ -15,7 +15,7 @@ use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 
 use super::admission::Admission;
-use super::call::Call;
+use super::call::InferenceCall;
 use super::conclude::conclude;
 use super::exchange::HttpExchange;
 use super::intake::{self, BodyKind};
@@ -25,9 +25,9 @@ use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::relay::Mode;
 use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
-use super::respond::{self, Ended, Rejection, Reply, respond, write_answer};
+use super::respond::{self, Rejection, Reply, RequestEnd, respond, write_answer};
 use super::wrap::proxy;
-use super::{Gateway, allowance, gate, progress_stream, reply, shadow};
+use super::{ProxyHooks, allowance, gate, progress_stream, reply, shadow};
 use crate::api::{Answer, Handler, SlowHandler, Takes};
 use crate::app::{App, Live};
 use crate::auth::Principal;
@@ -47,7 +47,7 @@ use crate::store::FaultPlace;
 /// What the stages work with.
 pub(super) struct Pipeline {
     pub(super) app: Arc<App>,
-    proxy: Arc<HttpProxy<Gateway>>,
+    proxy: Arc<HttpProxy<ProxyHooks>>,
     pub(super) repeats: Repeats<RerouteAnswer>,
 }
 
@@ -68,7 +68,7 @@ enum Management {
 }
 
 impl Pipeline {
-    pub(super) fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
+    pub(super) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
         Pipeline { app, proxy, repeats: Repeats::new("capture") }
     }
 
@@ -80,12 +80,12 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
-    ) -> Ended {
+    ) -> RequestEnd {
         let reply = self.answer(slot, exchange, standby, shutdown).await;
         match (reply, slot.as_deref_mut()) {
             (Ok(Reply::Written(ended)), _) => ended,
             (reply, Some(session)) => respond(session, exchange, reply).await,
-            (_, None) => Ended::GONE,
+            (_, None) => RequestEnd::GONE,
         }
     }
 
@@ -97,7 +97,9 @@ impl Pipeline {
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> Result<Reply, Rejection> {
-        let Some(session) = slot.as_deref_mut() else { return Ok(Reply::Written(Ended::GONE)) };
+        let Some(session) = slot.as_deref_mut() else {
+            return Ok(Reply::Written(RequestEnd::GONE));
+        };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         // Where the framing is in doubt, nothing after this head can be trusted.
         gate::check(session.req_header(), raw.as_deref()).map_err(Rejection::unframed)?;
@@ -218,7 +220,9 @@ impl Pipeline {
         shutdown: &ShutdownWatch,
     ) -> Result<Reply, Rejection> {
         let app = &self.app;
-        let Some(session) = slot.as_deref_mut() else { return Ok(Reply::Written(Ended::GONE)) };
+        let Some(session) = slot.as_deref_mut() else {
+            return Ok(Reply::Written(RequestEnd::GONE));
+        };
         let kind = BodyKind::Inference(endpoint);
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
         let who = (endpoint, admitted.principal());
@@ -256,7 +260,7 @@ impl Pipeline {
                 Box::pin(respond::panicked(app, session, exchange)).await
             }
             Some(session) => conclude(session, exchange, &call, &outcome).await,
-            None => (Ended::GONE, Bytes::new()),
+            None => (RequestEnd::GONE, Bytes::new()),
         };
         record.close(app, exchange, outcome, ended.status, added);
         Ok(Reply::Written(ended))
@@ -280,7 +284,7 @@ impl Pipeline {
                 Ok(Reply::Whole(response?))
             }
             // The client has left, or sends bytes out of turn: the call ends with it.
-            _ = session.read_body_or_idle(true) => Ok(Reply::Written(Ended::client_gone(0))),
+            _ = session.read_body_or_idle(true) => Ok(Reply::Written(RequestEnd::client_gone(0))),
         }
     }
 
@@ -419,10 +423,10 @@ impl Pipeline {
         record: &Record,
         request: SentRequest,
         mode: Mode,
-    ) -> Arc<Call> {
+    ) -> Arc<InferenceCall> {
         let plan = CallPlan::of_decision(&self.app, live, decision, record.inputs(), mode);
         exchange.line.rule = plan.rule.as_ref().map(|(name, _)| name.clone());
-        let mut call = Call::new(&self.app, exchange.id.clone(), plan, request, mode);
+        let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         Arc::new(call)
     }
@@ -433,7 +437,7 @@ fn decision_of(decided: &Result<(Arc<Decision>, Permit)>) -> Option<Arc<Decision
 }
 
 /// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
-async fn turn_away(session: &mut ServerSession, exchange: &mut HttpExchange) -> Ended {
+async fn turn_away(session: &mut ServerSession, exchange: &mut HttpExchange) -> RequestEnd {
     let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
         .retry_after(bounds::LIMIT_RETRY);
     exchange.line.error = Some(error.kind().row().word.to_string());

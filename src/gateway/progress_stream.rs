@@ -8,7 +8,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
 use super::exchange::HttpExchange;
-use super::respond::{self, Ended, Rejection, Reply, name_request};
+use super::respond::{self, Rejection, Reply, RequestEnd, name_request};
 use crate::api::{Slow, Step};
 use crate::error::{Error, Result};
 
@@ -26,7 +26,7 @@ pub(super) async fn follow(
             step = slow.steps.recv() => step,
             // The client has left, or sends bytes out of turn: nobody waits for the answer.
             _ = session.read_body_or_idle(true) => {
-                return Ok(Reply::Written(Ended::client_gone(sent.unwrap_or(0))));
+                return Ok(Reply::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
             }
         };
         let done = match step {
@@ -34,7 +34,7 @@ pub(super) async fn follow(
             Some(Step::Line(line)) => {
                 if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
                     let sent = sent.unwrap_or(0);
-                    return Ok(Reply::Written(Ended { status: 200, sent, reusable: false }));
+                    return Ok(Reply::Written(RequestEnd { status: 200, sent, reusable: false }));
                 }
                 continue;
             }
@@ -71,12 +71,12 @@ async fn last_line(
     exchange: &HttpExchange,
     mut sent: Option<usize>,
     line: String,
-) -> Ended {
+) -> RequestEnd {
     let written = write_line(session, exchange, &mut sent, line).await.is_ok();
     let ended = written && session.finish_body().await.is_ok();
     // To a client of HTTP/1.0 the lines end with the connection.
     let framed = session.req_header().version != Version::HTTP_10;
-    Ended { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
+    RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
 }
 
 /// Writes a line, and the head before the first.

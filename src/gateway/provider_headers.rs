@@ -14,7 +14,7 @@ use pingora::{Error, ErrorType, Result};
 
 use super::allowance;
 use super::answer_filter::mask_headers;
-use super::call::Call;
+use super::call::InferenceCall;
 use super::content_type::is_event_stream;
 use super::failure::{CUT, fault};
 use super::plan::ANTHROPIC_VERSION;
@@ -61,7 +61,7 @@ const CALL_HEADERS: usize = 20;
 /// Adds our headers to an answer of the data plane: request id, decision, number of attempts, and
 /// the target that answers, if one does.
 pub(super) fn name_call(
-    call: &Call,
+    call: &InferenceCall,
     attempts: usize,
     target: Option<&Target>,
     headers: &mut HeaderMap,
@@ -89,7 +89,7 @@ fn text(value: &str) -> HeaderValue {
 
 /// Writes the request head for the provider and gives the body that belongs to it. Of the client's
 /// headers only those of [`forwarded`](super::plan::forwarded) are in it.
-pub(super) fn write_request(call: &Call, head: &mut RequestHeader) -> Result<Bytes> {
+pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> Result<Bytes> {
     let target = call
         .target()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
@@ -166,7 +166,7 @@ fn sensitive(credential: &str) -> Result<HeaderValue> {
 
 /// Turns a provider's answer head into ours: hop-by-hop headers go, our headers join, event streams
 /// lose their length.
-pub(super) fn rewrite_answer(call: &Call, head: &mut ResponseHeader) -> Result<()> {
+pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
     }

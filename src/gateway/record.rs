@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use serde_json::Value;
 
-use super::accounting::Account;
+use super::accounting::CallAccount;
 use super::exchange::{HttpExchange, client_request_id};
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::respond;
 use crate::app::App;
@@ -32,7 +32,7 @@ pub(super) struct Record {
     request: Bytes,
     /// Whether what was cut off the request may hold credentials, which nobody could look for in the answer.
     cut_tools: bool,
-    account: Account,
+    account: CallAccount,
     began: Instant,
     /// None where nothing is captured.
     coming: Option<Coming>,
@@ -79,7 +79,7 @@ impl Record {
             coming.is_some() && head.request_captured && offers_tools_past(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
-        let account = Account { payer: (head.owner.clone(), head.key.clone()), estimated };
+        let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
         Record {
             head,
             request_headers: prompt.headers.clone(),
@@ -154,7 +154,7 @@ impl Record {
         });
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
         // Nobody pays for a shadow: [`Record::close_shadow`] leaves the account alone.
-        let account = Account { payer: self.account.payer.clone(), estimated: None };
+        let account = CallAccount { payer: self.account.payer.clone(), estimated: None };
         Record {
             head,
             request_headers,
@@ -237,7 +237,7 @@ impl Record {
 
     /// Ends a shadow, of which only the capture remains. Gives its state.
     pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> State {
-        let gone = outcome.failure == Some(Failure::ClientGone);
+        let gone = outcome.failure == Some(AttemptFailure::ClientGone);
         let status = if gone { 499 } else { outcome.status.unwrap_or(502) };
         self.note_outcome(&outcome, status, false);
         let state = self.head.state;

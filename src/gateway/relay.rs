@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::answer_filter::AnswerFilter;
 use super::content_type::{is_event_stream, is_json};
-use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
+use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
 use crate::body_memory::{BodyMemory, Held, Room};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
@@ -27,7 +27,7 @@ pub(super) enum Mode {
 }
 
 /// What to do after a batch of the answer.
-pub(super) enum Verdict {
+pub(super) enum RelayVerdict {
     /// Wait for more.
     Hold,
     /// Write these to the client, then fail with `then`, if any.
@@ -47,7 +47,7 @@ enum NextStep {
 
 /// A whole answer kept in memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct WholeAnswer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -102,7 +102,7 @@ pub(super) struct Relay {
     /// The last bytes of the body: enough to tell whether an event ends there.
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<WholeAnswer>,
     /// The memory that the copy and the held tasks take.
     memory: Option<Held>,
 }
@@ -115,7 +115,7 @@ impl Relay {
 
     /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
     /// judged as if it had come alone, so that the cut into batches changes nothing.
-    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
+    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         let fresh = !self.committed;
         let mut forward = Vec::new();
         for task in tasks {
@@ -124,11 +124,11 @@ impl Relay {
                 HttpTask::Failed(error) => return self.broken(forward, error, fresh),
                 // Nobody asked for another protocol: what follows is no answer.
                 HttpTask::Header(header, _) if header.status == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Verdict::Abandon(fault(CUT, true));
+                    return RelayVerdict::Abandon(fault(CUT, true));
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
                 HttpTask::Header(..) => self.note(&task, rules),
-                _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
+                _ if self.status.is_none() => return RelayVerdict::Abandon(fault(CUT, true)),
                 _ => self.note(&task, rules),
             }
             for task in self.pass(task, rules).into_iter().flatten() {
@@ -145,13 +145,15 @@ impl Relay {
             match self.next_step(rules) {
                 NextStep::Wait => {}
                 NextStep::Commit => forward = self.commit(),
-                NextStep::Abandon(kind) => return Verdict::Abandon(fault(kind, kind != TOO_LARGE)),
+                NextStep::Abandon(kind) => {
+                    return RelayVerdict::Abandon(fault(kind, kind != TOO_LARGE));
+                }
             }
         }
         if forward.is_empty() {
-            Verdict::Hold
+            RelayVerdict::Hold
         } else {
-            Verdict::Forward { tasks: forward, then: None }
+            RelayVerdict::Forward { tasks: forward, then: None }
         }
     }
 
@@ -171,7 +173,7 @@ impl Relay {
         let ready = match self.refused() {
             // A refusal is read whole, to be passed on if no other target does better.
             Some(_) if overfull && rules.has_next => return NextStep::Abandon(BAD_STATUS),
-            Some(Failure::Unauthorized) if overfull => return NextStep::Abandon(BAD_STATUS),
+            Some(AttemptFailure::Unauthorized) if overfull => return NextStep::Abandon(BAD_STATUS),
             Some(_) => overfull,
             // So is an error that no other target would change.
             None if !self.ok() => overfull,
@@ -183,21 +185,26 @@ impl Relay {
     }
 
     /// The answer broke off. `fresh`: nothing of it was committed before this batch.
-    fn broken(&mut self, mut forward: Vec<HttpTask>, error: Box<Error>, fresh: bool) -> Verdict {
+    fn broken(
+        &mut self,
+        mut forward: Vec<HttpTask>,
+        error: Box<Error>,
+        fresh: bool,
+    ) -> RelayVerdict {
         if fresh && !self.stream {
             // Nothing has been written yet, and half a document is no answer.
             self.committed = false;
             forward.clear();
         }
         if forward.is_empty() {
-            Verdict::Abandon(error)
+            RelayVerdict::Abandon(error)
         } else {
-            Verdict::Forward { tasks: forward, then: Some(error) }
+            RelayVerdict::Forward { tasks: forward, then: Some(error) }
         }
     }
 
     /// Judges an answer at its end.
-    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
+    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         // Content commits also where the end came with it. To clients, an event without its blank
         // line is none.
         if rules.mode == Mode::Relay
@@ -215,27 +222,27 @@ impl Relay {
             if cut {
                 // The end is held back, so that the client does not take the answer for whole.
                 withhold_end(&mut forward);
-                return Verdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
+                return RelayVerdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
             }
-            return Verdict::Forward { tasks: forward, then: None };
+            return RelayVerdict::Forward { tasks: forward, then: None };
         }
         if cut {
-            return Verdict::Abandon(fault(CUT, true));
+            return RelayVerdict::Abandon(fault(CUT, true));
         }
         if rules.has_next && (self.in_band_error() || self.holds_document_of_error()) {
-            return Verdict::Abandon(fault(IN_BAND, true));
+            return RelayVerdict::Abandon(fault(IN_BAND, true));
         }
         if self.refused().is_some() {
             self.keep_answer();
-            return Verdict::Abandon(fault(BAD_STATUS, true));
+            return RelayVerdict::Abandon(fault(BAD_STATUS, true));
         }
         if rules.mode == Mode::Collect {
             self.keep_answer();
             self.committed = true;
             self.complete = true;
-            return Verdict::Collected;
+            return RelayVerdict::Collected;
         }
-        Verdict::Forward { tasks: self.commit(), then: None }
+        RelayVerdict::Forward { tasks: self.commit(), then: None }
     }
 
     /// Forgets what came before a new attempt or a new head.
@@ -371,12 +378,12 @@ impl Relay {
     }
 
     /// The failure that the status stands for, where another target may do better.
-    pub(super) fn refused(&self) -> Option<Failure> {
+    pub(super) fn refused(&self) -> Option<AttemptFailure> {
         match self.status? {
-            429 => Some(Failure::RateLimited),
-            401 | 403 => Some(Failure::Unauthorized),
+            429 => Some(AttemptFailure::RateLimited),
+            401 | 403 => Some(AttemptFailure::Unauthorized),
             // A redirect would send the client, its prompt and its key to another host.
-            300..=399 | 500..=599 => Some(Failure::ServerError),
+            300..=399 | 500..=599 => Some(AttemptFailure::ServerError),
             _ => None,
         }
     }
@@ -438,7 +445,7 @@ impl Relay {
     fn keep_answer(&mut self) {
         let body = self.held_body();
         self.held.clear();
-        let answer = Answer {
+        let answer = WholeAnswer {
             status: self.status.unwrap_or(502),
             headers: self.headers.clone(),
             body,
@@ -446,8 +453,8 @@ impl Relay {
             index: self.target,
         };
         // A refused credential is ours, and a redirect is for us: neither is for the client.
-        let for_the_client =
-            self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
+        let for_the_client = self.refused() != Some(AttemptFailure::Unauthorized)
+            && !(300..400).contains(&answer.status);
         self.answer = for_the_client.then_some(answer);
     }
 }

@@ -94,10 +94,10 @@ fn run(made: Made, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
         let after =
             rest.split_off(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
         let error = match relay.observe(std::mem::replace(&mut rest, after), made.rules) {
-            Verdict::Hold => None,
-            Verdict::Collected => break,
-            Verdict::Abandon(error) => Some(error),
-            Verdict::Forward { tasks, then } => {
+            RelayVerdict::Hold => None,
+            RelayVerdict::Collected => break,
+            RelayVerdict::Abandon(error) => Some(error),
+            RelayVerdict::Forward { tasks, then } => {
                 for task in tasks {
                     became.ended |= task.is_end();
                     match task {
@@ -280,7 +280,7 @@ fn what_is_no_answer_is_given_up() {
         (vec![HttpTask::Header(Box::new(early), false)], false),
     ] {
         let verdict = Relay::default().observe(tasks, RULES);
-        assert_eq!(matches!(verdict, Verdict::Abandon(error) if error.retry()), given_up);
+        assert_eq!(matches!(verdict, RelayVerdict::Abandon(error) if error.retry()), given_up);
     }
 }
 

@@ -60,7 +60,8 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
     match surface {
         Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),
         Surface::Agent => {
-            json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()})
+            let reason = error.status().canonical_reason().unwrap_or("Error");
+            json!({"error": reason, "detail": error.detail()})
         }
         Surface::DataPlane => json!({"error": openai_error(error)}),
         Surface::Messages => {
@@ -88,7 +89,12 @@ pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
 /// The `error` object of OpenAI's envelope. All four members are always there.
 pub(super) fn openai_error(error: &Error) -> Value {
     let row = error.kind().row();
-    json!({"message": error.detail(), "type": row.openai_type, "param": error.field(), "code": row.openai_code})
+    json!({
+        "message": error.detail(),
+        "type": row.openai_type,
+        "param": error.field(),
+        "code": row.openai_code,
+    })
 }
 
 /// The `WWW-Authenticate` challenges of a 401 (RFC 9110 section 11.6.1).

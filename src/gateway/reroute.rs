@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::admission::Admission;
 use super::allowance;
-use super::call::Call;
+use super::call::InferenceCall;
 use super::exchange::HttpExchange;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::record::Record;
 use super::reply::{json_bytes, json_response};
@@ -316,7 +316,7 @@ fn caller(principal: &Principal) -> String {
 pub(super) struct RerouteGuard<'a> {
     pub(super) app: &'a App,
     pub(super) exchange: &'a mut HttpExchange,
-    pub(super) call: Arc<Call>,
+    pub(super) call: Arc<InferenceCall>,
     pub(super) record: Option<Record>,
     pub(super) permit: Option<Permit>,
 }
@@ -352,8 +352,8 @@ impl Drop for RerouteGuard<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
             let (failure, status) = match std::thread::panicking() {
-                true => (Failure::Internal, 500),
-                false => (Failure::ClientGone, 499),
+                true => (AttemptFailure::Internal, 500),
+                false => (AttemptFailure::ClientGone, 499),
             };
             self.call.attempt_failed(failure, false);
             let outcome = self.settle(&record);

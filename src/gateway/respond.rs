@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::interface::Surface;
 
 /// How a request ended.
-pub(super) struct Ended {
+pub(super) struct RequestEnd {
     /// 499 where the client left before its answer.
     pub(super) status: u16,
     /// Bytes of the response body.
@@ -22,13 +22,13 @@ pub(super) struct Ended {
     pub(super) reusable: bool,
 }
 
-impl Ended {
+impl RequestEnd {
     /// The engine did not return the session: there is nobody to answer.
-    pub(super) const GONE: Ended = Ended { status: 500, sent: 0, reusable: false };
+    pub(super) const GONE: RequestEnd = RequestEnd { status: 500, sent: 0, reusable: false };
 
     /// The client left after `sent` bytes of its answer.
-    pub(super) const fn client_gone(sent: usize) -> Ended {
-        Ended { status: 499, sent, reusable: false }
+    pub(super) const fn client_gone(sent: usize) -> RequestEnd {
+        RequestEnd { status: 499, sent, reusable: false }
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Reply {
     /// A whole answer, still to be written.
     Whole(Response<Bytes>),
     /// The answer has been written.
-    Written(Ended),
+    Written(RequestEnd),
 }
 
 /// A request that is refused.
@@ -65,7 +65,7 @@ pub(super) async fn respond(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     reply: Result<Reply, Rejection>,
-) -> Ended {
+) -> RequestEnd {
     match reply {
         Ok(Reply::Written(ended)) => ended,
         Ok(Reply::Whole(response)) => write_answer(session, exchange, response, true).await,
@@ -89,7 +89,7 @@ pub(super) async fn write_answer(
     exchange: &HttpExchange,
     mut response: Response<Bytes>,
     framed: bool,
-) -> Ended {
+) -> RequestEnd {
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && !exchange.skip_drain && intake::drain(session).await;
@@ -98,9 +98,9 @@ pub(super) async fn write_answer(
             if !keep && !exchange.skip_drain && !session.is_body_done() {
                 intake::discard(session, bounds::DISCARD_BYTES).await;
             }
-            Ended { status, sent, reusable: keep }
+            RequestEnd { status, sent, reusable: keep }
         }
-        Err(_) => Ended { status, sent: 0, reusable: false },
+        Err(_) => RequestEnd { status, sent: 0, reusable: false },
     }
 }
 
@@ -110,13 +110,13 @@ pub(super) async fn panicked(
     app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
-) -> (Ended, Bytes) {
+) -> (RequestEnd, Bytes) {
     app.metrics.panic();
     let error = panic_error();
     if let Some(head) = session.response_written().filter(|head| !head.status.is_informational()) {
         exchange.refused(&error);
         let (status, sent) = (head.status.as_u16(), session.body_bytes_sent());
-        return (Ended { status, sent, reusable: false }, Bytes::new());
+        return (RequestEnd { status, sent, reusable: false }, Bytes::new());
     }
     let response = refuse(exchange, &error);
     let body = response.body().clone();

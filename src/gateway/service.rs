@@ -14,7 +14,7 @@ use crate::error::Error;
 
 /// Answers the requests of one listener.
 #[async_trait]
-pub trait Serves: Send + Sync + 'static {
+pub trait HttpService: Send + Sync + 'static {
     /// Answers a request whose head has been read. `standby`: the connection has only a reserve
     /// slot and closes afterwards. Gives the connection back where another request may come on it.
     async fn serve(

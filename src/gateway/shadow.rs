@@ -10,9 +10,9 @@ use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Gateway;
-use super::call::Call;
-use super::failure::Failure;
+use super::ProxyHooks;
+use super::call::InferenceCall;
+use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest, forwarded};
 use super::record::Record;
@@ -31,7 +31,7 @@ use crate::routing::recipe::Target;
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
 /// nothing: where too many are running, the copy is dropped.
 pub(super) fn send(
-    (app, proxy): (&Arc<App>, &Arc<HttpProxy<Gateway>>),
+    (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
     live: &Arc<Live>,
     prompt: &Prompt,
     record: &Record,
@@ -72,7 +72,7 @@ pub(super) fn send(
 /// One copy and what it holds while it runs.
 struct ShadowCopy {
     app: Arc<App>,
-    proxy: Arc<HttpProxy<Gateway>>,
+    proxy: Arc<HttpProxy<ProxyHooks>>,
     live: Arc<Live>,
     target: Arc<Target>,
     decision: Arc<Decision>,
@@ -103,7 +103,7 @@ impl ShadowCopy {
             biased;
             _ = proxy(&self.proxy, None, &call, &shutdown) => {}
             () = grace_over(shutdown.clone()) => {
-                call.attempt_failed(Failure::ClientGone, false);
+                call.attempt_failed(AttemptFailure::ClientGone, false);
             }
         }
         if call.has_panicked() {
@@ -115,7 +115,7 @@ impl ShadowCopy {
     }
 
     /// A call of one attempt at the target. As in a reroute, the body asks for no stream.
-    fn call(&mut self) -> Result<Call> {
+    fn call(&mut self) -> Result<InferenceCall> {
         let body = openai::without_stream(&self.body)?;
         let model = openai::read_request(&body, self.endpoint)?.model_span;
         // The capture keeps the client's part of the body, as it does for every request.
@@ -138,7 +138,7 @@ impl ShadowCopy {
             query: self.query.take(),
             counted: false,
         };
-        Ok(Call::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
+        Ok(InferenceCall::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The session wrap: what Pingora's proxy gets in the place of the client's session. It gives the
 //! whole request body to every attempt, and decides what of each answer reaches the client and when
-//! ([`Call::observe`]).
+//! ([`InferenceCall::observe`]).
 //!
 //! Without an inner session it is a memory session: the answer to a reroute or a shadow is
 //! collected.
@@ -25,17 +25,17 @@ use pingora::server::ShutdownWatch;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::HttpProxy;
 
-use super::Gateway;
-use super::call::Call;
+use super::ProxyHooks;
+use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
-use super::relay::Verdict;
+use super::relay::RelayVerdict;
 
 /// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
 /// session the answer is relayed to it, without one it is collected. Gives the session back.
 pub(super) async fn proxy(
-    proxy: &Arc<HttpProxy<Gateway>>,
+    proxy: &Arc<HttpProxy<ProxyHooks>>,
     session: Option<Box<ServerSession>>,
-    call: &Arc<Call>,
+    call: &Arc<InferenceCall>,
     shutdown: &ShutdownWatch,
 ) -> Option<Box<ServerSession>> {
     let head = RequestHeader::build_no_case("POST", b"/", Some(0)).ok()?;
@@ -53,7 +53,7 @@ pub(super) async fn proxy(
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
 struct Wrap {
     head: Box<RequestHeader>,
-    call: Arc<Call>,
+    call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -61,7 +61,7 @@ struct Wrap {
 }
 
 impl Wrap {
-    fn new(mut head: RequestHeader, call: Arc<Call>) -> Self {
+    fn new(mut head: RequestHeader, call: Arc<InferenceCall>) -> Self {
         // Only this copy of the head carries the call: in the inner session it would be a reference
         // cycle.
         head.extensions_mut().insert(call.clone());
@@ -134,10 +134,10 @@ impl Session for Wrap {
     /// The only method through which an answer arrives, in batches.
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
         match self.call.observe(tasks) {
-            Verdict::Hold => Ok(false),
-            Verdict::Collected => Ok(true),
-            Verdict::Abandon(error) => Err(error),
-            Verdict::Forward { mut tasks, then } => {
+            RelayVerdict::Hold => Ok(false),
+            RelayVerdict::Collected => Ok(true),
+            RelayVerdict::Abandon(error) => Err(error),
+            RelayVerdict::Forward { mut tasks, then } => {
                 let Some(inner) = self.inner.as_mut() else {
                     return Error::e_explain(
                         ErrorType::InternalError,
