@@ -20,7 +20,7 @@ use crate::protocol::endpoint::Endpoint;
 
 /// What a route takes as its body.
 #[derive(Clone, Copy)]
-pub(super) enum BodyKind {
+pub(super) enum BodyRules {
     /// An inference request, which may be compressed.
     Inference(Endpoint),
     /// What a management call takes.
@@ -29,38 +29,38 @@ pub(super) enum BodyKind {
     Ignored,
 }
 
-impl BodyKind {
+impl BodyRules {
     /// Whether the caller's limits are checked before a body that costs work is read. If so:
     /// whether the call may cost money.
     pub(super) fn is_limited(self) -> Option<bool> {
         match self {
-            BodyKind::Inference(endpoint) => Some(endpoint.costs()),
-            BodyKind::Management(Takes::Prompt) => Some(false),
-            BodyKind::Management(_) | BodyKind::Ignored => None,
+            BodyRules::Inference(endpoint) => Some(endpoint.costs()),
+            BodyRules::Management(Takes::Prompt) => Some(false),
+            BodyRules::Management(_) | BodyRules::Ignored => None,
         }
     }
 
     /// The share of memory that holds it.
     pub(super) fn room(self) -> Room {
         match self {
-            BodyKind::Management(_) => Room::Management,
-            BodyKind::Inference(_) | BodyKind::Ignored => Room::Requests,
+            BodyRules::Management(_) => Room::Management,
+            BodyRules::Inference(_) | BodyRules::Ignored => Room::Requests,
         }
     }
 
     /// Its largest size in bytes.
     pub(super) fn limit(self, app: &App) -> usize {
         match self {
-            BodyKind::Inference(_) | BodyKind::Management(Takes::Prompt) => {
+            BodyRules::Inference(_) | BodyRules::Management(Takes::Prompt) => {
                 app.server.limits.request_body
             }
-            BodyKind::Ignored | BodyKind::Management(Takes::Json | Takes::Patch) => {
+            BodyRules::Ignored | BodyRules::Management(Takes::Json | Takes::Patch) => {
                 bounds::MANAGEMENT_BODY
             }
-            BodyKind::Management(Takes::Events) => bounds::NODE_EVENTS_BODY,
-            BodyKind::Management(Takes::Document) => bounds::DOCUMENT_BYTES,
-            BodyKind::Management(Takes::Evaluation) => bounds::EVALUATE_BODY,
-            BodyKind::Management(Takes::Lines) => bounds::IMPORT_BODY,
+            BodyRules::Management(Takes::Events) => bounds::NODE_EVENTS_BODY,
+            BodyRules::Management(Takes::Document) => bounds::DOCUMENT_BYTES,
+            BodyRules::Management(Takes::Evaluation) => bounds::EVALUATE_BODY,
+            BodyRules::Management(Takes::Lines) => bounds::IMPORT_BODY,
         }
     }
 
@@ -68,21 +68,21 @@ impl BodyKind {
     pub(super) fn coding(self, session: &ServerSession) -> Result<Option<Coding>> {
         let headers = &session.req_header().headers;
         match self {
-            BodyKind::Inference(_) => {
+            BodyRules::Inference(_) => {
                 let lines = headers.get_all(header::CONTENT_ENCODING).iter();
                 Coding::of(lines.map(HeaderValue::as_bytes))
             }
-            BodyKind::Management(_) if headers.contains_key(header::CONTENT_ENCODING) => {
+            BodyRules::Management(_) if headers.contains_key(header::CONTENT_ENCODING) => {
                 let detail = "Management calls take no compressed bodies.";
                 Err(Error::new(Kind::UnsupportedMediaType, detail).accepting("identity"))
             }
-            BodyKind::Management(_) | BodyKind::Ignored => Ok(None),
+            BodyRules::Management(_) | BodyRules::Ignored => Ok(None),
         }
     }
 
     /// Checks the media type of a body that has been read. 415 where it isn't taken.
     pub(super) fn check_type(self, session: &ServerSession, body: &[u8]) -> Result<()> {
-        let BodyKind::Management(takes) = self else { return Ok(()) };
+        let BodyRules::Management(takes) = self else { return Ok(()) };
         if body.is_empty() {
             return Ok(());
         }
@@ -123,7 +123,7 @@ pub(super) fn costs_work(session: &mut ServerSession) -> bool {
 pub(super) async fn read_body(
     app: &App,
     session: &mut ServerSession,
-    kind: BodyKind,
+    kind: BodyRules,
     held: &mut Held,
 ) -> Result<Bytes> {
     let limits = &app.server.limits;

@@ -18,14 +18,14 @@ use super::admission::Admission;
 use super::call::InferenceCall;
 use super::conclude::conclude;
 use super::exchange::HttpExchange;
-use super::intake::{self, BodyKind};
+use super::intake::{self, BodyRules};
 use super::node_signature::NodeSignatures;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::relay::Mode;
 use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
-use super::respond::{self, Rejection, Reply, RequestEnd, respond, write_answer};
+use super::respond::{self, Rejection, RequestEnd, StageReply, respond, write_answer};
 use super::wrap::proxy;
 use super::{ProxyHooks, allowance, gate, progress_stream, reply, shadow};
 use crate::api::{Answer, Handler, SlowHandler, Takes};
@@ -83,7 +83,7 @@ impl Pipeline {
     ) -> RequestEnd {
         let reply = self.answer(slot, exchange, standby, shutdown).await;
         match (reply, slot.as_deref_mut()) {
-            (Ok(Reply::Written(ended)), _) => ended,
+            (Ok(StageReply::Written(ended)), _) => ended,
             (reply, Some(session)) => respond(session, exchange, reply).await,
             (_, None) => RequestEnd::GONE,
         }
@@ -96,9 +96,9 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
-    ) -> Result<Reply, Rejection> {
+    ) -> Result<StageReply, Rejection> {
         let Some(session) = slot.as_deref_mut() else {
-            return Ok(Reply::Written(RequestEnd::GONE));
+            return Ok(StageReply::Written(RequestEnd::GONE));
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         // Where the framing is in doubt, nothing after this head can be trusted.
@@ -108,7 +108,7 @@ impl Pipeline {
         if standby {
             exchange.skip_drain = !admitted.is_known();
             if !admitted.fits_reserve(session.is_body_empty()) {
-                return Ok(Reply::Written(turn_away(session, exchange).await));
+                return Ok(StageReply::Written(turn_away(session, exchange).await));
             }
         }
         self.app.store.faults().pass(FaultPlace::Entry);
@@ -152,7 +152,7 @@ impl Pipeline {
         session: &mut ServerSession,
         exchange: &mut HttpExchange,
         principal: &Principal,
-        kind: BodyKind,
+        kind: BodyRules,
     ) -> Result<Received, Rejection> {
         let app = &self.app;
         if let Some(costs) = kind.is_limited()
@@ -177,8 +177,8 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         (handler, takes): (Management, Takes),
         admitted: &Admission,
-    ) -> Result<Reply, Rejection> {
-        let (app, kind) = (&self.app, BodyKind::Management(takes));
+    ) -> Result<StageReply, Rejection> {
+        let (app, kind) = (&self.app, BodyRules::Management(takes));
         let Received { body, held, .. } =
             self.receive(session, exchange, admitted.principal(), kind).await?;
         let principal = admitted.recheck(app, exchange, session)?;
@@ -197,7 +197,7 @@ impl Pipeline {
                 // A panic ends this call and not its connection. The locks it held are released.
                 let answered = AssertUnwindSafe(answering).catch_unwind().await;
                 drop((request, held));
-                answered.map(|answered| Ok(Reply::Whole(answered?))).unwrap_or_else(|_| {
+                answered.map(|answered| Ok(StageReply::Whole(answered?))).unwrap_or_else(|_| {
                     app.metrics.panic();
                     Err(respond::panic_error().into())
                 })
@@ -218,12 +218,12 @@ impl Pipeline {
         endpoint: Endpoint,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<Reply, Rejection> {
+    ) -> Result<StageReply, Rejection> {
         let app = &self.app;
         let Some(session) = slot.as_deref_mut() else {
-            return Ok(Reply::Written(RequestEnd::GONE));
+            return Ok(StageReply::Written(RequestEnd::GONE));
         };
-        let kind = BodyKind::Inference(endpoint);
+        let kind = BodyRules::Inference(endpoint);
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
         let who = (endpoint, admitted.principal());
         let headers = session.req_header().headers.clone();
@@ -244,7 +244,7 @@ impl Pipeline {
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, mut permit) = match decided {
             Ok(decided) => decided,
-            Err(error) => return Ok(Reply::Whole(record.refused(app, exchange, &error))),
+            Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
         };
         shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
         let request = SentRequest::of_prompt(prompt, permit.counts_tokens());
@@ -263,7 +263,7 @@ impl Pipeline {
             None => (RequestEnd::GONE, Bytes::new()),
         };
         record.close(app, exchange, outcome, ended.status, added);
-        Ok(Reply::Written(ended))
+        Ok(StageReply::Written(ended))
     }
 
     /// A capture run again: the same stages, with the request from the capture and the answer
@@ -274,17 +274,17 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<Reply, Rejection> {
-        self.receive(session, exchange, admitted.principal(), BodyKind::Ignored).await?;
+    ) -> Result<StageReply, Rejection> {
+        self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session)?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
         tokio::select! {
             biased;
             response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
-                Ok(Reply::Whole(response?))
+                Ok(StageReply::Whole(response?))
             }
             // The client has left, or sends bytes out of turn: the call ends with it.
-            _ = session.read_body_or_idle(true) => Ok(Reply::Written(RequestEnd::client_gone(0))),
+            _ = session.read_body_or_idle(true) => Ok(StageReply::Written(RequestEnd::client_gone(0))),
         }
     }
 

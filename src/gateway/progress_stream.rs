@@ -8,7 +8,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
 use super::exchange::HttpExchange;
-use super::respond::{self, Rejection, Reply, RequestEnd, name_request};
+use super::respond::{self, Rejection, RequestEnd, StageReply, name_request};
 use crate::api::{Slow, Step};
 use crate::error::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(super) async fn follow(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     mut slow: Slow,
-) -> Result<Reply, Rejection> {
+) -> Result<StageReply, Rejection> {
     let mut sent = None;
     loop {
         let step = tokio::select! {
@@ -26,7 +26,7 @@ pub(super) async fn follow(
             step = slow.steps.recv() => step,
             // The client has left, or sends bytes out of turn: nobody waits for the answer.
             _ = session.read_body_or_idle(true) => {
-                return Ok(Reply::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
+                return Ok(StageReply::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
             }
         };
         let done = match step {
@@ -34,7 +34,11 @@ pub(super) async fn follow(
             Some(Step::Line(line)) => {
                 if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
                     let sent = sent.unwrap_or(0);
-                    return Ok(Reply::Written(RequestEnd { status: 200, sent, reusable: false }));
+                    return Ok(StageReply::Written(RequestEnd {
+                        status: 200,
+                        sent,
+                        reusable: false,
+                    }));
                 }
                 continue;
             }
@@ -52,18 +56,18 @@ async fn finish(
     done: Result<Response<Bytes>>,
     lines: bool,
     sent: Option<usize>,
-) -> Result<Reply, Rejection> {
+) -> Result<StageReply, Rejection> {
     let begun = sent.is_some();
     let response = match done {
         Ok(response) if !lines || (!begun && !response.status().is_success()) => {
-            return Ok(Reply::Whole(response));
+            return Ok(StageReply::Whole(response));
         }
         Err(error) if !begun => return Err(error.into()),
         Ok(response) => response,
         Err(error) => respond::refuse(exchange, &error),
     };
     let line = String::from_utf8_lossy(response.body()).into_owned();
-    Ok(Reply::Written(last_line(session, exchange, sent, line).await))
+    Ok(StageReply::Written(last_line(session, exchange, sent, line).await))
 }
 
 async fn last_line(

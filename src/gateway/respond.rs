@@ -33,7 +33,7 @@ impl RequestEnd {
 }
 
 /// What the stages of a request come to.
-pub(super) enum Reply {
+pub(super) enum StageReply {
     /// A whole answer, still to be written.
     Whole(Response<Bytes>),
     /// The answer has been written.
@@ -64,11 +64,11 @@ impl From<Error> for Rejection {
 pub(super) async fn respond(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
-    reply: Result<Reply, Rejection>,
+    reply: Result<StageReply, Rejection>,
 ) -> RequestEnd {
     match reply {
-        Ok(Reply::Written(ended)) => ended,
-        Ok(Reply::Whole(response)) => write_answer(session, exchange, response, true).await,
+        Ok(StageReply::Written(ended)) => ended,
+        Ok(StageReply::Whole(response)) => write_answer(session, exchange, response, true).await,
         Err(Rejection { error, framed }) => {
             let response = refuse(exchange, &error);
             write_answer(session, exchange, response, framed).await
