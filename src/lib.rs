@@ -20,51 +20,65 @@
 //!
 //! # One inference request
 //!
-//! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
+//! Each step is a call that can be searched for. Files are in `src/gateway/` unless another room is
+//! named. `pipeline.rs` has all stages in this order.
 //!
 //! ```text
-//! door.rs       Door::process_new         a connection: its place (places.rs), TLS, one deadline to its first request
-//! head.rs       └ read                    HTTP/1: a head, each line of it ending in CRLF; chunks.rs: the lines of its body
-//! http2.rs      └ serve                   HTTP/2: the streams of a connection, and its end; http2_stream.rs: one of them
-//! edge.rs       Edge::serve               one request
-//!               └ Edge::request           gate::check: framing, Host, target (400, 421, 431)
-//!                 └ Edge::admit           api::find (method, path) → Auth::identify → Admission::of, by the route's policy; no body is read yet
-//! inference.rs  └ run                     all that follows
-//!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
-//!                 ├ take_agent            the room `prompt`, where `agent/…` is asked for: the agent's part, protocol/agent.rs
-//!                 ├ gather                the room `prompt`: Inputs, everything that the decision may look at, copied out
-//!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
-//!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)
-//!                 ├ Record::begin         record.rs: the capture in the making
-//!                 ├ shadow::send          shadow.rs: a copy for another target, if one is drawn; a task of its own
-//!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
-//!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
-//! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
-//! attempt.rs      │   ├ peer              the target's permit (under_way.rs, routing/health/), its address (reach.rs)
-//!                 │   ├ write_head        head, credential and body (`model` renamed) for this provider
-//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; our key starred, tee, usage, errors in-band
-//! attempt.rs      │   └ failed            may the next target be tried? never after the commit
-//!                 ├ Outcome::take         record.rs: how it went
-//!                 ├ allowance::settle     what was used, for what was reserved
-//!                 ├ conclude              what is left to write: the last answer, an error, or an error event
-//!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
-//! reply.rs        error                   on the way out of any step: an Error in the envelope of its interface
+//! ConnectionAcceptor     accept.rs, process_new: a slot (connection_limits.rs), the TLS handshake
+//! ├ http1_head::read     a head under a deadline; chunked_body.rs checks the framing of a body
+//! └ http2::serve         the streams of a connection; http2_stream.rs: one of them
+//! Edge::serve            edge.rs: timeouts, access line, panics
+//! └ Pipeline::answer     gate::check: framing, Host, target (400, 421, 431)
+//!   ├ Pipeline::admit    Admission::check: route, credential, policy; no body is read yet
+//!   └ Pipeline::inference
+//!     ├ receive          intake::read_body: whole and bounded, if the caller's limits have room
+//!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
+//!     ├ recheck          admission.rs: the credential again, if the body took long
+//!     ├ take_agent       room `prompt`: for `agent/…`, the agent's part of the prompt
+//!     ├ gather           room `prompt`: Inputs, a copy of all that the decision may use
+//!     ├ decide           allowance.rs: rate limits, and after the decision the budget reserve
+//!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
+//!     ├ Record::begin    record.rs: the capture, while the call runs
+//!     ├ shadow::send     shadow.rs: a copy for another target, if one is drawn; its own task
+//!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
+//!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
+//!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
+//!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
+//!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed
+//!     │   ├ rewrite_answer hop-by-hop headers go, ours join
+//!     │   ├ observe      relay.rs: held until the first content, then passed on;
+//!     │   │              answer_filter.rs masks our credentials
+//!     │   └ failed       attempt.rs: whether another target is tried; never after the commit
+//!     ├ Outcome::take    outcome.rs: how the call went, with its usage
+//!     ├ settle           allowance.rs: the usage replaces what was reserved
+//!     ├ conclude         conclude.rs: the rest: the last answer, an error, an error event
+//!     └ Record::close    metrics and usage (accounting.rs), access line, offer_announced
+//! respond                respond.rs: every answer of ours, an Error in the envelope of its surface
 //! ```
 //!
-//! Outside of calls, `upkeep.rs` looks names of providers up again and asks those with a `health` whether they are well.
+//! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
+//!
+//! # One management call
+//!
+//! `Pipeline::management` is the same prelude (`admit`, `receive`, `recheck`), then a handler of
+//! [`api`] and the same responder. `progress_stream.rs` follows a handler that takes time.
 //!
 //! # One reroute
 //!
-//! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives the capture, or 404 when it
-//! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
-//! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
-//! the answer is collected and wrapped as `{new_id, decision, response}`. The room [`repeats`] remembers it for an `Idempotency-Key`.
+//! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: the room [`repeats`]
+//! keeps answers for an `Idempotency-Key`. In `Pipeline::run_capture` the request comes from a
+//! capture: `CapturedRequest::load` (`reroute.rs`) looks it up, with 404 where it is not the
+//! caller's. The same `decide` decides on the captured inputs under the live document, and the
+//! same `call` and `proxy` run it through a *memory session*, a [`gateway`] wrap without a
+//! client: the body asks for no stream, and the answer is collected. `reroute_answer.rs` wraps it
+//! as `{new_id, decision, response}`.
 //!
 //! # One shadow
 //!
-//! `shadow.rs` copies a live request, once it is decided, to the target that its recipe names, if the draw says so
-//! (`routing::decide::shadow`, pure as `decide` is). A task of its own runs the copy through a memory session, as a reroute;
-//! its end is `Record::close_shadow`: a capture, and nothing in any counter but `rerouter_shadows_total`.
+//! `shadow::send` copies a decided request to the target that its recipe names, if the draw falls
+//! on it (`routing::decide::shadow`, pure as `decide` is). `ShadowCopy::run`, a task of its own,
+//! runs the copy through a memory session as a reroute does. It ends in `Record::close_shadow`: a
+//! capture, and one count in `rerouter_shadows_total`.
 //!
 //! # One reload
 //!

@@ -64,7 +64,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{Door, Edge, Identities, Room};
+use crate::gateway::{ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
 use crate::store::Faults;
 
 /// A gateway that is ready to serve. Its listeners are not bound yet.
@@ -99,8 +99,8 @@ impl Gateway {
 
     /// Adds listeners and background services to a Pingora server.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
-        let hooks = crate::gateway::Gateway::new(self.app.clone());
-        let upkeep = hooks.upkeep();
+        let hooks = crate::gateway::ProxyHooks::new(self.app.clone());
+        let background = hooks.background_work();
         let conf = proxy_conf(&server.configuration, threads(&self.app.server));
         let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&Arc::new(conf), hooks)));
         let forget_reroutes = edge.sweeper();
@@ -110,7 +110,7 @@ impl Gateway {
         services::add(
             server,
             &app,
-            services::ServiceParts { writer, mock, upkeep, identities, forget_reroutes },
+            services::ServiceParts { writer, mock, background, identities, forget_reroutes },
         );
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Gateway {
         server: &mut Server,
         edge: Edge,
     ) -> Result<Vec<tls::TlsIdentity>, BootError> {
-        let (mut identities, mut acceptors) = (Vec::new(), Identities::new());
+        let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
         for listener in &self.app.server.listeners {
             if let Some(files) = &listener.tls {
                 let identity = tls::TlsIdentity::load(files).map_err(BootError)?;
@@ -133,8 +133,8 @@ impl Gateway {
         let most = descriptors::fit(limits.connections);
         let share =
             limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
-        let room = Room { most, share, limit: "limits.connections" };
-        let door = Door::new(self.app.clone(), edge, room, acceptors);
+        let room = ConnectionLimits { most, share, limit: "limits.connections" };
+        let door = ConnectionAcceptor::new(self.app.clone(), edge, room, acceptors);
         let mut service = Service::new("rerouter".to_string(), door);
         service.threads = Some(threads(&self.app.server));
         for listener in &self.app.server.listeners {
@@ -146,9 +146,9 @@ impl Gateway {
 
     fn add_metrics_listener(&self, server: &mut Server) {
         let most = bounds::METRICS_CONNECTIONS;
-        let room = Room { most, share: most, limit: "those of the metrics listener" };
+        let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
         let admin = admin::Admin::new(self.app.clone());
-        let door = Door::new(self.app.clone(), admin, room, Identities::new());
+        let door = ConnectionAcceptor::new(self.app.clone(), admin, room, TlsAcceptors::new());
         let mut service = Service::new("metrics".to_string(), door);
         service.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(service);

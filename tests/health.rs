@@ -499,9 +499,9 @@ async fn a_change_of_a_breaker_is_logged_once() {
         .collect();
     let expected = [
         "open for 300ms: 2 errors in a row, the last: server_error",
-        "half-open: one request may try it",
-        "open for 600ms: the request that tried it failed: server_error",
-        "half-open: one request may try it",
+        "half-open: one request probes it",
+        "open for 600ms: its probe failed: server_error",
+        "half-open: one request probes it",
         "closed: it answers again",
     ];
     assert_eq!(told, expected);

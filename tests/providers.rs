@@ -111,15 +111,15 @@ async fn a_health_check_opens_the_breaker_and_lets_it_close_again() {
     until("the check to let it try", async || provider().await.filter(|name| name == "a")).await;
     let log = gateway.log();
     assert!(
-        log.contains("provider a is not well: a status of 5xx")
-            && log.contains("provider a is well again")
+        log.contains("provider a is unhealthy: a status of 5xx")
+            && log.contains("provider a is healthy again")
     );
     let told = log
         .lines()
         .filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next());
     let expected = [
         "open for 60s: its health check failed: a status of 5xx",
-        "half-open: one request may try it",
+        "half-open: one request probes it",
         "closed: it answers again",
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
@@ -158,7 +158,7 @@ async fn a_health_check_of_an_address_that_was_left_says_nothing_of_the_next() {
         (answer.header("x-rerouter-provider"), answer.header("x-rerouter-attempts")),
         (Some("a"), Some("1"))
     );
-    assert!(!gateway.log().contains("is not well") && !gateway.log().contains("the breaker of"));
+    assert!(!gateway.log().contains("is unhealthy") && !gateway.log().contains("the breaker of"));
 }
 
 #[tokio::test]

@@ -1,12 +1,21 @@
-//! Who is let in to what. Nothing that answers is reached without an [`Admission`], and there is one way to get that: a principal
-//! that may call the route. Nobody in particular may call the few that are open by contract.
+//! Who may call what. Nothing is answered without an [`Admission`], and the only way to one is a
+//! caller that may use the route.
 
-use crate::api::{PathParams, Policy, Responder, Route};
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use pingora::protocols::http::ServerSession;
+
+use super::exchange::HttpExchange;
+use super::node_signature::NodeSignatures;
+use crate::api::{self, PathParams, Policy, Responder, Route, RouteMatch};
+use crate::app::App;
 use crate::auth::{self, AgentCredential, Principal};
+use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 
-/// A request that is let in.
+/// A request that may be answered.
 pub(super) struct Admission {
     route: &'static Route,
     params: PathParams,
@@ -14,32 +23,69 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Lets a principal in to a route, or says why not.
-    pub(super) fn of(
-        route: &'static Route,
-        params: PathParams,
-        principal: Principal,
+    /// Checks everything that can refuse a request before its body is read, in the order of the
+    /// contract: host, route, credential, origin, policy.
+    pub(super) fn check(
+        app: &App,
+        exchange: &mut HttpExchange,
+        session: &ServerSession,
     ) -> Result<Self> {
+        let headers = &session.req_header().headers;
+        let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
+        if !app.server.accepts_host(&exchange.authority, listener) {
+            return Err(Error::new(Kind::MisdirectedRequest, "This host is not served here."));
+        }
+        let found = match app.server.serves(listener, exchange.surface.interface(), &exchange.path)
+        {
+            true => api::find(&exchange.method, &exchange.path),
+            false => RouteMatch::Unknown,
+        };
+        if let RouteMatch::Route(route, _) = &found {
+            exchange.route = route.path;
+        }
+        let open = match &found {
+            RouteMatch::Route(route, _) => route.policy.is_open(),
+            // A 404 outside /v1 needs no credential: there is nothing to hide.
+            _ => exchange.path != "/v1" && !exchange.path.starts_with("/v1/"),
+        };
+        let principal = if open { Principal::Anonymous } else { identify(app, exchange, session)? };
+        let (route, params) = match found {
+            RouteMatch::Route(route, params) => (route, params),
+            RouteMatch::WrongMethod(error) => return Err(error),
+            RouteMatch::Unknown => return Err(unknown_path(exchange.surface)),
+        };
+        if !auth::has_explicit_credential(headers, exchange.surface) {
+            // A browser sends a cookie, or nothing, by itself: neither proves who wrote the
+            // request.
+            auth::check_origin(&exchange.method, headers, &exchange.origin())?;
+        }
+        if route.policy == Policy::Registration {
+            api::pin::may_register(app)?;
+        }
+        Admission::of(route, params, principal)
+    }
+
+    fn of(route: &'static Route, params: PathParams, principal: Principal) -> Result<Self> {
         may_call(route, &principal)?;
         Ok(Admission { route, params, principal })
     }
 
-    /// Where to.
+    /// The route that answers.
     pub(super) fn route(&self) -> &'static Route {
         self.route
     }
 
-    /// What the path says beside that.
+    /// The variable segments of the path.
     pub(super) fn params(&self) -> &PathParams {
         &self.params
     }
 
-    /// Who.
+    /// The caller.
     pub(super) fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Whether a credential says who it is.
+    /// Whether a credential names the caller.
     pub(super) fn is_known(&self) -> bool {
         !matches!(
             self.principal,
@@ -47,9 +93,9 @@ impl Admission {
         )
     }
 
-    /// Whether it is answered where there is no place for its connection: what tells that the gateway is well, and what somebody
-    /// known asks that no provider is asked for.
-    pub(super) fn without_a_place(&self, bodiless: bool) -> bool {
+    /// Whether it is answered on a connection that has only a reserve slot: health and version, and
+    /// what a known caller asks that needs no provider.
+    pub(super) fn fits_reserve(&self, bodiless: bool) -> bool {
         match self.route.responder {
             Responder::Inference(_) | Responder::Reroute => false,
             Responder::Direct(..) | Responder::Progress(..) => {
@@ -58,11 +104,52 @@ impl Admission {
         }
     }
 
-    /// The same principal after another look at its credential: it may do less by now.
-    pub(super) fn again(&self, fresh: Principal) -> Result<Principal> {
+    /// Checks credential and policy again if the body took long to arrive, so that a key revoked
+    /// meanwhile does nothing. Gives the caller as it is now.
+    pub(super) fn recheck(
+        &self,
+        app: &App,
+        exchange: &HttpExchange,
+        session: &ServerSession,
+    ) -> Result<Cow<'_, Principal>> {
+        let unchanged = Cow::Borrowed(&self.principal);
+        if matches!(self.principal, Principal::Anonymous)
+            || exchange.started.elapsed() < bounds::CREDENTIAL_AGE
+        {
+            return Ok(unchanged);
+        }
+        if let Principal::Node { id, signed } = &self.principal {
+            let known = app.nodes.takes(id, signed.generation, app.clock.now());
+            return match known {
+                true => Ok(unchanged),
+                false => Err(NodeSignatures { app }.no_node("key")),
+            };
+        }
+        let fresh = by_credential(app, exchange, session, app.clock.now())?;
         may_call(self.route, &fresh)?;
-        Ok(fresh)
+        Ok(Cow::Owned(fresh))
     }
+}
+
+fn identify(app: &App, exchange: &mut HttpExchange, session: &ServerSession) -> Result<Principal> {
+    match exchange.surface {
+        Surface::NodeCallback => NodeSignatures { app }.identify_node(exchange, session),
+        _ => by_credential(app, exchange, session, exchange.at),
+    }
+}
+
+fn by_credential(
+    app: &App,
+    exchange: &HttpExchange,
+    session: &ServerSession,
+    now: Timestamp,
+) -> Result<Principal> {
+    let headers = &session.req_header().headers;
+    let identified = app.auth.identify(headers, exchange.surface, exchange.client.secure, now);
+    identified.map_err(|refused| {
+        app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
+        refused.into()
+    })
 }
 
 fn may_call(route: &Route, principal: &Principal) -> Result<()> {
@@ -81,13 +168,23 @@ fn may_call(route: &Route, principal: &Principal) -> Result<()> {
     }
 }
 
+fn unknown_path(surface: Surface) -> Error {
+    if surface.is_data_plane() {
+        return Error::new(
+            Kind::NotFound,
+            format!("This path is not served. Served are: {}.", api::served_inference()),
+        );
+    }
+    Error::not_found("path")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::ROUTES;
 
     #[test]
-    fn nobody_is_let_in_but_where_the_contract_is_open() {
+    fn anonymous_callers_use_only_the_routes_that_the_contract_opens() {
         let mut open = Vec::new();
         for route in ROUTES {
             match Admission::of(route, PathParams::default(), Principal::Anonymous) {

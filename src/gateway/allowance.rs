@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
-use super::exchange::Exchange;
-use super::record::Outcome;
+use super::exchange::HttpExchange;
+use super::outcome::Outcome;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
@@ -37,7 +37,7 @@ static RESET_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-reset-bud
 /// Lets the request in, or refuses with 429.
 pub(super) fn admit(
     app: &App,
-    exchange: &mut Exchange,
+    exchange: &mut HttpExchange,
     principal: &Principal,
     inputs: &Inputs,
 ) -> Result<Permit> {
@@ -59,7 +59,7 @@ pub(super) fn admit(
 /// not even read.
 pub(super) fn look(
     app: &App,
-    exchange: &mut Exchange,
+    exchange: &mut HttpExchange,
     principal: &Principal,
     costs: bool,
 ) -> Result<()> {
@@ -71,7 +71,7 @@ pub(super) fn look(
 }
 
 /// Has the answer say what is left.
-pub(super) fn tell(app: &App, exchange: &mut Exchange, remaining: &Remaining) {
+pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining) {
     exchange.rates = headers(remaining, app.clock.now());
 }
 

@@ -1,4 +1,5 @@
-//! One request and its answer, for the books: what the access line and the metrics say, however the request ends.
+//! What is known of a request from its head on, and what the access line and the metrics say of it,
+//! however it ends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,19 +9,19 @@ use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::record::client_request_id;
 use super::{gate, reply};
 use crate::api::ClientOrigin;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::auth::signature::Signed;
+use crate::bounds;
 use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
 use crate::log::AccessLine;
 
-/// What is known of a request from its head on.
-pub(super) struct Exchange {
+/// One request and its answer.
+pub(super) struct HttpExchange {
     pub(super) id: RequestId,
     pub(super) at: Timestamp,
     pub(super) started: Instant,
@@ -30,25 +31,26 @@ pub(super) struct Exchange {
     pub(super) surface: Surface,
     pub(super) authority: String,
     pub(super) client: ClientOrigin,
-    /// The pattern of the table, or `unknown`: a label must not come from outside.
+    /// The pattern of the route, or `unknown`: the label of a metric must not come from a client.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
-    /// What is left of the caller's limits, as headers; empty where there are none.
+    /// What is left of the caller's rate limits, as headers; empty where there are none.
     pub(super) rates: HeaderMap,
-    /// A node's signature whose nonce is still to be spent.
+    /// A node and its signature, whose nonce is not spent yet.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
-    /// There is no place for its connection, and nobody is known to it: no time is spent on what is left of its body.
-    pub(super) hurried: bool,
-    /// A panic on another thread ended it.
+    /// The connection has only a reserve slot and the caller is unknown: its unread body is not
+    /// drained.
+    pub(super) skip_drain: bool,
+    /// A panic on a blocking thread ended it.
     panicked: bool,
 }
 
-impl Exchange {
-    /// Opens the books on a request whose head has been read.
+impl HttpExchange {
+    /// Opens the exchange of a request whose head has been read.
     pub(super) fn open(app: &App, session: &ServerSession) -> Self {
         let head = session.req_header();
         let path = head.uri.path().to_string();
-        let mut exchange = Exchange::unread(app, session, Surface::of(&path));
+        let mut exchange = HttpExchange::unread(app, session, Surface::of(&path));
         if let Some(peer) = exchange.client.address {
             let trusted = |hop| app.server.trusts_proxy(hop);
             let address = forwarded_for(&head.headers, peer, trusted);
@@ -58,7 +60,7 @@ impl Exchange {
             exchange.line.client = Some(address);
         }
         exchange.line.method = head.method.clone();
-        // A key that somebody put in place of an id is a secret all the same.
+        // A client may have sent a key in place of an id.
         exchange.line.client_request_id = client_request_id(&head.headers)
             .map(|id| app.auth.key_redactor().redact(&id).into_owned());
         exchange.line.path = app.auth.key_redactor().redact(&path).into_owned();
@@ -69,19 +71,19 @@ impl Exchange {
         exchange
     }
 
-    /// Opens the books on what came instead of a head.
+    /// Opens the exchange of bytes that are no request head.
     pub(super) fn unread(app: &App, session: &ServerSession, surface: Surface) -> Self {
         let at = app.clock.now();
         let id = RequestId::new(at, &app.random);
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
-        // Never by a header of the client: a cookie without `Secure` would leak over plain http.
+        // Not by a header of the client: a cookie without `Secure` would leak over plain HTTP.
         let secure = tls || app.server.public_https();
         let address = session
             .client_addr()
             .and_then(|address| address.as_inet())
             .map(|address| address.ip().to_canonical());
         let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
-        Exchange {
+        HttpExchange {
             id,
             at,
             started: Instant::now(),
@@ -95,18 +97,18 @@ impl Exchange {
             line,
             rates: HeaderMap::new(),
             signed: None,
-            hurried: false,
+            skip_drain: false,
             panicked: false,
         }
     }
 
-    /// Notes who it is.
+    /// Names the caller in the access line.
     pub(super) fn principal(&mut self, principal: &Principal) {
         self.line.key = principal.key().map(|key| key.id.clone());
         self.line.user = principal.user_id();
     }
 
-    /// Notes why it was refused.
+    /// Names the refusal in the access line; warns of an error of ours.
     pub(super) fn refused(&mut self, error: &Error) {
         let word = reply::word(self.surface, error);
         self.line.error = Some(word.to_string());
@@ -124,12 +126,12 @@ impl Exchange {
         }
     }
 
-    /// The origin that a browser on this gateway's own pages would send.
+    /// The `Origin` of a page of this gateway.
     pub(super) fn origin(&self) -> String {
         format!("{}://{}", if self.client.secure { "https" } else { "http" }, self.authority)
     }
 
-    /// Closes the books.
+    /// Counts the request and writes its access line.
     pub(super) fn close(mut self: Box<Self>, app: &App, status: u16, sent: usize) {
         let took = self.started.elapsed();
         self.line.status = status;
@@ -147,16 +149,18 @@ impl Exchange {
     }
 }
 
-/// The client's address by `X-Forwarded-For`, read from the right past the proxies that are trusted.
-pub(super) fn forwarded_for(
-    headers: &HeaderMap,
-    peer: IpAddr,
-    trusted: impl Fn(IpAddr) -> bool,
-) -> IpAddr {
+/// The identifier that the client gave its request, cut to [`bounds::CLIENT_REQUEST_ID_CHARS`].
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(&reply::REQUEST_ID)?.to_str().ok()?;
+    Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
+}
+
+/// The client's address by `X-Forwarded-For`, read from the right past the trusted proxies.
+fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer;
     let lines: Vec<&[u8]> =
         headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
-    // By bytes: what a client put before its own address, whatever it is, takes nothing from what a proxy put behind it.
+    // By bytes: what a client put before its own address may not be text.
     for hop in lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
         if !trusted(client) {
             break;
@@ -169,7 +173,7 @@ pub(super) fn forwarded_for(
     client
 }
 
-/// Whether a request says that it did not come from where it began.
+/// Whether a header says that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"]
         .iter()
@@ -199,7 +203,7 @@ mod tests {
             HeaderValue::from_static("6.6.6.6"),
         )]);
         behind.append("x-forwarded-for", HeaderValue::from_bytes(b"\xff").unwrap());
-        assert_eq!(forwarded_for(&behind, peer, inside), peer, "what cannot be read ends the walk");
+        assert_eq!(forwarded_for(&behind, peer, inside), peer, "an unreadable hop ends the walk");
         assert_eq!(forwarded_for(&HeaderMap::new(), peer, inside), peer);
     }
 }

@@ -1,25 +1,25 @@
-//! How attempts fail, and what each failure is to Pingora's retry loop.
+//! How attempts fail, and what each failure means to Pingora's retry loop.
 
 use pingora::{Error, ErrorType};
 
 use crate::routing::document::RetryOn;
 
-/// The deadline for the first content has passed: as an error type of Pingora, told apart in the retry rule.
+/// Error type: no content came before the deadline for the first.
 pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";
-/// The attempt took longer than its provider's total.
+/// Error type: the attempt took longer than its provider's total timeout.
 pub(super) const OVER_TIME: &str = "OverTime";
-/// The status of the answer calls for the next target.
+/// Error type: the status of the answer calls for the next target.
 pub(super) const BAD_STATUS: &str = "BadStatus";
-/// An error inside a 200 event stream, before any content.
+/// Error type: an error inside a successful answer, before any content.
 pub(super) const IN_BAND: &str = "InBandError";
-/// The answer ended without its terminal event.
+/// Error type: the answer ended before its terminal event.
 pub(super) const CUT: &str = "Cut";
-/// The collected answer is larger than [`crate::bounds::COLLECT_BYTES`].
+/// Error type: the collected answer is larger than [`crate::bounds::COLLECT_BYTES`].
 pub(super) const TOO_LARGE: &str = "TooLarge";
 
-/// How an attempt failed, in the words of `attempts[].error` and of the metric's `outcome`.
+/// How an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailure {
     Connect,
     Timeout,
     RateLimited,
@@ -30,64 +30,71 @@ pub(super) enum Failure {
     TooLarge,
     ClientGone,
     Internal,
-    /// The breaker opened, or its probe was taken, after the decision.
+    /// The breaker opened after the decision, or its probe was taken.
     BreakerOpen,
-    /// The target asked to be left alone after the decision.
+    /// The target's cooldown began after the decision.
     CoolDown,
-    /// The provider's last place was taken after the decision.
+    /// The provider's concurrency limit was reached after the decision.
     Concurrency,
-    /// No node serves the model any more, or none that was not asked.
+    /// No node serves the model any more, or all were asked.
     NoNode,
 }
 
-impl Failure {
+impl AttemptFailure {
+    /// The word in `attempts[].error` and in the metric's `outcome`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Failure::Connect => "connect",
-            Failure::Timeout => "timeout",
-            Failure::RateLimited => "rate_limited",
-            Failure::ServerError => "server_error",
-            Failure::Unauthorized => "unauthorized",
-            Failure::InBand => "in_band_error",
-            Failure::Cut => "cut",
-            Failure::TooLarge => "too_large",
-            Failure::ClientGone => "client_gone",
-            Failure::Internal => "internal",
-            Failure::BreakerOpen => "breaker_open",
-            Failure::CoolDown => "cooldown",
-            Failure::Concurrency => "concurrency",
-            Failure::NoNode => "no_node",
+            AttemptFailure::Connect => "connect",
+            AttemptFailure::Timeout => "timeout",
+            AttemptFailure::RateLimited => "rate_limited",
+            AttemptFailure::ServerError => "server_error",
+            AttemptFailure::Unauthorized => "unauthorized",
+            AttemptFailure::InBand => "in_band_error",
+            AttemptFailure::Cut => "cut",
+            AttemptFailure::TooLarge => "too_large",
+            AttemptFailure::ClientGone => "client_gone",
+            AttemptFailure::Internal => "internal",
+            AttemptFailure::BreakerOpen => "breaker_open",
+            AttemptFailure::CoolDown => "cooldown",
+            AttemptFailure::Concurrency => "concurrency",
+            AttemptFailure::NoNode => "no_node",
         }
     }
 
-    /// Those by which the target was not asked at all: its permit was gone.
-    pub(super) const BARRED: [Failure; 4] =
-        [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency, Failure::NoNode];
+    /// The failures before the target is asked at all.
+    pub(super) const BARRED: [AttemptFailure; 4] = [
+        AttemptFailure::BreakerOpen,
+        AttemptFailure::CoolDown,
+        AttemptFailure::Concurrency,
+        AttemptFailure::NoNode,
+    ];
 
-    /// Whether the target was not asked at all.
+    /// Whether the target was not asked.
     pub(super) fn is_barred(self) -> bool {
         Self::BARRED.contains(&self)
     }
 
-    /// Whether the recipe lets this failure go to the next target. A credential that a provider refuses is ours
-    /// to mend, whatever the recipe says; a connection that breaks before any content is as good as none.
+    /// Whether the recipe lets this failure go to the next target. A refused credential always
+    /// does: it is ours. A connection that breaks before any content counts as one that failed.
     pub(super) fn fails_over(self, on: &RetryOn) -> bool {
         match self {
-            Failure::Connect | Failure::Cut => on.connect,
-            Failure::Timeout => on.timeout,
-            Failure::RateLimited => on.rate_limited,
-            Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized
-            | Failure::BreakerOpen
-            | Failure::CoolDown
-            | Failure::Concurrency
-            | Failure::NoNode => true,
-            Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
+            AttemptFailure::Connect | AttemptFailure::Cut => on.connect,
+            AttemptFailure::Timeout => on.timeout,
+            AttemptFailure::RateLimited => on.rate_limited,
+            AttemptFailure::ServerError | AttemptFailure::InBand => on.server_error,
+            AttemptFailure::Unauthorized
+            | AttemptFailure::BreakerOpen
+            | AttemptFailure::CoolDown
+            | AttemptFailure::Concurrency
+            | AttemptFailure::NoNode => true,
+            AttemptFailure::TooLarge | AttemptFailure::ClientGone | AttemptFailure::Internal => {
+                false
+            }
         }
     }
 }
 
-/// An error of the provider's answer, as Pingora's loop understands it.
+/// An error of the provider's answer for Pingora's retry loop.
 pub(super) fn fault(kind: &'static str, retry: bool) -> Box<Error> {
     let mut error = Error::explain(ErrorType::Custom(kind), "provider answer");
     error.as_up();

@@ -1,5 +1,6 @@
-//! The framing gate: what a request must be before anything is made of it. Pingora parses; this refuses what it
-//! lets through and a strict reader of RFC 9112 would not, so that nobody behind us reads a request differently.
+//! The framing gate: checks a request head before anything else is done with it. It refuses what
+//! Pingora's parser accepts and a strict reader of RFC 9112 does not, so that no server behind us
+//! reads a request differently.
 
 use http::{HeaderValue, Method, Version, header};
 use pingora::http::RequestHeader;
@@ -7,8 +8,8 @@ use pingora::http::RequestHeader;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 
-/// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and ending in CRLF ([`super::head`]);
-/// HTTP/2 has no second reading.
+/// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and each
+/// ending in CRLF ([`super::http1_head`]).
 pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
     if let Some(raw) = raw {
         check_raw(raw)?;
@@ -31,7 +32,7 @@ fn refuse(detail: &str) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// What only HTTP/2 can say: there each part of a head is told apart by a name, and may be told twice.
+/// Checks what only HTTP/2 can express: its head may name an authority twice, or a length.
 fn check_h2(head: &RequestHeader) -> Result<()> {
     let length: usize =
         head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -52,7 +53,7 @@ fn check_h2(head: &RequestHeader) -> Result<()> {
     }
 }
 
-/// A head beyond its bound.
+/// The error of a head beyond [`bounds::HEAD_BYTES`].
 pub(super) fn too_large() -> Error {
     Error::new(
         Kind::HeadersTooLarge,
@@ -60,7 +61,7 @@ pub(super) fn too_large() -> Error {
     )
 }
 
-/// The bytes of the head, before Pingora made values of them.
+/// Checks the bytes of the head as they came.
 fn check_raw(raw: &[u8]) -> Result<()> {
     let mut lines = raw.split(|byte| *byte == b'\n');
     let mut lengths = 0;
@@ -74,7 +75,7 @@ fn check_raw(raw: &[u8]) -> Result<()> {
         if name.eq_ignore_ascii_case(b"content_length")
             || name.eq_ignore_ascii_case(b"transfer_encoding")
         {
-            // Some servers take the underscore for a hyphen.
+            // Some servers read the underscore as a hyphen.
             return Err(refuse("A framing header spelled with an underscore."));
         }
         lengths += u32::from(name.eq_ignore_ascii_case(b"content-length"));
@@ -137,7 +138,7 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
     if let Some(length) = head.headers.get(header::CONTENT_LENGTH)
         && (length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
     {
-        // A list of lengths that are all the same may be read as one (RFC 9110 section 8.6); not everybody does.
+        // A list of equal lengths may be read as one (RFC 9110 section 8.6). Not every server does.
         return Err(refuse("Content-Length is not a number."));
     }
     let known =
@@ -156,7 +157,8 @@ fn check_host(head: &RequestHeader) -> Result<()> {
     }
 }
 
-/// The authority that the client asked for: `Host`, or HTTP/2's `:authority`. `None` without exactly one.
+/// The authority of the request: `Host`, or HTTP/2's `:authority`. `None` unless there is exactly
+/// one.
 pub(super) fn authority(head: &RequestHeader) -> Option<String> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -168,7 +170,8 @@ pub(super) fn authority(head: &RequestHeader) -> Option<String> {
     }
 }
 
-/// `uri-host [":" port]` (RFC 9110 section 7.2), with names narrowed to letters, digits, `-`, `.` and `_`.
+/// Whether it is `uri-host [":" port]` (RFC 9110 section 7.2). Names consist of letters, digits,
+/// `-`, `.` and `_`.
 fn is_authority(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -1,6 +1,6 @@
-//! One connection of HTTP/2: its streams, and its end. Driven here and not by Pingora, which waits
-//! for ever for its beginning, answers some heads without a word, and knows nothing of a connection
-//! from its streams.
+//! One HTTP/2 connection: its streams and its end. Pingora does not drive it: that has no deadline
+//! for the start of the connection, answers some heads without logging them, and knows no idle
+//! timeout.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use pingora::server::ShutdownWatch;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::door::Serves;
-use super::http2_stream::Session;
-use super::places::Place;
+use super::connection_limits::ConnectionSlot;
+use super::http2_stream::Http2Session;
+use super::service::HttpService;
 use crate::bounds;
 
-/// A stream whose head has come.
-type Begun = (Request<RecvStream>, SendResponse<Bytes>);
+/// A stream whose head has been read.
+type NewStream = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// Serves a connection that has negotiated `h2`, to its end.
-pub(super) async fn serve<S: Serves>(
-    serves: &Arc<S>,
+/// HttpService a connection that has negotiated `h2`, until it closes.
+pub(super) async fn serve<S: HttpService>(
+    service: &Arc<S>,
     stream: Stream,
-    place: Place,
+    slot: ConnectionSlot,
     deadline: Instant,
     shutdown: &ShutdownWatch,
 ) {
@@ -36,19 +36,19 @@ pub(super) async fn serve<S: Serves>(
         proxy_digest: stream.get_proxy_digest(),
         socket_digest: stream.get_socket_digest(),
     });
-    let mut told = shutdown.clone();
+    let mut leaves = shutdown.clone();
     let opened = tokio::select! {
         opened = timeout_at(deadline, open(stream)) => opened,
-        () = place.pressed() => return,
-        _ = told.changed() => return,
+        () = slot.revoked() => return,
+        _ = leaves.changed() => return,
     };
     let Ok(Some((connection, first))) = opened else { return };
-    if place.keep() {
+    if slot.keep() {
         let streams = Streams {
-            serves,
+            service,
             digest,
             shutdown,
-            place,
+            slot,
             active: watch::channel(()).0,
             stuck: Arc::default(),
         };
@@ -56,8 +56,8 @@ pub(super) async fn serve<S: Serves>(
     }
 }
 
-/// The beginning of a connection, to its first whole request head.
-async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, Begun)> {
+/// Opens a connection, up to its first request head.
+async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> {
     let mut options = Builder::new();
     options
         .max_header_list_size(bounds::H2_HEAD_BYTES)
@@ -69,22 +69,22 @@ async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, Begun)> {
 
 /// The streams of one connection.
 struct Streams<'a, S> {
-    serves: &'a Arc<S>,
+    service: &'a Arc<S>,
     digest: Arc<Digest>,
     shutdown: &'a ShutdownWatch,
-    place: Place,
-    /// Each stream that is being answered is a receiver.
+    slot: ConnectionSlot,
+    /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
-    /// A stream's answer is not being read.
+    /// Notified when the client does not read an answer.
     stuck: Arc<Notify>,
 }
 
-impl<S: Serves> Streams<'_, S> {
-    async fn drive(&self, mut connection: Connection<Stream, Bytes>, first: Begun) {
-        let mut told = self.shutdown.clone();
+impl<S: HttpService> Streams<'_, S> {
+    async fn drive(&self, mut connection: Connection<Stream, Bytes>, first: NewStream) {
+        let mut leaves = self.shutdown.clone();
         let mut next = Some(first);
-        // Told to the client: no more streams. Those that come all the same are answered, or
-        // refused.
+        // `leaving`: the client was told to open no more streams. `refusing`: those that come all
+        // the same are refused, not answered.
         let (mut leaving, mut refusing) = (false, false);
         loop {
             if let Some((request, mut respond)) = next.take() {
@@ -93,19 +93,19 @@ impl<S: Serves> Streams<'_, S> {
                     false => self.answer(request, respond),
                 }
             }
-            if self.place.is_standby() && !refusing {
+            if self.slot.is_reserve() && !refusing {
                 connection.graceful_shutdown();
                 (leaving, refusing) = (true, true);
             }
             let idle = async {
                 self.active.closed().await;
-                self.place.yields();
+                self.slot.release();
                 sleep(if leaving { bounds::DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
             };
-            // To return is to drop the connection, and with it answers that nobody has read.
+            // Returning drops the connection, with the answers that the client has not read.
             tokio::select! {
                 biased;
-                _ = told.changed(), if !leaving => {
+                _ = leaves.changed(), if !leaving => {
                     connection.graceful_shutdown();
                     leaving = true;
                 }
@@ -118,19 +118,19 @@ impl<S: Serves> Streams<'_, S> {
                     _ => return,
                 },
                 () = idle => return,
-                () = self.place.pressed() => return,
+                () = self.slot.revoked() => return,
             }
         }
     }
 
     fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let session = Session::new(request, respond, self.digest.clone(), self.stuck.clone());
+        let session = Http2Session::new(request, respond, self.digest.clone(), self.stuck.clone());
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
-        let (serves, shutdown, standby) =
-            (self.serves.clone(), self.shutdown.clone(), self.place.is_standby());
+        let (service, shutdown, standby) =
+            (self.service.clone(), self.shutdown.clone(), self.slot.is_reserve());
         let active = self.active.subscribe();
         tokio::spawn(async move {
-            serves.serve(session, standby, &shutdown).await;
+            service.serve(session, standby, &shutdown).await;
             drop(active);
         });
     }
@@ -146,18 +146,18 @@ mod tests {
     use tokio::io::DuplexStream;
     use tokio::task::JoinHandle;
 
-    use super::super::places::Places;
+    use super::super::connection_limits::ConnectionLimiter;
     use super::*;
     use crate::error::Error;
 
-    /// Answers each request with so many bytes.
+    /// Answers each request with `length` bytes.
     struct Answers {
         length: usize,
         done: AtomicUsize,
     }
 
     #[async_trait]
-    impl Serves for Answers {
+    impl HttpService for Answers {
         async fn serve(
             &self,
             mut session: Box<ServerSession>,
@@ -186,16 +186,16 @@ mod tests {
         _shutdown: watch::Sender<bool>,
     }
 
-    /// A connection to a server of answers of `length` bytes; the client takes `window` of each.
+    /// Connects to a server of answers of `length` bytes, of which the client reads `window`.
     async fn connect(length: usize, window: u32) -> Scene {
         let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(64 << 10);
         let answers = Arc::new(Answers { length, done: AtomicUsize::new(0) });
-        let (shutdown, told) = watch::channel(false);
-        let place = Arc::new(Places::new(1, 1)).take(None).unwrap();
-        let serves = answers.clone();
+        let (shutdown, leaves) = watch::channel(false);
+        let slot = Arc::new(ConnectionLimiter::new(1, 1)).take(None).unwrap();
+        let service = answers.clone();
         let serving = tokio::spawn(async move {
             let deadline = Instant::now() + bounds::RESERVE_HEAD;
-            serve(&serves, Box::new(server), place, deadline, &told).await;
+            serve(&service, Box::new(server), slot, deadline, &leaves).await;
         });
         let (requests, connection) =
             Dialer::new().initial_window_size(window).handshake(client).await.unwrap();

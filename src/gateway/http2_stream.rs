@@ -1,5 +1,5 @@
-//! One stream of HTTP/2 as Pingora's session: what the edge reads a request from and writes its
-//! answer to.
+//! One HTTP/2 stream as a session of Pingora: the edge reads a request from it and writes the
+//! answer to it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::HttpTask;
 use pingora::protocols::http::custom::CustomMessageWrite;
-use pingora::protocols::http::custom::server::Session as Custom;
+use pingora::protocols::http::custom::server::Session;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, OrErr, Result};
@@ -28,8 +28,8 @@ use crate::bounds;
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// A stream.
-pub(super) struct Session {
+/// A stream and the answer that is written to it.
+pub(super) struct Http2Session {
     head: RequestHeader,
     body: RecvStream,
     read: usize,
@@ -39,13 +39,13 @@ pub(super) struct Session {
     sent: usize,
     ended: bool,
     write_timeout: Option<Duration>,
-    /// Of the connection.
+    /// What is known of the connection.
     digest: Arc<Digest>,
-    /// Told when the answer is not being read: the connection has nothing more to come then.
+    /// Notified when the client does not read the answer: the connection then closes.
     stuck: Arc<Notify>,
 }
 
-impl Session {
+impl Http2Session {
     pub(super) fn new(
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
@@ -53,7 +53,7 @@ impl Session {
         stuck: Arc<Notify>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        Session {
+        Http2Session {
             head: head.into(),
             body,
             read: 0,
@@ -69,12 +69,12 @@ impl Session {
     }
 
     fn write_head(&mut self, mut head: Box<ResponseHeader>, end: bool) -> Result<()> {
-        // Interim answers say nothing that HTTP/2 needs, and there is one head to an answer.
+        // HTTP/2 needs no interim answers, and an answer has one head.
         if self.ended || head.status.is_informational() || self.written.is_some() {
             return Ok(());
         }
         head.insert_header(DATE, get_cached_date())?;
-        // What is said of a connection has no place in HTTP/2 (RFC 9113 section 8.2.2).
+        // Headers of a connection are not allowed in HTTP/2 (RFC 9113 section 8.2.2).
         for name in [&TRANSFER_ENCODING, &CONNECTION, &UPGRADE, &KEEP_ALIVE, &PROXY_CONNECTION] {
             head.remove_header(name);
         }
@@ -96,7 +96,7 @@ impl Session {
             .ok_or_else(|| Error::explain(ErrorType::H2Error, "a body before its head"))
     }
 
-    /// As much of `data` as the client takes now.
+    /// Writes as much of `data` as the client takes now.
     async fn write_some(&mut self, data: &mut Bytes, end: bool) -> Result<()> {
         let writer = self.writer()?;
         writer.reserve_capacity(data.len());
@@ -105,7 +105,7 @@ impl Session {
             room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
         let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?.min(data.len());
         if room == 0 {
-            // The client has taken back what it offered.
+            // The client has reduced its window.
             return Ok(());
         }
         let piece = data.split_to(room);
@@ -121,8 +121,7 @@ impl Session {
             return Ok(());
         }
         if data.is_empty() || (end && data.len() <= bounds::H2_UNREAD) {
-            // The connection keeps it: for the end of a small answer nobody has to wait until the
-            // client takes it.
+            // The connection buffers it: the end of a small answer need not wait for the client.
             let length = data.len();
             self.writer()?
                 .send_data(data, end)
@@ -131,7 +130,7 @@ impl Session {
             self.ended = end;
             return Ok(());
         }
-        // One time for all of it: a client that takes a byte now and then does not read either.
+        // One timeout for all of it: a client that reads a byte now and then does not read.
         let patience = self.write_timeout;
         let writing = async {
             while !data.is_empty() {
@@ -159,7 +158,7 @@ impl Session {
         Ok(())
     }
 
-    /// Until the client resets the stream, or leaves.
+    /// Resolves when the client resets the stream or leaves.
     async fn left(&mut self) -> Result<Reason> {
         let left = match self.writer.as_mut() {
             Some(writer) => poll_fn(|cx| writer.poll_reset(cx)).await,
@@ -192,9 +191,9 @@ impl Session {
     }
 }
 
-// The trait belongs to Pingora and asks for some forty answers.
+// Pingora's trait has some forty methods.
 #[async_trait]
-impl Custom for Session {
+impl Session for Http2Session {
     fn req_header(&self) -> &RequestHeader {
         &self.head
     }
@@ -212,7 +211,7 @@ impl Custom for Session {
             .or_err(ErrorType::ReadError, "while reading a body")?;
         if let Some(data) = &data {
             self.read += data.len();
-            // Fails where the stream is over, and then there is nothing to make room for.
+            // Fails where the stream is over, and then no more data comes.
             let _over = self.body.flow_control().release_capacity(data.len());
         }
         Ok(data)
@@ -258,7 +257,7 @@ impl Custom for Session {
     }
 
     fn set_read_timeout(&mut self, _: Option<Duration>) {
-        // Whoever reads has a deadline of its own.
+        // Each reader has a deadline of its own.
     }
 
     fn get_read_timeout(&self) -> Option<Duration> {

@@ -1,30 +1,116 @@
-//! Request bodies: read whole, within a size, a pace and a silence, or refused with the right
-//! status. After a refusal the framing is in doubt or the client is still sending, so the
-//! connection closes.
+//! Request bodies: what each kind of route takes, and how a body is read: whole, within a size, a
+//! minimum rate and a maximum silence. After most refusals the framing is in doubt or the client is
+//! still sending, so the connection closes.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header;
+use http::{HeaderValue, header};
 use pingora::ErrorType;
 use pingora::protocols::http::ServerSession;
 use tokio::time::{Instant, timeout};
 
-use crate::body_memory::Held;
+use crate::api::BodyKind;
+use crate::app::App;
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::protocol::coding::Coding;
+use crate::protocol::endpoint::Endpoint;
 
-/// How slow a body may come.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Bytes a second, on average since the beginning.
-    pub(super) min_rate: u64,
-    /// Before the rate is looked at.
-    pub(super) grace: Duration,
+/// What a route takes as its body.
+#[derive(Clone, Copy)]
+pub(super) enum BodyRules {
+    /// An inference request, which may be compressed.
+    Inference(Endpoint),
+    /// What a management call takes.
+    Management(BodyKind),
+    /// A body that is read and ignored.
+    Ignored,
 }
 
-/// Whether reading the body is work that is worth a look at the caller's limits first: it is
-/// compressed, large or of unknown length. Any other is read, so that its refusal is captured.
+impl BodyRules {
+    /// Whether the caller's limits are checked before a body that costs work is read. If so:
+    /// whether the call may cost money.
+    pub(super) fn is_limited(self) -> Option<bool> {
+        match self {
+            BodyRules::Inference(endpoint) => Some(endpoint.costs()),
+            BodyRules::Management(BodyKind::Prompt) => Some(false),
+            BodyRules::Management(_) | BodyRules::Ignored => None,
+        }
+    }
+
+    /// The share of memory that holds it.
+    pub(super) fn room(self) -> Room {
+        match self {
+            BodyRules::Management(_) => Room::Management,
+            BodyRules::Inference(_) | BodyRules::Ignored => Room::Requests,
+        }
+    }
+
+    /// Its largest size in bytes.
+    pub(super) fn limit(self, app: &App) -> usize {
+        match self {
+            BodyRules::Inference(_) | BodyRules::Management(BodyKind::Prompt) => {
+                app.server.limits.request_body
+            }
+            BodyRules::Ignored | BodyRules::Management(BodyKind::Json | BodyKind::Patch) => {
+                bounds::MANAGEMENT_BODY
+            }
+            BodyRules::Management(BodyKind::Events) => bounds::NODE_EVENTS_BODY,
+            BodyRules::Management(BodyKind::Document) => bounds::DOCUMENT_BYTES,
+            BodyRules::Management(BodyKind::Evaluation) => bounds::EVALUATE_BODY,
+            BodyRules::Management(BodyKind::Lines) => bounds::IMPORT_BODY,
+        }
+    }
+
+    /// The content coding of the body to come. 415 where it isn't taken.
+    pub(super) fn coding(self, session: &ServerSession) -> Result<Option<Coding>> {
+        let headers = &session.req_header().headers;
+        match self {
+            BodyRules::Inference(_) => {
+                let lines = headers.get_all(header::CONTENT_ENCODING).iter();
+                Coding::of(lines.map(HeaderValue::as_bytes))
+            }
+            BodyRules::Management(_) if headers.contains_key(header::CONTENT_ENCODING) => {
+                let detail = "Management calls take no compressed bodies.";
+                Err(Error::new(Kind::UnsupportedMediaType, detail).accepting("identity"))
+            }
+            BodyRules::Management(_) | BodyRules::Ignored => Ok(None),
+        }
+    }
+
+    /// Checks the media type of a body that has been read. 415 where it isn't taken.
+    pub(super) fn check_type(self, session: &ServerSession, body: &[u8]) -> Result<()> {
+        let BodyRules::Management(takes) = self else { return Ok(()) };
+        if body.is_empty() {
+            return Ok(());
+        }
+        let sent = session.req_header().headers.get(header::CONTENT_TYPE);
+        let sent = sent.map(|kind| {
+            kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
+        });
+        let is_sent =
+            |taken: &&str| sent.is_some_and(|sent| sent.eq_ignore_ascii_case(taken.as_bytes()));
+        if takes.types().iter().any(is_sent) {
+            return Ok(());
+        }
+        let taken = takes.types().join(" or ");
+        Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {taken}.")))
+    }
+}
+
+/// The slowest that a body may arrive.
+#[derive(Clone, Copy, Debug)]
+struct MinRate {
+    /// Bytes a second, on average since the start.
+    bytes: u64,
+    /// Time before the rate is checked.
+    grace: Duration,
+}
+
+/// Whether reading the body is costly enough to check the caller's limits first: it is compressed,
+/// large or of unknown length. Any other is read at once, so that its refusal is captured.
 pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
     let large =
@@ -32,21 +118,23 @@ pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     coded || (!session.is_body_empty() && large(content_length(session)))
 }
 
-/// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400, no room for it in
-/// `held` 503.
+/// Reads the body of a request of this kind. 413 where it is too large, 408 too slow, 400 broken,
+/// 503 where `held` has no room for it.
 pub(super) async fn read_body(
+    app: &App,
     session: &mut ServerSession,
-    limit: usize,
-    pace: Pace,
+    kind: BodyRules,
     held: &mut Held,
 ) -> Result<Bytes> {
-    let Some(mut arriving) = Arriving::begin(session, limit, pace).await? else {
+    let limits = &app.server.limits;
+    let min_rate = MinRate { bytes: limits.body_min_rate, grace: limits.header_timeout };
+    let Some(mut arriving) = Arriving::begin(session, kind.limit(app), min_rate).await? else {
         return Ok(Bytes::new());
     };
     let mut body = BytesMut::new();
     while let Some(chunk) = arriving.next(session).await? {
         if body.is_empty() && arriving.announced == Some(chunk.len() as u64) {
-            // Came in one piece: no copy. What follows is only the end of the body.
+            // One chunk is the whole body: no copy. Only the end of the body follows.
             if !held.set(chunk.len()) {
                 return Err(Held::full());
             }
@@ -58,8 +146,8 @@ pub(super) async fn read_body(
     Ok(body.freeze())
 }
 
-/// Makes room for a chunk. What a client announces is not yet sent: room grows with what comes, but
-/// not beyond what is announced, as a capture holds on to all of it while it waits.
+/// Makes room for a chunk. The buffer grows with the bytes that came and not beyond the announced
+/// length: a capture keeps all of its capacity while it waits.
 fn make_room(
     body: &mut BytesMut,
     chunk: &[u8],
@@ -70,7 +158,7 @@ fn make_room(
     if needed <= body.capacity() {
         return Ok(());
     }
-    // By what came and not by what is announced: room that is booked is nobody else's.
+    // Not the announced length at once: reserved memory is lost to other requests.
     let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let capacity = (2 * needed).max(bounds::BODY_BUFFER_MIN).min(most).max(needed);
     if !held.set(capacity) {
@@ -82,18 +170,22 @@ fn make_room(
     Ok(())
 }
 
-/// A body on its way in, within its size and pace.
+/// A body that is being read, within its bounds.
 struct Arriving {
     announced: Option<u64>,
     started: Instant,
     came: usize,
     limit: usize,
-    pace: Pace,
+    min_rate: MinRate,
 }
 
 impl Arriving {
-    /// Asks for the body, or answers `None` where there is none.
-    async fn begin(session: &mut ServerSession, limit: usize, pace: Pace) -> Result<Option<Self>> {
+    /// Asks the client for the body; `None` where there is none.
+    async fn begin(
+        session: &mut ServerSession,
+        limit: usize,
+        min_rate: MinRate,
+    ) -> Result<Option<Self>> {
         let announced = content_length(session);
         if announced.is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));
@@ -104,7 +196,7 @@ impl Arriving {
         if session.req_header().headers.contains_key(header::EXPECT) {
             session.write_continue_response().await.map_err(|error| broken(&error))?;
         }
-        Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, pace }))
+        Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, min_rate }))
     }
 
     /// The next bytes, or `None` at the end.
@@ -121,8 +213,8 @@ impl Arriving {
         }
         let (elapsed, whole) = (self.started.elapsed(), self.announced == Some(self.came as u64));
         if !whole
-            && elapsed > self.pace.grace
-            && (self.came as f64) < self.pace.min_rate as f64 * elapsed.as_secs_f64()
+            && elapsed > self.min_rate.grace
+            && (self.came as f64) < self.min_rate.bytes as f64 * elapsed.as_secs_f64()
         {
             return Err(Error::new(Kind::Timeout, "The body arrives too slowly."));
         }
@@ -138,8 +230,8 @@ async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
     }
 }
 
-/// Reads away what is left of a body that nobody wants, within [`bounds::DRAIN_BYTES`] and [`bounds::DRAIN_TIME`].
-/// Whether all of it is gone, so that the connection may be used again.
+/// Reads and drops the rest of a body, within [`bounds::DRAIN_BYTES`] and [`bounds::DRAIN_TIME`].
+/// Gives whether the body came to its end, so that the connection may be used again.
 pub(super) async fn drain(session: &mut ServerSession) -> bool {
     let waits_for_continue = session.req_header().headers.contains_key(header::EXPECT);
     if session.is_body_done() || session.is_body_empty() {
@@ -153,8 +245,8 @@ pub(super) async fn drain(session: &mut ServerSession) -> bool {
     discard(session, bounds::DRAIN_BYTES).await
 }
 
-/// Reads and drops up to `most` bytes: a connection that closes with bytes unread resets, and the client may lose
-/// the answer that it was given. Whether the body came to its end.
+/// Reads and drops up to `most` bytes: a connection that closes with bytes unread is reset, and the
+/// client may lose its answer. Gives whether the body came to its end.
 pub(super) async fn discard(session: &mut ServerSession, most: usize) -> bool {
     let reading = async {
         let mut left = most;
@@ -178,7 +270,8 @@ fn too_large(limit: usize) -> Error {
     Error::new(Kind::PayloadTooLarge, format!("The body is larger than {limit} bytes."))
 }
 
-/// What an error of the engine may say in a log: its kind. Its context quotes what the client sent, credentials too.
+/// The type of an error of Pingora, for logs. Its context may quote the client, credentials
+/// included.
 pub(super) fn kind_of(error: &pingora::Error) -> &str {
     error.etype().as_str()
 }

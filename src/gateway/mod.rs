@@ -1,41 +1,51 @@
-//! The boundary: from bytes on a connection to calls into the rooms above, and back. `edge` does a request in plain async
-//! code; `inference` gives it to Pingora's proxy, whose hooks are here, each a call into `attempt`. The crate's own page
-//! walks through an inference request and a reroute, file by file.
+//! The boundary: from bytes on a connection to calls into the rooms above, and back. `accept` takes
+//! connections, `edge` takes requests, `pipeline` has their stages, and Pingora's proxy calls the
+//! hooks here. The crate's own page walks through an inference request and a reroute, file by file.
 //!
 //! ```text
-//! door → (head | http2) → edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply
+//! accept → http1_head | http2 → edge → pipeline → wrap → Pingora → attempt, relay
+//!                                              └→ respond
 //! ```
 
+mod accept;
+mod accounting;
 mod admission;
 mod allowance;
+mod answer_filter;
 mod attempt;
-mod broken_off;
+mod attempt_guard;
+mod background;
 mod call;
-mod chunks;
-mod door;
+mod chunked_body;
+mod conclude;
+mod connection_limits;
+mod content_type;
 mod edge;
+mod error_event;
 mod exchange;
 mod failure;
 mod gate;
-mod head;
+mod http1_head;
 mod http2;
 mod http2_stream;
-mod inference;
 mod intake;
-mod node;
-mod panicked;
-mod places;
-mod reach;
+mod node_signature;
+mod outcome;
+mod peers;
+mod pipeline;
+mod plan;
+mod progress_stream;
+mod provider_headers;
 mod record;
 mod relay;
 mod reply;
 mod reroute;
-mod resolve;
+mod reroute_answer;
+mod resolver;
+mod respond;
 mod retry_after;
+mod service;
 mod shadow;
-mod slow;
-mod under_way;
-mod upkeep;
 mod wrap;
 
 use std::sync::Arc;
@@ -48,41 +58,43 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
-use call::Call;
-pub use door::{Door, Identities, Room, Serves, answer, refuse};
+pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
+pub use background::BackgroundWork;
+use call::InferenceCall;
 pub use edge::Edge;
-use failure::Failure;
-use reach::Reach;
-pub use upkeep::Upkeep;
+use failure::AttemptFailure;
+use peers::Peers;
+pub use service::{HttpService, answer, refuse};
 
-/// Our side of Pingora's proxy: which provider, with which head and body, and whether to try the next.
-pub struct Gateway {
+/// The hooks of Pingora's proxy: they choose the provider, write its head and body, and decide
+/// whether another one is tried.
+pub struct ProxyHooks {
     app: Arc<App>,
-    reach: Arc<Reach>,
+    peers: Arc<Peers>,
 }
 
-impl Gateway {
+impl ProxyHooks {
     /// The hooks over one application.
     pub fn new(app: Arc<App>) -> Self {
-        let reach = Arc::new(Reach::new(&app));
-        Gateway { app, reach }
+        let peers = Arc::new(Peers::new(&app));
+        ProxyHooks { app, peers }
     }
 
-    /// What is to be done beside calls; it shares what these know.
-    pub fn upkeep(&self) -> Upkeep {
-        Upkeep::new(self.app.clone(), self.reach.clone())
+    /// The background work on providers. It shares the cache of addresses with calls.
+    pub fn background_work(&self) -> BackgroundWork {
+        BackgroundWork::new(self.app.clone(), self.peers.clone())
     }
 }
 
-/// What Pingora carries from hook to hook.
+/// The context that Pingora passes from hook to hook of one call.
 #[derive(Default)]
-pub struct Attempting {
-    call: Option<Arc<Call>>,
+pub struct HookContext {
+    call: Option<Arc<InferenceCall>>,
     body: Option<Bytes>,
 }
 
-impl Attempting {
-    fn call(&self) -> Result<&Arc<Call>> {
+impl HookContext {
+    fn call(&self) -> Result<&Arc<InferenceCall>> {
         self.call
             .as_ref()
             .ok_or_else(|| Error::explain(ErrorType::InternalError, "a session without its call"))
@@ -90,29 +102,29 @@ impl Attempting {
 }
 
 #[async_trait]
-impl ProxyHttp for Gateway {
-    type CTX = Attempting;
+impl ProxyHttp for ProxyHooks {
+    type CTX = HookContext;
 
-    fn new_ctx(&self) -> Attempting {
-        Attempting::default()
+    fn new_ctx(&self) -> HookContext {
+        HookContext::default()
     }
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Attempting) -> Result<bool> {
-        ctx.call = session.req_header().extensions.get::<Arc<Call>>().cloned();
+    async fn request_filter(&self, session: &mut Session, ctx: &mut HookContext) -> Result<bool> {
+        ctx.call = session.req_header().extensions.get::<Arc<InferenceCall>>().cloned();
         ctx.call().map(|_| false)
     }
 
-    async fn upstream_peer(&self, _: &mut Session, ctx: &mut Attempting) -> Result<Box<HttpPeer>> {
-        attempt::peer(&self.app, &self.reach, ctx.call()?).await
+    async fn upstream_peer(&self, _: &mut Session, ctx: &mut HookContext) -> Result<Box<HttpPeer>> {
+        attempt::peer(&self.peers, ctx.call()?).await
     }
 
     async fn upstream_request_filter(
         &self,
         _: &mut Session,
         head: &mut RequestHeader,
-        ctx: &mut Attempting,
+        ctx: &mut HookContext,
     ) -> Result<()> {
-        ctx.body = Some(attempt::write_head(ctx.call()?, head)?);
+        ctx.body = Some(provider_headers::write_request(ctx.call()?, head)?);
         Ok(())
     }
 
@@ -121,9 +133,10 @@ impl ProxyHttp for Gateway {
         _: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Attempting,
+        ctx: &mut HookContext,
     ) -> Result<()> {
-        // Called once for each attempt, with the whole body of the client; the provider gets its own.
+        // Pingora calls this once for each attempt, with the client's whole body. The provider gets
+        // the body written for it.
         *body = if end { ctx.body.take() } else { Some(Bytes::new()) };
         Ok(())
     }
@@ -132,19 +145,19 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         head: &mut ResponseHeader,
-        ctx: &mut Attempting,
+        ctx: &mut HookContext,
     ) -> Result<()> {
-        attempt::read_head(ctx.call()?, head)
+        provider_headers::rewrite_answer(ctx.call()?, head)
     }
 
     fn fail_to_connect(
         &self,
         _: &mut Session,
         _: &HttpPeer,
-        ctx: &mut Attempting,
+        ctx: &mut HookContext,
         error: Box<Error>,
     ) -> Box<Error> {
-        attempt::failed(ctx.call.as_deref(), error, Some(Failure::Connect), false)
+        attempt::failed(ctx.call.as_deref(), error, Some(AttemptFailure::Connect), false)
     }
 
     fn error_while_proxy(
@@ -152,29 +165,29 @@ impl ProxyHttp for Gateway {
         _: &HttpPeer,
         _: &mut Session,
         error: Box<Error>,
-        ctx: &mut Attempting,
+        ctx: &mut HookContext,
         reused: bool,
     ) -> Box<Error> {
         attempt::failed(ctx.call.as_deref(), error, None, reused)
     }
 
-    async fn fail_to_proxy(&self, _: &mut Session, _: &Error, _: &mut Attempting) -> FailToProxy {
+    async fn fail_to_proxy(&self, _: &mut Session, _: &Error, _: &mut HookContext) -> FailToProxy {
         // The edge answers, once it has the session back.
         FailToProxy { error_code: 0, can_reuse_downstream: false }
     }
 
-    fn suppress_error_log(&self, _: &Session, _: &Attempting, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &HookContext, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Attempting,
+        _: &HookContext,
         _: &Error,
         _: ProxyWarnLogContext,
     ) -> bool {
-        // Each attempt is in the capture, in the access line's count and in the metrics.
+        // Attempts are in captures, in the access log and in the metrics.
         true
     }
 }

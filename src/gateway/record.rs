@@ -1,191 +1,45 @@
-//! What remains of a call: its outcome, and the capture that is made of it. Built beside the request, offered
-//! once at the end, never waited for.
+//! The capture of a call while the call runs. It is built beside the request, offered once at the
+//! end, and no request waits for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Response};
 use serde_json::Value;
 
-use super::call::Call;
-use super::exchange::Exchange;
-use super::failure::Failure;
-use super::relay::{Answer, says_event_stream};
+use super::accounting::CallAccount;
+use super::exchange::{HttpExchange, client_request_id};
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::respond;
 use crate::app::App;
 use crate::auth::{CaptureLevel, Principal};
-use crate::bounds;
 use crate::capture::pending::PendingCapture;
 use crate::capture::raw_capture::RawCapture;
-use crate::capture::record::{self, Attempt, Bodies, CaptureState, Head, Served};
+use crate::capture::record::{self, Bodies, CaptureState, Head};
 use crate::error::Error;
-use crate::id::{KeyId, NodeId, RequestId, UserId};
-use crate::limits::day;
+use crate::id::{RequestId, UserId};
 use crate::prompt::Prompt;
-use crate::protocol::coding;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::stream::Tally;
-use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::recipe::Target;
-use crate::store::{UsageKey, UsageSums, nano_usd};
 
-/// How a call went, copied out of its progress.
-pub(super) struct Outcome {
-    pub(super) complete: bool,
-    pub(super) committed: bool,
-    pub(super) stream: bool,
-    /// Of a stream: nothing is missing but the end of the body.
-    pub(super) said_all: bool,
-    pub(super) between_events: bool,
-    /// The number that an event after those of the stream would have.
-    pub(super) next_event: u64,
-    pub(super) status: Option<u16>,
-    pub(super) failure: Option<Failure>,
-    pub(super) attempts: Vec<Attempt>,
-    /// The last whole answer: not passed on yet, or collected.
-    pub(super) answer: Option<Answer>,
-    /// Who answered.
-    target: Option<Arc<Target>>,
-    /// At which node.
-    node: Option<NodeId>,
-    headers: HeaderMap,
-    body: Bytes,
-    body_truncated: bool,
-    pub(super) usage: Option<Usage>,
-    first_content: Option<tokio::time::Instant>,
-}
-
-impl Outcome {
-    /// Takes it out of the call, which is over.
-    pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
-        let mut state = call.state();
-        state.slot = None;
-        if state.failure.is_none() {
-            state.failure = match &state.relay {
-                relay if (relay.complete || relay.has_said_all()) && relay.has_error() => {
-                    Some(Failure::InBand)
-                }
-                relay if relay.committed && !relay.complete && !relay.has_said_all() => {
-                    Some(Failure::Cut)
-                }
-                _ => None,
-            };
-            let failure = state.failure;
-            let _ = call.note_attempt(&mut state, failure);
-        }
-        let failure = state.failure;
-        let used = Call::served(&state).cloned();
-        let (target, node) =
-            (used.as_ref().map(|used| used.target.clone()), used.and_then(|used| used.node));
-        let answer = if state.relay.committed && !call.collects() {
-            None
-        } else {
-            state.relay.answer.clone()
-        };
-        let (status, headers, body) = match &answer {
-            Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
-            None if state.relay.committed => (
-                state.relay.status,
-                std::mem::take(&mut state.relay.headers),
-                std::mem::take(&mut state.relay.body).freeze(),
-            ),
-            None => (None, HeaderMap::new(), Bytes::new()),
-        };
-        let ok = status.is_some_and(|status| (200..300).contains(&status));
-        let usage = match () {
-            () if !ok => None,
-            () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
-            () if state.relay.body_truncated && answer.is_none() => {
-                usage::read_ending(&state.relay.ending)
-            }
-            () => usage::read(&body)
-                .or_else(|| usage_within(call.endpoint, &headers, &body, prompt_tokens)),
-        };
-        Outcome {
-            complete: state.relay.complete,
-            committed: state.relay.committed,
-            stream: answer.as_ref().map_or(state.relay.stream, |answer| answer.stream),
-            said_all: state.relay.has_said_all(),
-            between_events: state.relay.between_events(),
-            next_event: state.relay.tally.next_number(),
-            status,
-            failure,
-            attempts: state.attempts.clone(),
-            target,
-            node,
-            headers,
-            body_truncated: state.relay.body_truncated && answer.is_none(),
-            body,
-            usage,
-            first_content: state.relay.first_content,
-            answer,
-        }
-    }
-
-    /// What it cost, where every price that it takes is known.
-    pub(super) fn cost_usd(&self) -> Option<f64> {
-        self.target.as_ref()?.prices.as_ref()?.cost(self.usage.as_ref()?)
-    }
-
-    /// Who answered.
-    pub(super) fn target(&self) -> Option<&Target> {
-        self.target.as_deref()
-    }
-
-    /// The status of the last answer that was none of success, for the client or not.
-    pub(super) fn last_refusal(&self) -> Option<u16> {
-        self.attempts
-            .iter()
-            .rev()
-            .find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
-    }
-
-    /// Whether the provider answered with success.
-    pub(super) fn is_good(&self) -> bool {
-        self.status.is_some_and(|status| (200..300).contains(&status))
-    }
-
-    fn served(&self) -> Option<Served> {
-        let target = self.target.as_ref()?;
-        Some(Served {
-            provider: target.provider.name.clone(),
-            model: target.model.clone(),
-            node: self.node.as_ref().map(ToString::to_string),
-        })
-    }
-
-    fn state(&self, status: u16) -> CaptureState {
-        match self.failure {
-            Some(Failure::ClientGone) => CaptureState::Aborted,
-            Some(_) => CaptureState::Failed,
-            None if status >= 500 || status == 429 => CaptureState::Failed,
-            None => CaptureState::Completed,
-        }
-    }
-}
-
-/// A capture in the making.
+/// The record of one call.
 pub(super) struct Record {
     head: Box<Head>,
     request_headers: HeaderMap,
     request: Bytes,
-    /// The estimate of the prompt, uncorrected; none where it holds more than text.
-    estimated: Option<u64>,
+    account: CallAccount,
     began: Instant,
-    /// Who pays, with which key.
-    payer: (UserId, Option<KeyId>),
-    /// Unless nothing is captured.
+    /// None where nothing is captured.
     coming: Option<PendingCapture>,
 }
 
 impl Record {
-    /// Opens it when the request has been read.
+    /// Opens the record of a request that has been read, and announces its capture.
     pub(super) fn begin(
         app: &App,
-        exchange: &Exchange,
+        exchange: &HttpExchange,
         principal: &Principal,
         prompt: &Prompt,
     ) -> Self {
@@ -195,10 +49,10 @@ impl Record {
         Record::announced(app, exchange, principal, prompt, coming)
     }
 
-    /// The same for one whose capture was announced, unless nothing is captured.
+    /// Opens a record whose capture was announced; `None` where nothing is captured.
     pub(super) fn announced(
         app: &App,
-        exchange: &Exchange,
+        exchange: &HttpExchange,
         principal: &Principal,
         prompt: &Prompt,
         coming: Option<PendingCapture>,
@@ -222,19 +76,18 @@ impl Record {
         let request = Bodies::cut(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
-        let payer = (head.owner.clone(), head.key.clone());
+        let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
         Record {
             head,
             request_headers: prompt.headers.clone(),
             request,
-            estimated,
+            account,
             began: exchange.started,
-            payer,
             coming,
         }
     }
 
-    /// As a replay of `original`, for which `caller` pays.
+    /// Marks it as a replay of `original`, made and paid for by `caller`.
     pub(super) fn replay_of(&mut self, original: &Head, caller: String) {
         self.head.owner = original.owner.clone();
         self.head.key = original.key.clone();
@@ -246,7 +99,7 @@ impl Record {
         }
     }
 
-    /// Keeps no more of it than that.
+    /// Limits what is kept of it.
     pub(super) fn keeps(&mut self, kept: CaptureLevel) {
         self.head.request_captured &= kept == CaptureLevel::Full;
         if kept == CaptureLevel::Off {
@@ -254,7 +107,7 @@ impl Record {
         }
     }
 
-    /// Notes the decision, or that there is none.
+    /// Notes the inputs and the decision made on them, if there is one.
     pub(super) fn decided(
         &mut self,
         inputs: Inputs,
@@ -266,22 +119,22 @@ impl Record {
         self.head.routing_us = record::micros_of(took);
     }
 
-    /// What was decided on.
+    /// The inputs of the decision.
     pub(super) fn inputs(&self) -> Option<&Inputs> {
         self.head.inputs.as_ref()
     }
 
-    /// What was decided.
+    /// The decision.
     pub(super) fn decision(&self) -> Option<&Arc<Decision>> {
         self.head.decision.as_ref()
     }
 
-    /// Its own id.
+    /// The id of the capture.
     pub(super) fn id(&self) -> &RequestId {
         &self.head.id
     }
 
-    /// The record of a shadow of this request, which begins now: under an id of its own, as this was decided.
+    /// The record of a shadow of this request: a new id, the same decision.
     pub(super) fn shadow(&self, app: &App) -> Record {
         let (at, original) = (app.clock.now(), &self.head.id);
         let id = RequestId::new(at, &app.random);
@@ -296,20 +149,12 @@ impl Record {
             ..Head::clone(&self.head)
         });
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
-        // Nobody pays for it: [`Record::close_shadow`] counts nothing.
-        let payer = self.payer.clone();
-        Record {
-            head,
-            request_headers,
-            request,
-            estimated: None,
-            began: Instant::now(),
-            payer,
-            coming,
-        }
+        // Nobody pays for a shadow: [`Record::close_shadow`] leaves the account alone.
+        let account = CallAccount { payer: self.account.payer.clone(), estimated: None };
+        Record { head, request_headers, request, account, began: Instant::now(), coming }
     }
 
-    /// Notes what is sent, where that is not what the client sent.
+    /// Replaces the request's body by the one that is sent.
     pub(super) fn sends(&mut self, app: &App, body: &Bytes) {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
@@ -320,7 +165,7 @@ impl Record {
         self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
     }
 
-    /// The decision as answers show it.
+    /// The decision as the answer to a reroute shows it.
     pub(super) fn decision_json(&self, outcome: &Outcome) -> Value {
         let mut head = Head::clone(&self.head);
         head.served = outcome.served();
@@ -328,42 +173,35 @@ impl Record {
         head.decision_json()
     }
 
-    /// Ends a request that was refused before any provider was asked; `said` is what the client is told.
+    /// Ends a request that is refused before any provider is asked. Gives the answer to write.
     pub(super) fn refused(
         mut self,
         app: &App,
-        exchange: &mut Exchange,
+        exchange: &mut HttpExchange,
         error: &Error,
-        said: Bytes,
-    ) {
+    ) -> Response<Bytes> {
         self.head.state = CaptureState::Refused;
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
         self.head.total_ms = millis(self.began.elapsed());
         exchange.line.state = Some(self.head.state.as_str());
         exchange.line.routing_us = Some(self.head.routing_us);
-        self.offer(app, said, HeaderMap::new());
+        let response = respond::refuse(exchange, error);
+        self.offer(app, response.body().clone(), HeaderMap::new());
+        response
     }
 
-    /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
-    /// beside the provider's answer.
+    /// Ends a call: counters, access line, capture. `status` is the one that the client got,
+    /// `added` what we wrote beside the provider's answer.
     pub(super) fn close(
         mut self,
         app: &App,
-        exchange: &mut Exchange,
-        mut outcome: Outcome,
+        exchange: &mut HttpExchange,
+        outcome: Outcome,
         status: u16,
-        said: Bytes,
+        added: Bytes,
     ) {
-        if !said.is_empty() {
-            outcome.body = [outcome.body, said].concat().into();
-        }
-        let ttft =
-            outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
-        count(app, &outcome, ttft, self.head.replay_of.is_some());
-        self.learn(app, &outcome);
-        self.count_usage(app, &outcome);
-        self.ended(&outcome, status);
+        self.note_outcome(&outcome, status, !added.is_empty());
         let head = &self.head;
         let line = &mut exchange.line;
         line.state = Some(head.state.as_str());
@@ -378,82 +216,42 @@ impl Record {
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
         line.served_model = head.served.as_ref().map(|served| served.model.clone());
         line.error = line.error.take().or_else(|| head.error.clone());
-        self.leave(app, outcome);
+        let ttft = outcome.first_content_after(self.began);
+        self.account.add(app, head, &outcome, ttft);
+        self.leave(app, outcome, added);
     }
 
-    /// Ends a shadow: its capture is all that remains. What it used is in there, and in no counter. Gives how it ended.
+    /// Ends a shadow, of which only the capture remains. Gives its state.
     pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> CaptureState {
-        let gone = outcome.failure == Some(Failure::ClientGone);
-        self.ended(&outcome, if gone { 499 } else { outcome.status.unwrap_or(502) });
+        let gone = outcome.failure == Some(AttemptFailure::ClientGone);
+        let status = if gone { 499 } else { outcome.status.unwrap_or(502) };
+        self.note_outcome(&outcome, status, false);
         let state = self.head.state;
-        self.leave(app, outcome);
+        self.leave(app, outcome, Bytes::new());
         state
     }
 
-    /// Notes how it went.
-    fn ended(&mut self, outcome: &Outcome, status: u16) {
+    fn note_outcome(&mut self, outcome: &Outcome, status: u16, added: bool) {
         let head = &mut self.head;
         head.state = outcome.state(status);
         head.status = status;
         head.cost_usd = outcome.cost_usd();
-        head.response_stream = outcome.stream && !outcome.body.is_empty();
-        head.response_truncated = outcome.body_truncated;
-        head.ttft_ms = outcome
-            .first_content
-            .map(|at| millis(at.into_std().saturating_duration_since(self.began)));
+        head.response_stream = outcome.is_stream() && (added || outcome.has_body());
+        head.response_truncated = outcome.is_truncated();
+        head.ttft_ms = outcome.first_content_after(self.began).map(millis);
         head.total_ms = millis(self.began.elapsed());
         head.error = outcome.failure.map(|failure| failure.as_str().to_string());
         head.served = outcome.served();
         head.usage = outcome.usage;
     }
 
-    fn leave(mut self, app: &App, outcome: Outcome) {
-        self.head.attempts = outcome.attempts;
-        self.offer(app, outcome.body, outcome.headers);
-    }
-
-    /// Lets later estimates know how far this one was off.
-    fn learn(&self, app: &App, outcome: &Outcome) {
-        if let (Some(estimated), Some(usage), Some(inputs), None) =
-            (self.estimated, &outcome.usage, &self.head.inputs, &self.head.replay_of)
-            && !usage.estimated
-        {
-            app.bias.learn(
-                &app.live().routing,
-                &inputs.request.name,
-                estimated,
-                usage.prompt_tokens,
-            );
+    fn leave(mut self, app: &App, mut outcome: Outcome, added: Bytes) {
+        self.head.attempts = std::mem::take(&mut outcome.attempts);
+        let (headers, mut body) = outcome.into_answer();
+        if !added.is_empty() {
+            body = [body, added].concat().into();
         }
-    }
-
-    /// Adds to the sums of usage what its capture says that it used and cost.
-    fn count_usage(&self, app: &App, outcome: &Outcome) {
-        let (user, key) = self.payer.clone();
-        let key = UsageKey {
-            day: day(self.head.created_at),
-            user,
-            key,
-            model: outcome.target.as_ref().map(|target| target.name.clone()),
-            recipe: self
-                .head
-                .decision
-                .as_ref()
-                .map(|decision| decision.recipe.clone())
-                .unwrap_or_default(),
-            replay: self.head.replay_of.is_some(),
-        };
-        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
-        let sums = UsageSums {
-            requests: 1,
-            prompt_tokens: used.prompt_tokens,
-            completion_tokens: used.completion_tokens,
-            cached_tokens: used.cached_tokens.unwrap_or(0),
-            nano: cost.map_or(0, nano_usd),
-            priced: u64::from(cost.is_some()),
-            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
-        };
-        app.limits.used(key, &sums);
+        self.offer(app, body, headers);
     }
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {
@@ -464,7 +262,8 @@ impl Record {
                 Default::default()
             };
             let (mut head, request_headers) = (*self.head, self.request_headers);
-            // What was read whole, or what we said ourselves, may be longer than the copy of what passed.
+            // What was read whole, or what we said ourselves, may be longer than the copy of what
+            // passed.
             let most = app.server.capture.max_body;
             head.response_truncated |= response.len() > most;
             let bodies = Bodies { request, response: Bodies::cut(&response, most) };
@@ -476,60 +275,12 @@ impl Record {
     }
 }
 
-/// The usage of an answer that came compressed against our word, where it is small enough to be read for that.
-fn usage_within(
-    endpoint: Endpoint,
-    headers: &HeaderMap,
-    body: &[u8],
-    prompt_tokens: u64,
-) -> Option<Usage> {
-    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
-    let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
-    if !says_event_stream(headers) {
-        return usage::read(&decoded);
-    }
-    let mut tally = Tally::of(endpoint);
-    tally.feed(&decoded);
-    tally.finish();
-    Some(tally.usage_or_estimate(prompt_tokens))
-}
-
-fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
-    let metrics = &app.metrics;
-    for attempt in &outcome.attempts {
-        metrics.attempt(
-            &attempt.provider,
-            &attempt.model,
-            attempt.error.as_deref().unwrap_or("ok"),
-        );
-    }
-    let Some(target) = outcome.target.as_ref() else { return };
-    let (provider, model) = (&*target.provider.name, &*target.model);
-    if let Some(ttft) = ttft.filter(|_| !replay) {
-        metrics.first_token(provider, model, ttft);
-    }
-    if let Some(usage) = &outcome.usage {
-        metrics.tokens(provider, model, "prompt", usage.prompt_tokens);
-        metrics.tokens(provider, model, "completion", usage.completion_tokens);
-        metrics.tokens(provider, model, "cached", usage.cached_tokens.unwrap_or(0));
-    }
-    if let Some(cost) = outcome.cost_usd() {
-        metrics.cost(provider, model, cost);
-    }
-}
-
-/// Whether a client keeps its bodies out: in whatever line it says so.
+/// Whether the client asks, in any line of the header, that bodies are not captured.
 fn says_off(headers: &HeaderMap) -> bool {
     let lines = headers.get_all("x-rerouter-capture").iter().map(HeaderValue::as_bytes);
     lines
         .flat_map(|line| line.split(|byte| *byte == b','))
         .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"off"))
-}
-
-/// What the client calls its request; as long as such names are, so that a record stays small.
-pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
-    let id = headers.get("x-request-id")?.to_str().ok()?;
-    Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
 }
 
 fn millis(duration: Duration) -> u64 {

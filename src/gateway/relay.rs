@@ -1,21 +1,21 @@
-//! A provider's answer on its way: what is held, when it is the client's, what makes it fail, and the copy for the
-//! capture. No I/O: batches of tasks in, a verdict out.
+//! A provider's answer on its way to the client: what is held back, when it is committed, what
+//! makes it fail, and its copy for the capture. No I/O: batches of tasks in, a verdict out.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use pingora::Error;
 use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
-use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
+use super::answer_filter::AnswerFilter;
+use super::content_type::{is_event_stream, is_json};
+use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
 use crate::body_memory::{BodyMemory, Held, Room};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
 use crate::protocol::stream::{self as tally, Tally};
-use crate::protocol::strip::UsageStrip;
-use crate::secret::{Mask, StreamMask};
+use crate::secret::Mask;
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,11 @@ pub(super) enum Mode {
     Collect,
 }
 
-/// What to do with a batch of the answer.
-pub(super) enum Verdict {
-    /// Nothing yet.
+/// What to do after a batch of the answer.
+pub(super) enum RelayVerdict {
+    /// Wait for more.
     Hold,
-    /// Write these to the client; then fail with `then`, if any.
+    /// Write these to the client, then fail with `then`, if any.
     Forward { tasks: Vec<HttpTask>, then: Option<Box<Error>> },
     /// The whole answer is in memory.
     Collected,
@@ -38,8 +38,8 @@ pub(super) enum Verdict {
     Abandon(Box<Error>),
 }
 
-/// What the middle of an answer calls for.
-enum Weighed {
+/// What to do in the middle of an answer.
+enum NextStep {
     Wait,
     Commit,
     Abandon(&'static str),
@@ -47,89 +47,88 @@ enum Weighed {
 
 /// A whole answer kept in memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct WholeAnswer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// It is an event stream.
+    /// Whether it is an event stream.
     pub(super) stream: bool,
-    /// Which target of the plan gave it.
+    /// The attempt that gave it.
     pub(super) index: usize,
 }
 
-/// What [`Relay::observe`] must know of the call.
+/// What [`Relay::observe`] needs to know of the call.
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) mode: Mode,
-    /// Another target could still be tried, should this one turn out to be failing.
+    /// Whether another target could still be tried.
     pub(super) has_next: bool,
-    /// Bytes of the copy for the capture.
+    /// Largest copy for the capture, in bytes.
     pub(super) capture_limit: usize,
-    /// Whose events the provider's streams are made of.
+    /// The endpoint, which names the events of a stream.
     pub(super) endpoint: Endpoint,
-    /// The provider was asked for a stream's usage by us, and the client is not to see it.
+    /// We asked for the usage of a stream, and the client did not: it is taken out.
     pub(super) strip_usage: bool,
-    /// What the provider knows us by, and nobody else is to hear.
-    pub(super) known_by: Option<&'a Mask>,
+    /// Our credentials at the provider, which its answer must not repeat.
+    pub(super) credentials: Option<&'a Mask>,
 }
 
-/// The answer so far, of the attempt under way.
+/// The answer of the present attempt, so far.
 #[derive(Default)]
 pub(super) struct Relay {
-    /// The target of the plan that gives it.
+    /// The number of the attempt.
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
-    /// The process has no room for what is held.
+    /// The memory bound of the process leaves no room for what is held.
     overfull: bool,
-    /// Something of it is the client's now: no failover any more.
+    /// Some of it has been passed on: there is no failover any more.
     pub(super) committed: bool,
-    /// All of it has been passed on, or collected.
+    /// The whole answer has been passed on, or collected.
     pub(super) complete: bool,
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: Tally,
-    mask: StreamMask,
-    strip: UsageStrip,
-    /// What the client got of it, or would have got.
+    filter: AnswerFilter,
+    /// The copy for the capture: the body as the client gets it.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
-    /// The last bytes of a document that is longer than the copy.
+    /// The last bytes of a document longer than the copy.
     pub(super) ending: BytesMut,
     pub(super) first_content: Option<Instant>,
     /// The first byte of the body.
     begins: Option<u8>,
-    /// The last bytes of the body, as many as tell whether an event ends there.
+    /// The last bytes of the body: enough to tell whether an event ends there.
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
-    pub(super) answer: Option<Answer>,
-    /// What the copy, and an answer that is collected, take in memory.
+    pub(super) answer: Option<WholeAnswer>,
+    /// The memory that the copy and the held tasks take.
     memory: Option<Held>,
 }
 
 impl Relay {
-    /// One whose copies are held in `memory`.
+    /// A relay whose copies count against `memory`.
     pub(super) fn within(memory: &BodyMemory) -> Self {
         Relay { memory: Some(memory.begin(Room::Copies)), ..Relay::default() }
     }
 
-    /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed
-    /// as if it had come alone: how an answer is cut into batches must not decide what becomes of it.
-    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
+    /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
+    /// judged as if it had come alone, so that the cut into batches changes nothing.
+    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         let fresh = !self.committed;
         let mut forward = Vec::new();
         for task in tasks {
             let end = task.is_end();
             match task {
                 HttpTask::Failed(error) => return self.broken(forward, error, fresh),
-                // Nobody asked for another protocol; what follows is not an answer.
+                // Nobody asked for another protocol: what follows is no answer.
                 HttpTask::Header(header, _) if header.status == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Verdict::Abandon(fault(CUT, true));
+                    return RelayVerdict::Abandon(fault(CUT, true));
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
                 HttpTask::Header(..) => self.note(&task, rules),
-                _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
+                _ if self.status.is_none() => return RelayVerdict::Abandon(fault(CUT, true)),
                 _ => self.note(&task, rules),
             }
             for task in self.pass(task, rules).into_iter().flatten() {
@@ -143,63 +142,71 @@ impl Relay {
             if end {
                 return self.judge_end(forward, rules);
             }
-            match self.weigh(rules) {
-                Weighed::Wait => {}
-                Weighed::Commit => forward = self.commit(),
-                Weighed::Abandon(kind) => return Verdict::Abandon(fault(kind, kind != TOO_LARGE)),
+            match self.next_step(rules) {
+                NextStep::Wait => {}
+                NextStep::Commit => forward = self.commit(),
+                NextStep::Abandon(kind) => {
+                    return RelayVerdict::Abandon(fault(kind, kind != TOO_LARGE));
+                }
             }
         }
         if forward.is_empty() {
-            Verdict::Hold
+            RelayVerdict::Hold
         } else {
-            Verdict::Forward { tasks: forward, then: None }
+            RelayVerdict::Forward { tasks: forward, then: None }
         }
     }
 
-    /// In the middle of an answer.
-    fn weigh(&self, rules: Rules<'_>) -> Weighed {
+    /// What to do in the middle of an answer.
+    fn next_step(&self, rules: Rules<'_>) -> NextStep {
         if rules.mode == Mode::Collect {
             let fits = self.held_bytes <= bounds::COLLECT_BYTES && !self.overfull;
-            return if fits { Weighed::Wait } else { Weighed::Abandon(TOO_LARGE) };
+            return if fits { NextStep::Wait } else { NextStep::Abandon(TOO_LARGE) };
         }
         if self.committed {
-            return Weighed::Wait;
+            return NextStep::Wait;
         }
         if self.in_band_error() && rules.has_next {
-            return Weighed::Abandon(IN_BAND);
+            return NextStep::Abandon(IN_BAND);
         }
         let overfull = self.held_bytes > bounds::HOLD_BYTES;
         let ready = match self.refused() {
-            // An answer that calls for another target is read whole, to be given out if no other is better.
-            Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
-            Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
+            // A refusal is read whole, to be passed on if no other target does better.
+            Some(_) if overfull && rules.has_next => return NextStep::Abandon(BAD_STATUS),
+            Some(AttemptFailure::Unauthorized) if overfull => return NextStep::Abandon(BAD_STATUS),
             Some(_) => overfull,
-            // A refusal is read whole: half of one is nobody's answer.
+            // So is an error that no other target would change.
             None if !self.ok() => overfull,
-            // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
+            // A document is held until it is whole: it may break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
             None => !self.stream || self.tally.verdict() != tally::Verdict::Open || overfull,
         };
-        if ready { Weighed::Commit } else { Weighed::Wait }
+        if ready { NextStep::Commit } else { NextStep::Wait }
     }
 
-    /// The answer broke off. `fresh`: before this batch, nothing of it was the client's.
-    fn broken(&mut self, mut forward: Vec<HttpTask>, error: Box<Error>, fresh: bool) -> Verdict {
+    /// The answer broke off. `fresh`: nothing of it was committed before this batch.
+    fn broken(
+        &mut self,
+        mut forward: Vec<HttpTask>,
+        error: Box<Error>,
+        fresh: bool,
+    ) -> RelayVerdict {
         if fresh && !self.stream {
-            // Nothing has been written yet, and half a document is nobody's answer.
+            // Nothing has been written yet, and half a document is no answer.
             self.committed = false;
             forward.clear();
         }
         if forward.is_empty() {
-            Verdict::Abandon(error)
+            RelayVerdict::Abandon(error)
         } else {
-            Verdict::Forward { tasks: forward, then: Some(error) }
+            RelayVerdict::Forward { tasks: forward, then: Some(error) }
         }
     }
 
-    /// At the end of an answer, or of what there is of it.
-    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
-        // Content decides, also when the end came with it; an event without its blank line is none to clients.
+    /// Judges an answer at its end.
+    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
+        // Content commits also where the end came with it. To clients, an event without its blank
+        // line is none.
         if rules.mode == Mode::Relay
             && !self.committed
             && self.stream
@@ -213,32 +220,32 @@ impl Relay {
             self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
         if self.committed && rules.mode == Mode::Relay {
             if cut {
-                // The client must not take a truncated answer for a whole one: the end is held back.
+                // The end is held back, so that the client does not take the answer for whole.
                 withhold_end(&mut forward);
-                return Verdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
+                return RelayVerdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
             }
-            return Verdict::Forward { tasks: forward, then: None };
+            return RelayVerdict::Forward { tasks: forward, then: None };
         }
         if cut {
-            return Verdict::Abandon(fault(CUT, true));
+            return RelayVerdict::Abandon(fault(CUT, true));
         }
         if rules.has_next && (self.in_band_error() || self.holds_document_of_error()) {
-            return Verdict::Abandon(fault(IN_BAND, true));
+            return RelayVerdict::Abandon(fault(IN_BAND, true));
         }
         if self.refused().is_some() {
             self.keep_answer();
-            return Verdict::Abandon(fault(BAD_STATUS, true));
+            return RelayVerdict::Abandon(fault(BAD_STATUS, true));
         }
         if rules.mode == Mode::Collect {
             self.keep_answer();
             self.committed = true;
             self.complete = true;
-            return Verdict::Collected;
+            return RelayVerdict::Collected;
         }
-        Verdict::Forward { tasks: self.commit(), then: None }
+        RelayVerdict::Forward { tasks: self.commit(), then: None }
     }
 
-    /// A new attempt, or a new head: what came before is gone.
+    /// Forgets what came before a new attempt or a new head.
     pub(super) fn reset(&mut self) {
         self.held.clear();
         self.held_bytes = 0;
@@ -247,8 +254,7 @@ impl Relay {
         self.headers = HeaderMap::new();
         self.stream = false;
         self.tally = Tally::default();
-        self.mask = StreamMask::default();
-        self.strip = UsageStrip::default();
+        self.filter = AnswerFilter::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.ending.clear();
@@ -257,7 +263,7 @@ impl Relay {
         self.tail.clear();
     }
 
-    /// Reads along: status, kind of answer, content, usage.
+    /// Reads the task: status, kind of answer, content, usage.
     fn note(&mut self, task: &HttpTask, rules: Rules<'_>) {
         match task {
             HttpTask::Header(header, _) => {
@@ -282,67 +288,48 @@ impl Relay {
         }
     }
 
-    /// What of a task may leave. Before an end that carries nothing there may be a rest of the body.
+    /// What of a task may leave. A rest of the body may go before an end that carries nothing.
     fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
+        let strips = self.strips(rules);
         match task {
-            HttpTask::Body(Some(ref bytes), _) if self.is_as_it_came(bytes, rules) => {
+            HttpTask::Body(Some(ref bytes), _)
+                if self.filter.passes(bytes, rules.credentials, strips) =>
+            {
                 [None, Some(task)]
             }
             HttpTask::Body(bytes, end) => {
-                let left = part(self.filter(bytes.unwrap_or_default(), end, rules));
+                let bytes = bytes.unwrap_or_default();
+                let left = part(self.filter.feed(bytes, end, rules.credentials, strips));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
-            // Nothing in trailers is for clients.
+            // Trailers are not passed on.
             HttpTask::Trailer(_) | HttpTask::Done => {
-                let rest = part(self.filter(Bytes::new(), true, rules));
+                let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let rest = part(rest);
                 [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
             task => [None, Some(task)],
         }
     }
 
-    /// Whether nothing is taken out of these bytes.
-    fn is_as_it_came(&self, bytes: &[u8], rules: Rules<'_>) -> bool {
-        !self.strips(rules)
-            && rules.known_by.is_none_or(|known_by| self.mask.passes(known_by, bytes))
-    }
-
+    /// Whether the usage of this answer is taken out.
     fn strips(&self, rules: Rules<'_>) -> bool {
         rules.strip_usage && self.stream && self.ok()
     }
 
-    /// What of these bytes, and of those that waited for them, may leave: without what the provider
-    /// knows us by, and without the usage that only we asked for.
-    fn filter(&mut self, bytes: Bytes, end: bool, rules: Rules<'_>) -> Bytes {
-        let mut left = match rules.known_by {
-            Some(known_by) => self.mask.feed(known_by, bytes),
-            None => bytes,
-        };
-        if end {
-            left = joined(left, self.mask.finish());
-        }
-        if self.strips(rules) {
-            left = self.strip.feed(&left);
-            if end {
-                left = joined(left, self.strip.finish());
-            }
-        }
-        left
-    }
-
-    /// The copy for the capture, of what the client gets, and how that ends.
+    /// Adds a task to the copy for the capture, and notes how the body ends.
     fn copy(&mut self, task: &HttpTask, limit: usize) {
         if let HttpTask::Body(Some(bytes), _) = task {
             self.tail
                 .extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
             self.tail.drain(..self.tail.len().saturating_sub(4));
-            // Once it is cut nothing more is added: what is kept is a beginning.
+            // Once it is cut nothing more is added: the copy is a beginning.
             let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
             let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };
             self.body_truncated |= bytes.len() > room;
             if self.body_truncated && !self.stream {
-                // What an answer used stands at its end: that is known whatever of it is kept.
+                // The usage is at the end of a document: it is known although the copy is cut.
                 self.ending.extend_from_slice(
                     bytes
                         .get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..)
@@ -355,7 +342,7 @@ impl Relay {
         }
     }
 
-    /// Makes room in the copy for so many bytes more, where the process has it.
+    /// Makes room in the copy for `more` bytes; `false` where the memory bound has none.
     fn make_room(&mut self, more: usize) -> bool {
         let needed = self.body.len() + more;
         if needed <= self.body.capacity() {
@@ -365,7 +352,7 @@ impl Relay {
         self.account(ahead) || self.account(needed)
     }
 
-    /// Accounts for a copy of so many bytes beside what is held.
+    /// Accounts for a copy of this many bytes, beside the held tasks.
     fn account(&mut self, copy: usize) -> bool {
         let bytes = copy + self.held_bytes;
         self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
@@ -385,23 +372,23 @@ impl Relay {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether the status says success.
+    /// Whether the status is a success.
     fn ok(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// The failure that the status stands for, if another target may do better.
-    pub(super) fn refused(&self) -> Option<Failure> {
+    /// The failure that the status stands for, where another target may do better.
+    pub(super) fn refused(&self) -> Option<AttemptFailure> {
         match self.status? {
-            429 => Some(Failure::RateLimited),
-            401 | 403 => Some(Failure::Unauthorized),
-            // A redirection would send the client, its prompt and its key to another host.
-            300..=399 | 500..=599 => Some(Failure::ServerError),
+            429 => Some(AttemptFailure::RateLimited),
+            401 | 403 => Some(AttemptFailure::Unauthorized),
+            // A redirect would send the client, its prompt and its key to another host.
+            300..=399 | 500..=599 => Some(AttemptFailure::ServerError),
             _ => None,
         }
     }
 
-    /// Whether the client has a stream up to its terminal event, or to an error, behind which no more is to come.
+    /// Whether a stream has been passed on up to its terminal event or to an error.
     pub(super) fn has_said_all(&self) -> bool {
         self.committed
             && self.stream
@@ -409,26 +396,25 @@ impl Relay {
             && (self.tally.done_seen() || self.tally.error().is_some())
     }
 
-    /// Whether what has passed ends where an event ends.
+    /// Whether the body so far ends where an event ends.
     pub(super) fn between_events(&self) -> bool {
         self.tail.is_empty() || ends_event(&self.tail)
     }
 
-    /// Whether content of a success has come.
+    /// Whether content of a successful answer has come.
     pub(super) fn has_good_content(&self) -> bool {
         self.first_content.is_some() && self.ok() && !self.in_band_error()
     }
 
-    /// Whether an answer of success holds an error, in its stream or as its document. A document that is collected says it
-    /// itself.
+    /// Whether a successful answer holds an error, in its stream or as its document.
     pub(super) fn has_error(&self) -> bool {
         self.ok()
             && (self.tally.error().is_some()
                 || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
-    /// Whether it is a JSON document of success, and has begun as one: spaces before it keep a connection alive, and leave
-    /// at once.
+    /// Whether it is a successful JSON document. Whitespace before one keeps a connection alive and
+    /// is passed on at once.
     pub(super) fn is_document(&self) -> bool {
         !self.stream
             && self.ok()
@@ -459,52 +445,18 @@ impl Relay {
     fn keep_answer(&mut self) {
         let body = self.held_body();
         self.held.clear();
-        let answer = Answer {
+        let answer = WholeAnswer {
             status: self.status.unwrap_or(502),
             headers: self.headers.clone(),
             body,
             stream: self.stream,
             index: self.target,
         };
-        // A refused credential is ours, a redirection is for us: neither is for the client.
-        let for_the_client =
-            self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
+        // A refused credential is ours, and a redirect is for us: neither is for the client.
+        let for_the_client = self.refused() != Some(AttemptFailure::Unauthorized)
+            && !(300..400).contains(&answer.status);
         self.answer = for_the_client.then_some(answer);
     }
-}
-
-/// Whether these headers are those of an event stream that can be read along. One that is compressed although we
-/// asked for none passes as it is.
-pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
-    is_plain(headers) && says_event_stream(headers)
-}
-
-/// Whether these headers are those of an event stream, compressed or not.
-pub(super) fn says_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start()
-        .get(.."text/event-stream".len())
-        .is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
-}
-
-/// Whether these headers are those of a JSON document that can be read.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    is_plain(headers)
-        && kind
-            .trim_start()
-            .get(.."application/json".len())
-            .is_some_and(|start| start.eq_ignore_ascii_case("application/json"))
-}
-
-fn is_plain(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_ENCODING)
-        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
-}
-
-fn joined(first: Bytes, second: Bytes) -> Bytes {
-    if second.is_empty() { first } else { [first, second].concat().into() }
 }
 
 fn withhold_end(tasks: &mut Vec<HttpTask>) {

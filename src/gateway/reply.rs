@@ -1,19 +1,16 @@
-//! The only place that renders errors: one envelope for each surface (contract, section 2), and the writing of
-//! whole answers to the client's session.
+//! Renders errors, in one envelope for each surface (contract, section 2), and writes whole answers
+//! to the client's session.
 
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
     WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
-use super::allowance;
-use super::attempt::ANTHROPIC_REQUEST_ID;
-use super::call::Call;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
 use crate::protocol::anthropic;
@@ -44,12 +41,12 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
     response
 }
 
-/// A JSON answer.
+/// An answer with a JSON body.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response<Bytes> {
     json_bytes(status, Bytes::from(body.to_string()))
 }
 
-/// An answer whose body is JSON already.
+/// An answer whose body is serialised JSON.
 pub(super) fn json_bytes(status: StatusCode, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -57,12 +54,14 @@ pub(super) fn json_bytes(status: StatusCode, body: Bytes) -> Response<Bytes> {
     response
 }
 
+/// The body of an error.
 pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
     let row = error.kind().row();
     match surface {
         Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),
         Surface::Agent => {
-            json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()})
+            let reason = error.status().canonical_reason().unwrap_or("Error");
+            json!({"error": reason, "detail": error.detail()})
         }
         Surface::DataPlane => json!({"error": openai_error(error)}),
         Surface::Messages => {
@@ -81,20 +80,24 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
     }
 }
 
-/// The word of an error in the log: the one that the client of this surface reads, where its
-/// envelope has one.
+/// The code of an error in the access log: the one in the client's envelope, if it has one.
 pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
     let row = error.kind().row();
     if surface.is_data_plane() { row.openai_code.unwrap_or(row.word) } else { row.word }
 }
 
-/// The object inside OpenAI's envelope: always all four names.
+/// The `error` object of OpenAI's envelope. All four members are always there.
 pub(super) fn openai_error(error: &Error) -> Value {
     let row = error.kind().row();
-    json!({"message": error.detail(), "type": row.openai_type, "param": error.field(), "code": row.openai_code})
+    json!({
+        "message": error.detail(),
+        "type": row.openai_type,
+        "param": error.field(),
+        "code": row.openai_code,
+    })
 }
 
-/// What a 401 asks for (RFC 9110 section 11.6.1).
+/// The `WWW-Authenticate` challenges of a 401 (RFC 9110 section 11.6.1).
 fn challenges(surface: Surface) -> &'static [&'static str] {
     match surface {
         Surface::Agent => &["Bearer realm=\"agent\"", "ApiKey realm=\"agent\""],
@@ -106,44 +109,13 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
     }
 }
 
-/// Our id of the request.
+/// The id of the request, on every answer.
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-static PROVIDER: HeaderName = HeaderName::from_static("x-rerouter-provider");
-static MODEL: HeaderName = HeaderName::from_static("x-rerouter-model");
-static RECIPE: HeaderName = HeaderName::from_static("x-rerouter-recipe");
-static RULE: HeaderName = HeaderName::from_static("x-rerouter-rule");
-static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
-static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
+/// The same in the words of Anthropic's API.
+pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// As many as may join a provider's.
-pub(super) const CALL_HEADERS: usize = 20;
-
-/// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
-pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
-    allowance::name_rates(&call.rates, headers);
-    let state = call.state();
-    let attempts = state.attempts.len() + usize::from(under_way);
-    headers.insert(&REQUEST_ID, text(call.id.as_str()));
-    if call.endpoint.is_anthropic() {
-        headers.insert(&ANTHROPIC_REQUEST_ID, text(call.id.as_str()));
-    }
-    headers.insert(&RECIPE, text(&call.decision.recipe));
-    if let Some((_, rule)) = &call.rule {
-        headers.insert(&RULE, rule.clone());
-    }
-    headers.insert(&REVISION, text(call.live.routing.revision()));
-    headers.insert(&ATTEMPTS, HeaderValue::from(attempts));
-    if let Some(target) = state.current().filter(|_| under_way) {
-        headers.insert(&PROVIDER, text(&target.provider.name));
-        headers.insert(&MODEL, text(&target.model));
-    }
-}
-
-fn text(value: &str) -> HeaderValue {
-    HeaderValue::from_str(value).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
-}
-
-/// Writes a whole answer. `keep` says whether the connection may be used again; `false` announces the close.
+/// Writes a whole answer and gives the bytes of its body. Without `keep` it announces that the
+/// connection closes.
 pub(super) async fn write(
     session: &mut ServerSession,
     response: Response<Bytes>,
@@ -158,10 +130,10 @@ pub(super) async fn write(
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
     let head = ResponseHeader::from(parts);
-    let silent = bodiless || session.req_header().method == Method::HEAD || body.is_empty();
+    let no_body = bodiless || session.req_header().method == Method::HEAD || body.is_empty();
     let length = body.len();
     session.write_response_header(Box::new(head)).await?;
-    if silent {
+    if no_body {
         session.finish_body().await?;
         return Ok(0);
     }
@@ -169,7 +141,7 @@ pub(super) async fn write(
     Ok(length)
 }
 
-/// Writes an error where Pingora could not even parse the head; the connection closes.
+/// Writes an error where Pingora could not parse the head; the connection closes.
 pub(super) async fn write_unparsed(session: &mut ServerSession, response: Response<Bytes>) {
     let (parts, body) = response.into_parts();
     let Ok(mut head) = ResponseHeader::build(parts.status, Some(4)) else { return };
@@ -179,7 +151,7 @@ pub(super) async fn write_unparsed(session: &mut ServerSession, response: Respon
         }
     }
     if head.insert_header(CONTENT_LENGTH, body.len()).is_ok() {
-        // The client may be gone already; there is nobody else to tell.
+        // Fails only if the client has left.
         let _ = session.write_error_response(head, body).await;
     }
 }

@@ -1,5 +1,6 @@
-//! `POST /v1/router/replay/{id}/reroute`: the data plane with its two ends exchanged. The body comes from a
-//! capture, the answer goes into memory; in between it is the one live path, through a memory session.
+//! `POST /v1/router/replay/{id}/reroute`: a capture run again through the pipeline. The request
+//! comes from the capture instead of the client, and the answer is collected and wrapped instead of
+//! passed on. Here is what differs from a live call; the stages are in `pipeline`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,137 +8,232 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use pingora::protocols::http::ServerSession;
-use pingora::server::ShutdownWatch;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::admission::Admission;
-use super::call::{Call, demand};
-use super::edge::{Edge, Ended, answer, refuse};
-use super::exchange::Exchange;
-use super::failure::Failure;
-use super::inference::{choose, prepare, provider_failed, proxy};
-use super::record::{Outcome, Record};
-use super::relay::Mode;
-use super::reply::{self, json_response};
-use super::{allowance, intake, panicked};
+use super::allowance;
+use super::call::InferenceCall;
+use super::exchange::HttpExchange;
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::record::Record;
+use super::reply::{json_bytes, json_response};
+use super::reroute_answer::{answer, envelope};
 use crate::api::{audit, limits, replays};
-use crate::app::App;
+use crate::app::{App, Live};
 use crate::auth::{CaptureLevel, Principal};
 use crate::body_memory::{Held, Room};
-use crate::bounds;
+use crate::capture::pending::PendingCapture;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, may_ask_for};
-use crate::protocol::completion::{self, Instead};
+use crate::protocol::completion::Instead;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::{anthropic, openai, stream};
+use crate::protocol::openai;
 use crate::repeats::{self, Asked, Found};
+use crate::repeats::{Claim, Repeats};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
 use crate::store::Action;
 
-/// What was answered to a reroute that may be asked for again.
+/// A reroute as the client asks for it.
+pub(super) struct RerouteRequest {
+    /// The capture, as it stands in the path.
+    id: String,
+    /// Its `Idempotency-Key`.
+    key: Option<String>,
+    pub(super) dry_run: bool,
+}
+
+impl RerouteRequest {
+    /// Reads it from the request; 400 where key or query are invalid.
+    pub(super) fn read(
+        session: &ServerSession,
+        exchange: &HttpExchange,
+        admitted: &Admission,
+    ) -> Result<Self> {
+        let key = repeats::key(&session.req_header().headers)?;
+        let dry_run = wants_dry_run(exchange.query.as_deref())?;
+        // A dry run costs nothing, so it may be repeated freely.
+        let key = key.filter(|_| !dry_run);
+        Ok(RerouteRequest { id: admitted.params().first().to_owned(), key, dry_run })
+    }
+}
+
+fn wants_dry_run(query: Option<&str>) -> Result<bool> {
+    match query {
+        None | Some("" | "dry_run=false") => Ok(false),
+        Some("dry_run=true") => Ok(true),
+        Some(query) => {
+            let name = query.split(['=', '&']).next().unwrap_or_default();
+            Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
+        }
+    }
+}
+
+/// The answer to a reroute, kept for its `Idempotency-Key`.
 #[derive(Clone)]
-pub(super) struct Told {
-    /// The replay that was made, where it was captured.
+pub(super) struct RerouteAnswer {
+    /// The capture that was made, if there is one.
     replay: Option<RequestId>,
     /// The body of the 200.
     body: Bytes,
 }
 
-/// Answers a reroute.
-pub(super) async fn run(
-    edge: &Edge,
-    session: &mut ServerSession,
-    exchange: &mut Exchange,
-    admitted: &Admission,
-    shutdown: &ShutdownWatch,
-) -> Ended {
-    let id = admitted.params().first();
-    let mut held = edge.app.body_memory.begin(Room::Requests);
-    let ignored = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace(), &mut held).await;
-    drop(held);
-    if let Err(error) = ignored {
-        return refuse(session, exchange, error, false).await;
-    }
-    let fresh = match edge.still_good(exchange, session, admitted) {
-        Ok(fresh) => fresh,
-        Err(error) => return refuse(session, exchange, error, true).await,
-    };
-    let principal = fresh.as_ref().unwrap_or(admitted.principal());
-    let key = match repeats::key(&session.req_header().headers) {
-        Ok(key) => key,
-        Err(error) => return refuse(session, exchange, error, true).await,
-    };
-    let outcome = tokio::select! {
-        biased;
-        outcome = once(edge, exchange, (id, key), principal, shutdown) => outcome,
-        _ = session.read_body_or_idle(true) => {
-            // The client is gone, or talks out of turn; the provider is not kept at work for nobody.
-            return Ended { status: 499, sent: 0, reusable: false };
+/// What is known of a reroute by its `Idempotency-Key`.
+pub(super) enum Repeat {
+    /// It was answered before.
+    Answered(Response<Bytes>),
+    /// It is new, or has no key.
+    New(Option<KeyedReroute>),
+}
+
+/// A new reroute whose answer is kept for its key.
+pub(super) struct KeyedReroute {
+    claim: Claim<RerouteAnswer>,
+    /// The capture that it makes, if it makes one.
+    replay: Option<RequestId>,
+}
+
+impl KeyedReroute {
+    /// Keeps the answer if it is a success: a failed reroute may be tried again.
+    pub(super) fn keep(self, app: &App, response: &Response<Bytes>) {
+        if response.status() == StatusCode::OK {
+            let body = response.body().clone();
+            let bytes = body.len();
+            let answer = RerouteAnswer { replay: self.replay, body };
+            self.claim.answered(answer, bytes, app.clock.now());
         }
-    };
-    match outcome {
-        Ok(response) => answer(session, exchange, response, true).await,
-        Err(error) => refuse(session, exchange, error, true).await,
     }
 }
 
-/// A reroute, or the answer to the same one before. Only what came to a good end is remembered: what failed may be tried again.
-async fn once(
-    edge: &Edge,
-    exchange: &mut Exchange,
-    (id, key): (&str, Option<String>),
+/// Looks the `Idempotency-Key` up. A caller that may not see the capture, or no longer, gets 404
+/// whatever was answered before.
+pub(super) async fn find_repeat(
+    app: &App,
+    repeats: &Repeats<RerouteAnswer>,
+    exchange: &HttpExchange,
     principal: &Principal,
-    shutdown: &ShutdownWatch,
-) -> Result<Response<Bytes>> {
-    let app = &edge.app;
-    let dry_run = wants_dry_run(exchange.query.as_deref())?;
-    // Nothing is paid for a dry run, so it may be made as often as anybody likes.
-    let Some(key) = key.filter(|_| !dry_run) else {
-        return reroute(edge, exchange, id, dry_run, principal, shutdown).await;
+    asked: &RerouteRequest,
+) -> Result<Repeat> {
+    let Some(key) = asked.key.clone() else { return Ok(Repeat::New(None)) };
+    let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
+    let call = Asked {
+        caller: caller(principal),
+        payer: app.auth.tenant(principal),
+        key,
+        about: original.head.id.to_string(),
     };
-    // Whoever may not see the capture, any more, learns nothing of what was answered.
-    let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
-    let payer = app.auth.tenant(principal);
-    let asked =
-        Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
-    match edge.repeats.begin(asked, exchange.at)? {
-        Found::Repeated(told) => {
-            note_foreign(app, exchange, principal, &original).await?;
-            if let Some(replay) = &told.replay {
+    match repeats.begin(call, exchange.at)? {
+        Found::Repeated(answer) => {
+            audit_foreign(app, exchange, principal, &original).await?;
+            if let Some(replay) = &answer.replay {
                 replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
             }
-            Ok(reply::json_bytes(StatusCode::OK, told.body))
+            Ok(Repeat::Answered(json_bytes(StatusCode::OK, answer.body)))
         }
         Found::First(claim) => {
-            let response = reroute(edge, exchange, id, dry_run, principal, shutdown).await?;
-            if response.status() == StatusCode::OK {
-                let body = response.body().clone();
-                let bytes = body.len();
-                let captured = app.server.capture.enabled
-                    && kept(app, principal, &original.head) != CaptureLevel::Off;
-                let replay = captured.then(|| exchange.id.clone());
-                claim.answered(Told { replay, body }, bytes, app.clock.now());
-            }
-            Ok(response)
+            let captured = app.server.capture.enabled
+                && kept(app, principal, &original.head) != CaptureLevel::Off;
+            let replay = captured.then(|| exchange.id.clone());
+            Ok(Repeat::New(Some(KeyedReroute { claim, replay })))
         }
     }
 }
 
-/// What is kept of a replay: no more than of the caller's requests, and of those of the key that the original is of.
+/// A captured request, made ready to run again.
+pub(super) struct CapturedRequest {
+    pub(super) original: Capture,
+    pub(super) prompt: Prompt,
+    pub(super) inputs: Inputs,
+    announced: Option<PendingCapture>,
+    /// The memory that the prompt takes.
+    pub(super) held: Held,
+    /// A dry run counts against the caller's limits until it ends.
+    _drawn: Option<limits::CountedCall>,
+}
+
+impl CapturedRequest {
+    /// Looks the capture up and reads its request. 404 where it is not the caller's.
+    pub(super) async fn load(
+        app: &App,
+        exchange: &mut HttpExchange,
+        principal: &Principal,
+        asked: &RerouteRequest,
+    ) -> Result<Self> {
+        let drawn = asked.dry_run.then(|| limits::draw(app, principal)).transpose()?;
+        if !asked.dry_run {
+            // The call itself is admitted when it is decided; where it could not be, the capture is
+            // not even looked up.
+            allowance::look(app, exchange, principal, false)?;
+        }
+        let captures = app.server.capture.enabled && !asked.dry_run;
+        // Before the look-up: a deletion of the original from now on finds this replay of it.
+        let announced = RequestId::parse(&asked.id).filter(|_| captures).map(|original| {
+            let owner = principal.user_id().unwrap_or_else(UserId::admin);
+            app.captures.pending().announce(&exchange.id, &owner, Some(&original))
+        });
+        let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
+        original.head.check_replayable()?;
+        audit_foreign(app, exchange, principal, &original).await?;
+        let mut held = app.body_memory.begin(Room::Requests);
+        let (prompt, inputs) = read_again(app, principal, &original, exchange, &mut held).await?;
+        if may_ask_for(principal, &inputs.request.model).is_err() {
+            return Err(Error::new(
+                Kind::Forbidden,
+                "The `limits.models` of your key or your user do not allow the captured model.",
+            ));
+        }
+        Ok(CapturedRequest { original, prompt, inputs, announced, held, _drawn: drawn })
+    }
+
+    /// Puts the present health of targets in the place of the captured one.
+    pub(super) fn refresh(&mut self, app: &App, live: &Live, exchange: &HttpExchange) {
+        let name = Some(&*self.inputs.request.name);
+        self.inputs.health = app.standing(&live.routing, name, exchange.at);
+        let prompt = &self.prompt;
+        self.inputs.complete(&live.routing, || Some(prompt.last_user_text()));
+    }
+
+    /// The answer to a dry run: the decision alone.
+    pub(super) fn dry_run(&self, live: &Live, began: Instant) -> Result<Response<Bytes>> {
+        let decision = decide(&live.routing, &self.inputs)
+            .map_err(|refusal| no_target(refusal.into(), &self.inputs.request.model))?;
+        let routing_us = record::micros_of(began.elapsed());
+        let decision = record::decision_json(&decision, routing_us, None, &[]);
+        let answer = envelope(None, decision, &self.original.head, Value::Null);
+        Ok(json_response(StatusCode::OK, &answer))
+    }
+
+    /// Opens the record of the replay.
+    pub(super) fn record(
+        &mut self,
+        app: &App,
+        exchange: &HttpExchange,
+        principal: &Principal,
+    ) -> Record {
+        let announced = self.announced.take();
+        let mut record = Record::announced(app, exchange, principal, &self.prompt, announced);
+        record.replay_of(&self.original.head, caller(principal));
+        record.keeps(kept(app, principal, &self.original.head));
+        record
+    }
+}
+
+/// What is kept of a replay: as much as of the caller's requests, and no more than of those of the
+/// original's key.
 fn kept(app: &App, principal: &Principal, original: &Head) -> CaptureLevel {
     let of_original =
         original.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key));
     principal.capture_level().max(of_original)
 }
 
-/// Notes that an admin is about to see what somebody else's capture answers now.
-async fn note_foreign(
+/// Audits that an admin runs somebody else's capture.
+async fn audit_foreign(
     app: &App,
-    exchange: &Exchange,
+    exchange: &HttpExchange,
     principal: &Principal,
     original: &Capture,
 ) -> Result<()> {
@@ -152,163 +248,13 @@ async fn note_foreign(
     .await
 }
 
-async fn reroute(
-    edge: &Edge,
-    exchange: &mut Exchange,
-    id: &str,
-    dry_run: bool,
-    principal: &Principal,
-    shutdown: &ShutdownWatch,
-) -> Result<Response<Bytes>> {
-    let app = &edge.app;
-    let _drawn = dry_run.then(|| limits::draw(app, principal)).transpose()?;
-    if !dry_run {
-        // What is let in is seen when it is decided; what cannot be is not even looked up.
-        allowance::look(app, exchange, principal, false)?;
-    }
-    // Before the look: whoever deletes the original from now on finds this replay of it.
-    let announced =
-        RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
-            let owner = principal.user_id().unwrap_or_else(UserId::admin);
-            app.captures.pending().announce(&exchange.id, &owner, Some(&original))
-        });
-    let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
-    original.head.check_replayable()?;
-    note_foreign(app, exchange, principal, &original).await?;
-    let mut held = app.body_memory.begin(Room::Requests);
-    let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
-    if may_ask_for(principal, &inputs.request.model).is_err() {
-        return Err(Error::new(
-            Kind::Forbidden,
-            "The `limits.models` of your key or your user do not allow the captured model.",
-        ));
-    }
-    let live = app.live();
-    let routing_began = Instant::now();
-    let health = app.standing(&live.routing, Some(&inputs.request.name), exchange.at);
-    let mut inputs = Inputs { health, ..inputs };
-    inputs.complete(&live.routing, || Some(prompt.last_user_text()));
-    if dry_run {
-        let decision = decide(&live.routing, &inputs)
-            .map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
-        let decision =
-            record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
-        return Ok(json_response(
-            StatusCode::OK,
-            &envelope(None, decision, &original.head, Value::Null),
-        ));
-    }
-    if let Some(seen) = &inputs.request.agent {
-        prompt.take_agent_again(app, principal, seen).await?;
-    }
-    let turn = app.reroutes.take(&app.auth.tenant(principal)).await;
-    let _turn = turn.ok_or_else(|| {
-        let why = "Too many reroutes are running; none ended in time.";
-        Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
-    })?;
-    let mut record = Record::announced(app, exchange, principal, &prompt, announced);
-    record.replay_of(&original.head, caller(principal));
-    record.keeps(kept(app, principal, &original.head));
-    // Whoever asks pays, whosever capture it is.
-    let decision = choose(app, exchange, principal, &live, (&inputs, &prompt))
-        .map_err(|error| no_target(error, &inputs.request.model));
-    record.decided(
-        inputs,
-        decision.as_ref().ok().map(|(decision, _)| decision.clone()),
-        routing_began.elapsed(),
-    );
-    let (decision, permit) = match decision {
-        Ok(decided) => decided,
-        Err(error) => {
-            let rendered = reply::error(exchange.surface, exchange.id.as_str(), &error);
-            record.refused(app, exchange, &error, rendered.into_body());
-            return Err(error);
-        }
-    };
-    let call = Call {
-        demand: demand(record.inputs()),
-        ..prepare(app, exchange, live, &decision, prompt, Mode::Collect)
-    };
-    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
-    let call = Arc::new(call);
-    // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
-    let mut unfinished = Unfinished {
-        edge,
-        exchange,
-        call: call.clone(),
-        record: Some(record),
-        permit: Some(permit),
-    };
-    proxy(&edge.proxy, None, &call, shutdown).await;
-    let response = unfinished.finish(&original.head);
-    if call.has_panicked() {
-        app.metrics.panic();
-        return Err(panicked::error());
-    }
-    Ok(response)
-}
-
-/// A reroute under way; dropped early it is recorded as aborted.
-struct Unfinished<'a> {
-    edge: &'a Edge,
-    exchange: &'a mut Exchange,
-    call: Arc<Call>,
-    record: Option<Record>,
-    permit: Option<Permit>,
-}
-
-impl Unfinished<'_> {
-    fn take(&mut self, record: &Record) -> Outcome {
-        let outcome = Outcome::take(&self.call, record.prompt_tokens());
-        allowance::settle(self.permit.take().unwrap_or_default(), &outcome);
-        outcome
-    }
-
-    fn finish(&mut self, original: &Head) -> Response<Bytes> {
-        let Some(record) = self.record.take() else { return Response::default() };
-        let outcome = self.take(&record);
-        let instead = Instead {
-            id: self.exchange.id.as_str(),
-            created: self.exchange.at.as_second(),
-            model: outcome.target().map_or("", |target| &target.model),
-            prompt_tokens: record.prompt_tokens(),
-            usage: outcome.usage,
-        };
-        let (status, body) = respond(
-            &instead,
-            record.decision_json(&outcome),
-            original,
-            self.call.endpoint,
-            &outcome,
-        );
-        let upstream = outcome.status.unwrap_or(502);
-        record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
-        json_response(status, &body)
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        if let Some(record) = self.record.take() {
-            let (failure, status) = if std::thread::panicking() {
-                (Failure::Internal, 500)
-            } else {
-                (Failure::ClientGone, 499)
-            };
-            self.call.attempt_failed(failure, false);
-            let outcome = self.take(&record);
-            record.close(&self.edge.app, self.exchange, outcome, status, Bytes::new());
-        }
-    }
-}
-
-/// The request of a capture as it would come today: its signals as captured, the time and the state of now, and
-/// for the provider a body that asks for no stream.
-async fn again(
+/// Reads the request of a capture as if it came now: the captured signals, the present time, and a
+/// body that asks for no stream.
+async fn read_again(
     app: &App,
     principal: &Principal,
     original: &Capture,
-    exchange: &Exchange,
+    exchange: &HttpExchange,
     held: &mut Held,
 ) -> Result<(Prompt, Inputs)> {
     let inputs = original
@@ -331,8 +277,7 @@ async fn again(
     }
     let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
-    // It was read before, by this build or one that took it: else only the room, the turn or the
-    // limits can stand in the way.
+    // It could be read when it was captured. Memory, turns and limits may refuse it now.
     let mut prompt = prompt.map_err(|error| match error.kind() {
         Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
         _ => Error::new(
@@ -344,15 +289,15 @@ async fn again(
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 
-/// The endpoint that a capture was for.
+/// The endpoint of a captured request.
 fn endpoint_of(head: &Head) -> Result<Endpoint> {
     Endpoint::named(&head.endpoint).ok_or_else(|| {
         Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint))
     })
 }
 
-/// A name that the current document does not know has no target there; 404 would speak of the capture.
-fn no_target(error: Error, model: &str) -> Error {
+/// The error where no target is found. A 404 for the model would seem to be about the capture.
+pub(super) fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
         Kind::ModelNotFound => {
             Error::new(Kind::NoTarget, format!("The current document has no `{model}`."))
@@ -361,17 +306,7 @@ fn no_target(error: Error, model: &str) -> Error {
     }
 }
 
-fn wants_dry_run(query: Option<&str>) -> Result<bool> {
-    match query {
-        None | Some("" | "dry_run=false") => Ok(false),
-        Some("dry_run=true") => Ok(true),
-        Some(query) => {
-            let name = query.split(['=', '&']).next().unwrap_or_default();
-            Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
-        }
-    }
-}
-
+/// Who makes the replay: a key, or a user in a session.
 fn caller(principal: &Principal) -> String {
     match principal.key() {
         Some(key) => key.id.to_string(),
@@ -379,67 +314,52 @@ fn caller(principal: &Principal) -> String {
     }
 }
 
-fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Value) -> Value {
-    json!({
-        "new_id": new_id,
-        "decision": decision,
-        "response": response,
-        "replay_of": original.id,
-        "original": original.as_original(),
-    })
+/// A reroute while it runs. Dropped early, because the client left, it is recorded as aborted.
+pub(super) struct RerouteGuard<'a> {
+    pub(super) app: &'a App,
+    pub(super) exchange: &'a mut HttpExchange,
+    pub(super) call: Arc<InferenceCall>,
+    pub(super) record: Option<Record>,
+    pub(super) permit: Option<Permit>,
 }
 
-/// The answer of the access specification, or 502 with what is known.
-fn respond(
-    instead: &Instead<'_>,
-    decision: Value,
-    original: &Head,
-    endpoint: Endpoint,
-    outcome: &Outcome,
-) -> (StatusCode, Value) {
-    let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
-        true => Some(stream::assemble(endpoint, &answer.body)),
-        false => serde_json::from_slice::<Value>(&answer.body).ok(),
-    });
-    let good = outcome.status.is_some_and(|status| (200..300).contains(&status))
-        && outcome.failure.is_none();
-    let object = response.as_ref().is_some_and(Value::is_object);
-    let response = match (response, endpoint) {
-        (Some(message), Endpoint::Messages) if good && object => {
-            completion::shaped(anthropic::as_chat_completion(&message), instead)
-        }
-        (Some(answer), Endpoint::ChatCompletions) if good && object => {
-            completion::shaped(answer, instead)
-        }
-        (response, _) => response.unwrap_or(Value::Null),
-    };
-    let mut body = envelope(Some(instead.id), decision, original, response);
-    if good && object {
-        // What is no chat completion says what it is.
-        if let (false, Value::Object(body)) =
-            (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body)
-        {
-            body.insert("response_kind".into(), endpoint.as_str().into());
-        }
-        return (StatusCode::OK, body);
+impl RerouteGuard<'_> {
+    /// Settles and records the call, and gives the answer.
+    pub(super) fn finish(&mut self, original: &Head) -> Response<Bytes> {
+        let Some(record) = self.record.take() else { return Response::default() };
+        let outcome = self.settle(&record);
+        let instead = Instead {
+            id: self.exchange.id.as_str(),
+            created: self.exchange.at.as_second(),
+            model: outcome.target().map_or("", |target| &target.model),
+            prompt_tokens: record.prompt_tokens(),
+            usage: outcome.usage,
+        };
+        let decision = record.decision_json(&outcome);
+        let endpoint = self.call.request.endpoint;
+        let (status, body) = answer(&instead, decision, original, endpoint, &outcome);
+        let upstream = outcome.status.unwrap_or(502);
+        record.close(self.app, self.exchange, outcome, upstream, Bytes::new());
+        json_response(status, &body)
     }
-    let error = match outcome.status {
-        Some(status) if good => Error::new(
-            Kind::ProviderFailed,
-            format!("The provider answered {status} with something that is not a JSON object."),
-        ),
-        Some(status) => {
-            Error::new(Kind::ProviderFailed, format!("The provider answered {status}."))
-        }
-        None => provider_failed(outcome),
-    };
-    if let Value::Object(body) = &mut body {
-        body.insert("error".into(), json!(error.kind().row().word));
-        body.insert("detail".into(), json!(error.detail()));
-        body.insert(
-            "upstream_status".into(),
-            json!(outcome.status.or_else(|| outcome.last_refusal())),
-        );
+
+    fn settle(&mut self, record: &Record) -> Outcome {
+        let outcome = Outcome::take(&self.call, record.prompt_tokens());
+        allowance::settle(self.permit.take().unwrap_or_default(), &outcome);
+        outcome
     }
-    (error.status(), body)
+}
+
+impl Drop for RerouteGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            let (failure, status) = match std::thread::panicking() {
+                true => (AttemptFailure::Internal, 500),
+                false => (AttemptFailure::ClientGone, 499),
+            };
+            self.call.attempt_failed(failure, false);
+            let outcome = self.settle(&record);
+            record.close(self.app, self.exchange, outcome, status, Bytes::new());
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! Shadows: copies of live requests for the target that their recipe names, to see how that would have answered. A copy
-//! is sent once, beside the request's path, through a memory session. Nobody gets its answer and nobody pays for it: it is
-//! captured, and counted apart.
+//! Shadows: copies of live requests for the target that their recipe names, to see how it would
+//! have answered. A copy is sent once, beside the request's path, through a memory session. Nobody
+//! gets its answer and nobody pays for it: it is captured, and counted apart.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Gateway;
-use super::attempt::forwarded;
-use super::call::{Call, Progress, demand};
-use super::edge::Edge;
-use super::failure::Failure;
-use super::inference::proxy;
-use super::record::{Outcome, Record};
+use super::ProxyHooks;
+use super::call::InferenceCall;
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::plan::{CallPlan, SentRequest, forwarded};
+use super::record::Record;
 use super::relay::Mode;
+use super::wrap::proxy;
 use crate::app::{App, Live, RequestGuard};
 use crate::body_memory::{Held, Room};
 use crate::bounds;
@@ -26,20 +26,18 @@ use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
 use crate::routing::decide::{Decision, shadow};
-use crate::routing::document::RetryOn;
-use crate::routing::recipe::{Retry, Target};
+use crate::routing::recipe::Target;
 
-/// Sends a copy of a decided request, if the draw falls on it. Waits for nothing: the copy is a task of its own, or dropped
-/// where too many are under way.
+/// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
+/// nothing: where too many are running, the copy is dropped.
 pub(super) fn send(
-    edge: &Edge,
+    (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
     live: &Arc<Live>,
     prompt: &Prompt,
     record: &Record,
     shutdown: &ShutdownWatch,
 ) {
     let (Some(inputs), Some(decision)) = (record.inputs(), record.decision()) else { return };
-    let app = &edge.app;
     let target = match shadow(&live.routing, inputs, decision) {
         None => return,
         Some(Err(_)) => return app.metrics.shadow("ineligible"),
@@ -47,21 +45,21 @@ pub(super) fn send(
     };
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
-    // The one that is sent, beside the request's own, which may end before it.
+    // The body that is sent, and the request's own, which the copy may outlive.
     let mut held = app.body_memory.begin(Room::Copies);
     if !held.set(2 * prompt.body.len()) {
         return app.metrics.shadow("dropped");
     }
-    let copy = Copied {
+    let copy = ShadowCopy {
         app: app.clone(),
-        proxy: edge.proxy.clone(),
+        proxy: proxy.clone(),
         live: live.clone(),
         target,
         decision: decision.clone(),
         endpoint: prompt.endpoint,
         body: prompt.body.clone(),
-        sent: prompt.agent().map(|_| prompt.sent().clone()),
-        forward: forwarded(&prompt.headers),
+        unexpanded: prompt.agent().map(|_| prompt.sent().clone()),
+        headers: forwarded(&prompt.headers),
         query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,
@@ -71,40 +69,42 @@ pub(super) fn send(
     tokio::spawn(copy.run(shutdown.clone()));
 }
 
-/// One copy on its way.
-struct Copied {
+/// One copy and what it holds while it runs.
+struct ShadowCopy {
     app: Arc<App>,
-    proxy: Arc<HttpProxy<Gateway>>,
+    proxy: Arc<HttpProxy<ProxyHooks>>,
     live: Arc<Live>,
     target: Arc<Target>,
     decision: Arc<Decision>,
     endpoint: Endpoint,
-    /// As the request has it, and shared with that.
+    /// The request's body, shared with it.
     body: Bytes,
-    /// As the client sent it, where an agent made another of it.
-    sent: Option<Bytes>,
-    forward: HeaderMap,
+    /// The body as the client sent it, where an agent changed it.
+    unexpanded: Option<Bytes>,
+    headers: HeaderMap,
     query: Option<String>,
     record: Record,
     _turn: OwnedSemaphorePermit,
     _held: Held,
-    /// A drain waits for it, though not for long.
+    /// A drain waits for it, for [`bounds::SHADOW_GRACE`] at most.
     _busy: RequestGuard,
 }
 
-impl Copied {
+impl ShadowCopy {
     async fn run(mut self, shutdown: ShutdownWatch) {
         let call = match self.call() {
             Ok(call) => Arc::new(call),
             Err(error) => {
-                log::warn!("{}: a body that was read cannot be copied: {error}", self.record.id());
+                log::warn!("{}: the shadow's body cannot be made: {error}", self.record.id());
                 return self.app.metrics.shadow("failed");
             }
         };
         tokio::select! {
             biased;
             _ = proxy(&self.proxy, None, &call, &shutdown) => {}
-            () = over(shutdown.clone()) => { call.attempt_failed(Failure::ClientGone, false); }
+            () = grace_over(shutdown.clone()) => {
+                call.attempt_failed(AttemptFailure::ClientGone, false);
+            }
         }
         if call.has_panicked() {
             self.app.metrics.panic();
@@ -114,48 +114,37 @@ impl Copied {
         self.app.metrics.shadow(state.as_str());
     }
 
-    /// One attempt at the one target, with a body that asks for no stream, as that of a reroute.
-    fn call(&mut self) -> Result<Call> {
+    /// A call of one attempt at the target. As in a reroute, the body asks for no stream.
+    fn call(&mut self) -> Result<InferenceCall> {
         let body = openai::without_stream(&self.body)?;
         let model = openai::read_request(&body, self.endpoint)?.model_span;
-        // What is kept is the client's part, as of every request.
-        match &self.sent {
+        // The capture keeps the client's part of the body, as it does for every request.
+        match &self.unexpanded {
             Some(sent) => self.record.sends(&self.app, &openai::without_stream(sent)?),
             None => self.record.sends(&self.app, &body),
         }
-        Ok(Call {
-            id: self.record.id().clone(),
-            live: self.live.clone(),
-            mode: Mode::Collect,
-            targets: vec![self.target.clone()],
-            retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
-            budget: None,
-            clock: self.app.clock.clone(),
-            nodes: self.app.nodes.clone(),
-            faults: self.app.store.faults().clone(),
-            demand: demand(self.record.inputs()),
+        let plan = CallPlan::of_shadow(
+            self.live.clone(),
+            self.decision.clone(),
+            self.target.clone(),
+            self.record.inputs(),
+        );
+        let request = SentRequest {
             endpoint: self.endpoint,
-            forward: std::mem::take(&mut self.forward),
-            query: self.query.take(),
-            rates: Default::default(),
-            coming: self.app.captures.pending().clone(),
-            decision: self.decision.clone(),
-            rule: None,
-            capture_limit: self.app.server.capture.max_body,
             body,
             model,
             ask_usage: None,
+            headers: std::mem::take(&mut self.headers),
+            query: self.query.take(),
             counted: false,
-            state: Progress::within(&self.app.body_memory).into(),
-            home: Default::default(),
-            panicked: Default::default(),
-        })
+        };
+        Ok(InferenceCall::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
     }
 }
 
-/// Resolves when the process is leaving and has waited long enough.
-async fn over(mut shutdown: ShutdownWatch) {
-    // An error means that nobody is left to say it.
+/// Resolves [`bounds::SHADOW_GRACE`] after the shutdown began.
+async fn grace_over(mut shutdown: ShutdownWatch) {
+    // An error means that the sender is gone, which is a shutdown too.
     let _ = shutdown.wait_for(|leaving| *leaving).await;
     tokio::time::sleep(bounds::SHADOW_GRACE).await;
 }

@@ -1,32 +1,59 @@
-//! The session wrap: what Pingora's proxy holds instead of the client's session. It gives the whole request
-//! body to every attempt, and decides what of each answer reaches the client and when ([`Call::observe`]).
+//! The session wrap: what Pingora's proxy gets in the place of the client's session. It gives the
+//! whole request body to every attempt, and decides what of each answer reaches the client and when
+//! ([`InferenceCall::observe`]).
 //!
-//! Without an inner session it is a memory session: a request of our own (a reroute), whose answer is collected.
+//! Without an inner session it is a memory session: the answer to a reroute or a shadow is
+//! collected.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, Version};
+use pingora::apps::HttpServerApp;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
+use pingora::server::ShutdownWatch;
 use pingora::{Error, ErrorType, Result};
+use pingora_proxy::HttpProxy;
 
-use super::call::Call;
+use super::ProxyHooks;
+use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
-use super::relay::Verdict;
+use super::relay::RelayVerdict;
+
+/// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
+/// session the answer is relayed to it, without one it is collected. Gives the session back.
+pub(super) async fn proxy(
+    proxy: &Arc<HttpProxy<ProxyHooks>>,
+    session: Option<Box<ServerSession>>,
+    call: &Arc<InferenceCall>,
+    shutdown: &ShutdownWatch,
+) -> Option<Box<ServerSession>> {
+    let head = RequestHeader::build_no_case("POST", b"/", Some(0)).ok()?;
+    let mut wrap = Wrap::new(head, call.clone());
+    wrap.inner = session;
+    let running = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown);
+    // A custom session yields no connection; the edge keeps it. After a panic of the engine or of a
+    // hook the wrap is dropped, and the session comes back all the same.
+    if AssertUnwindSafe(running).catch_unwind().await.is_err() {
+        call.panics();
+    }
+    call.take_session()
+}
 
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
-pub(super) struct Wrap {
+struct Wrap {
     head: Box<RequestHeader>,
-    call: Arc<Call>,
+    call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -34,20 +61,9 @@ pub(super) struct Wrap {
 }
 
 impl Wrap {
-    /// Around the client's session; it comes home to `call` when Pingora drops the wrap.
-    pub(super) fn around(
-        session: Box<ServerSession>,
-        head: RequestHeader,
-        call: Arc<Call>,
-    ) -> Self {
-        let mut wrap = Wrap::memory(head, call);
-        wrap.inner = Some(session);
-        wrap
-    }
-
-    /// Around nothing: the answer is collected in `call`.
-    pub(super) fn memory(mut head: RequestHeader, call: Arc<Call>) -> Self {
-        // Only this copy of the head carries the call: in the inner session it would be a reference cycle.
+    fn new(mut head: RequestHeader, call: Arc<InferenceCall>) -> Self {
+        // Only this copy of the head carries the call: in the inner session it would be a reference
+        // cycle.
         head.extensions_mut().insert(call.clone());
         Wrap {
             head: Box::new(head),
@@ -63,12 +79,13 @@ impl Wrap {
 impl Drop for Wrap {
     fn drop(&mut self) {
         if let Some(session) = self.inner.take() {
-            self.call.come_home(session);
+            self.call.return_session(session);
         }
     }
 }
 
-/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1): without a length, the body ends where the connection does.
+/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1): a body without a length ends with
+/// the connection.
 fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) {
     for task in tasks {
         if let HttpTask::Header(head, _) = task
@@ -79,7 +96,7 @@ fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) 
     }
 }
 
-// The trait belongs to Pingora and asks for some forty answers; most go to the inner session or are empty.
+// Pingora's trait has some forty methods; most go to the inner session or do nothing.
 #[async_trait]
 impl Session for Wrap {
     fn req_header(&self) -> &RequestHeader {
@@ -114,13 +131,13 @@ impl Session for Wrap {
         Ok(())
     }
 
-    /// The only way by which an answer's data arrives, in batches.
+    /// The only method through which an answer arrives, in batches.
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
         match self.call.observe(tasks) {
-            Verdict::Hold => Ok(false),
-            Verdict::Collected => Ok(true),
-            Verdict::Abandon(error) => Err(error),
-            Verdict::Forward { mut tasks, then } => {
+            RelayVerdict::Hold => Ok(false),
+            RelayVerdict::Collected => Ok(true),
+            RelayVerdict::Abandon(error) => Err(error),
+            RelayVerdict::Forward { mut tasks, then } => {
                 let Some(inner) = self.inner.as_mut() else {
                     return Error::e_explain(
                         ErrorType::InternalError,
@@ -178,7 +195,7 @@ impl Session for Wrap {
     }
 
     async fn shutdown(&mut self, _code: u32, _reason: &str) {
-        // The edge still has something to say on the connection, and closes it itself.
+        // The edge may still write, and closes the connection itself.
     }
 
     fn is_body_done(&mut self) -> bool {
@@ -186,16 +203,16 @@ impl Session for Wrap {
     }
 
     async fn finish(&mut self) -> Result<()> {
-        // The edge finishes the real session once the answer is known to be whole.
+        // The edge finishes the real session once the answer is whole.
         Ok(())
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.call.body_is_empty()
+        self.call.request.body.is_empty()
     }
 
-    /// Waits for the client to leave, for the deadline of the attempt, or before its first content for the end of its node's lease
-    /// where somebody else could be asked, whichever comes first.
+    /// Waits for the client to leave, for the deadline of the attempt, or for the lapse of its
+    /// node's lease, whichever comes first.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let call = self.call.clone();
         let gone = async {
@@ -211,8 +228,12 @@ impl Session for Wrap {
         tokio::select! {
             biased;
             result = gone => result,
-            () = call.node_lapsed() => Error::e_explain(ErrorType::Custom(NO_FIRST_CONTENT), "the node is no longer heard of"),
-            () = tokio::time::sleep_until(deadline) => Error::e_explain(ErrorType::Custom(error), "deadline of the attempt"),
+            () = call.node_lapsed() => {
+                Error::e_explain(ErrorType::Custom(NO_FIRST_CONTENT), "the node's lease lapsed")
+            }
+            () = tokio::time::sleep_until(deadline) => {
+                Error::e_explain(ErrorType::Custom(error), "deadline of the attempt")
+            }
         }
     }
 
@@ -244,7 +265,7 @@ impl Session for Wrap {
         Bytes::new()
     }
 
-    /// Called once for each connected attempt, just before its streaming starts.
+    /// Pingora calls this once for each connected attempt, before it starts to stream.
     fn enable_retry_buffering(&mut self) {
         self.call.attempt_connected();
     }
@@ -254,7 +275,7 @@ impl Session for Wrap {
     }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        Some(self.call.client_body())
+        Some(self.call.request.body.clone())
     }
 
     async fn finish_custom(&mut self) -> Result<()> {

@@ -105,7 +105,7 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes>
 }
 
 #[async_trait]
-impl gateway::Serves for Admin {
+impl gateway::HttpService for Admin {
     async fn serve(
         &self,
         mut session: Box<ServerSession>,

@@ -19,7 +19,7 @@ use super::tls;
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
-use crate::gateway::Upkeep;
+use crate::gateway::BackgroundWork;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::FaultPlace;
@@ -28,7 +28,7 @@ use crate::store::FaultPlace;
 pub(super) struct ServiceParts {
     pub(super) writer: CaptureWriter,
     pub(super) mock: TcpListener,
-    pub(super) upkeep: Upkeep,
+    pub(super) background: BackgroundWork,
     /// Certificates to reload.
     pub(super) identities: Vec<tls::TlsIdentity>,
     /// Forgets remembered answers of reroutes that are over at this time.
@@ -38,11 +38,11 @@ pub(super) struct ServiceParts {
 /// Adds all services.
 pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     let app = || app.clone();
-    let ServiceParts { writer, mock, upkeep, identities, forget_reroutes } = parts;
+    let ServiceParts { writer, mock, background, identities, forget_reroutes } = parts;
     let writer = CaptureWriting { writer: Mutex::new(Some(writer)), app: app() };
     server.add_service(background_service("capture writer", writer));
     server.add_service(background_service("reload", Reloading { app: app(), identities }));
-    server.add_service(background_service("providers", ProviderUpkeep { upkeep }));
+    server.add_service(background_service("providers", ProviderUpkeep { background }));
     server.add_service(background_service("mock provider", MockProvider { listener: mock }));
     server.add_service(background_service("usage", UsageWriting { app: app() }));
     server.add_service(background_service("captures", CaptureRetention { app: app() }));
@@ -133,7 +133,7 @@ impl BackgroundService for Reloading {
 
 /// Resolves names of providers, and checks their health.
 struct ProviderUpkeep {
-    upkeep: Upkeep,
+    background: BackgroundWork,
 }
 
 #[async_trait]
@@ -141,7 +141,7 @@ impl BackgroundService for ProviderUpkeep {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         tokio::select! {
             _ = shutdown.changed() => {}
-            () = self.upkeep.run() => {}
+            () = self.background.run() => {}
         }
     }
 }

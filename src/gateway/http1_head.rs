@@ -1,6 +1,5 @@
-//! The head of a request over HTTP/1, from its first byte to its last, under one deadline. It is
-//! read here and not by Pingora, which has no deadline for it, takes bare line feeds for ends of
-//! lines, and goes on to a megabyte.
+//! Reads the head of an HTTP/1 request under one deadline. Pingora only parses it: by itself it has
+//! no deadline for the head, accepts bare line feeds, and reads up to a megabyte.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -14,52 +13,55 @@ use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::chunks::{Chunks, Framed};
+use super::chunked_body::{ChunkFraming, ChunkedStream};
 use super::{gate, intake};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 
-/// Until when a head may come.
+/// When a head must be complete.
 #[derive(Clone, Copy)]
-pub(super) enum Patience {
-    /// The first of a connection: all of it until then.
-    Until(Instant),
-    /// Another one: begun within the time that an idle connection has, and whole so long after it
-    /// began.
-    Idle(Duration),
+pub(super) enum HeadDeadline {
+    /// The first head of a connection: at this instant.
+    First(Instant),
+    /// Another head: it begins within the keep-alive time, and is complete this long after.
+    Next(Duration),
 }
 
-/// What came.
-pub(super) enum Came {
+/// The result of reading a head.
+pub(super) enum HeadRead {
     /// A request whose head has been read.
     Request(Box<ServerSession>),
-    /// Nothing, or nobody is there to be answered.
-    Nothing,
-    /// What is no request, as far as it came.
-    Wrong(Box<ServerSession>, BytesMut, Error),
+    /// No request: the client has left or sent nothing.
+    Closed,
+    /// Bytes that are no request head, and the error to answer.
+    Malformed(Box<ServerSession>, BytesMut, Error),
 }
 
 /// Waits for a request head.
-pub(super) async fn read(mut stream: Stream, patience: Patience, shutdown: &ShutdownWatch) -> Came {
-    let until = match patience {
-        Patience::Until(deadline) => deadline,
-        Patience::Idle(_) => Instant::now() + bounds::KEEP_ALIVE,
+pub(super) async fn read(
+    mut stream: Stream,
+    deadline: HeadDeadline,
+    shutdown: &ShutdownWatch,
+) -> HeadRead {
+    let until = match deadline {
+        HeadDeadline::First(deadline) => deadline,
+        HeadDeadline::Next(_) => Instant::now() + bounds::KEEP_ALIVE,
     };
     let mut shutdown = shutdown.clone();
     let first = tokio::select! {
-        _ = shutdown.changed() => return Came::Nothing,
+        _ = shutdown.changed() => return HeadRead::Closed,
         first = timeout_at(until, first_bytes(&mut stream)) => first,
     };
-    let Ok(Some(first)) = first else { return Came::Nothing };
-    let deadline = match patience {
-        Patience::Until(deadline) => deadline,
-        Patience::Idle(time) => Instant::now() + time,
+    let Ok(Some(first)) = first else { return HeadRead::Closed };
+    let deadline = match deadline {
+        HeadDeadline::First(deadline) => deadline,
+        HeadDeadline::Next(time) => Instant::now() + time,
     };
-    // Boxed from here on: a session is large, and most connections are silent at any moment.
-    Box::pin(go_on(stream, first, deadline)).await
+    // Boxed: a session is large, and most connections are idle at any moment.
+    Box::pin(read_rest(stream, first, deadline)).await
 }
 
-/// The first bytes, in no more memory than they need: none while there are none.
+/// The first bytes. No buffer is allocated while there are none.
 async fn first_bytes(stream: &mut Stream) -> Option<BytesMut> {
     std::future::poll_fn(|cx| {
         let mut room = [const { MaybeUninit::<u8>::uninit() }; 4096];
@@ -75,68 +77,68 @@ async fn first_bytes(stream: &mut Stream) -> Option<BytesMut> {
     .await
 }
 
-async fn go_on(mut stream: Stream, mut bytes: BytesMut, deadline: Instant) -> Came {
-    let whole = match timeout_at(deadline, whole(&mut stream, &mut bytes)).await {
+async fn read_rest(mut stream: Stream, mut bytes: BytesMut, deadline: Instant) -> HeadRead {
+    let whole = match timeout_at(deadline, complete(&mut stream, &mut bytes)).await {
         Ok(Ok(Some(whole))) => whole,
-        Ok(Ok(None)) => return Came::Nothing,
+        Ok(Ok(None)) => return HeadRead::Closed,
         Ok(Err(error)) => {
-            return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error);
+            return HeadRead::Malformed(Box::new(ServerSession::new_http1(stream)), bytes, error);
         }
         Err(_) => {
             let error = Error::new(Kind::Timeout, "The request head did not arrive in time.");
-            return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error);
+            return HeadRead::Malformed(Box::new(ServerSession::new_http1(stream)), bytes, error);
         }
     };
     if whole.chunked {
-        let mut chunks = Chunks::new();
+        let mut chunks = ChunkFraming::new();
         if !chunks.read(bytes.get(whole.end..).unwrap_or_default()) {
             let error = Error::new(Kind::InvalidRequest, "The body is not framed as announced.");
-            return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error);
+            return HeadRead::Malformed(Box::new(ServerSession::new_http1(stream)), bytes, error);
         }
-        stream = Box::new(Framed::around(stream, chunks));
+        stream = Box::new(ChunkedStream::new(stream, chunks));
     }
     parse(stream, bytes, deadline).await
 }
 
-/// Has Pingora parse what has come.
-async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> Came {
+/// Has Pingora parse a complete head.
+async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> HeadRead {
     let line = BytesMut::from(first_line(&bytes));
     let mut session = Box::new(ServerSession::new_http1(stream));
     session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
     session.set_pipelined_prefix(bytes);
     match timeout_at(deadline, session.read_request()).await {
-        Ok(Ok(true)) => Came::Request(session),
+        Ok(Ok(true)) => HeadRead::Request(session),
         Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
             let error = Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.")
                 .because(intake::kind_of(&error));
-            Came::Wrong(session, line, error)
+            HeadRead::Malformed(session, line, error)
         }
-        _ => Came::Nothing,
+        _ => HeadRead::Closed,
     }
 }
 
-/// A head that is whole.
+/// A complete head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Whole {
-    /// Where it ends.
+struct CompleteHead {
+    /// Its length in bytes.
     end: usize,
-    /// Whether it says how the body is coded for transfer.
+    /// Whether it has a `Transfer-Encoding`.
     chunked: bool,
 }
 
-/// How far a head has been looked at.
+/// Looks for the end of a head that arrives in pieces.
 #[derive(Default)]
-struct Scan {
-    /// Where the line begins that has not ended.
+struct HeadScan {
+    /// Where the last, unfinished line begins.
     line: usize,
-    /// What has been looked at.
+    /// Bytes that have been scanned.
     seen: usize,
     chunked: bool,
 }
 
-/// Reads until the head is whole; `None` where the other side has left.
-async fn whole(stream: &mut Stream, bytes: &mut BytesMut) -> Result<Option<Whole>> {
-    let mut scan = Scan::default();
+/// Reads until the head is complete; `None` where the client has left.
+async fn complete(stream: &mut Stream, bytes: &mut BytesMut) -> Result<Option<CompleteHead>> {
+    let mut scan = HeadScan::default();
     loop {
         if let Some(whole) = scan.look(bytes)? {
             return Ok(Some(whole));
@@ -149,12 +151,12 @@ async fn whole(stream: &mut Stream, bytes: &mut BytesMut) -> Result<Option<Whole
     }
 }
 
-impl Scan {
-    /// Looks at what is new. A line ends with CRLF: a line feed alone ends it for some readers and
-    /// not for others (RFC 9112 section 2.2).
-    fn look(&mut self, bytes: &mut BytesMut) -> Result<Option<Whole>> {
+impl HeadScan {
+    /// Scans the new bytes. A line must end with CRLF: readers differ on a bare line feed (RFC 9112
+    /// section 2.2).
+    fn look(&mut self, bytes: &mut BytesMut) -> Result<Option<CompleteHead>> {
         if self.line == 0 {
-            // Empty lines before a request are left out, as RFC 9112 has it.
+            // Empty lines before a request are skipped (RFC 9112 section 2.2).
             while bytes.starts_with(b"\r\n") {
                 bytes.advance(2);
                 self.seen = 0;
@@ -175,7 +177,7 @@ impl Scan {
             };
             self.line = at + 1;
             if line.is_empty() {
-                let whole = Whole { end: self.line, chunked: self.chunked };
+                let whole = CompleteHead { end: self.line, chunked: self.chunked };
                 return within_bounds(self.line).map(|()| Some(whole));
             }
             self.chunked |=
@@ -189,29 +191,28 @@ fn within_bounds(length: usize) -> Result<()> {
     if length > bounds::HEAD_BYTES { Err(gate::too_large()) } else { Ok(()) }
 }
 
-/// As much of the first line as has come.
+/// The first line, or the part of it that has come.
 pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default()
 }
 
-/// Ends a connection on which bytes may still come: those that are read away do not reset it, so
-/// that the client sees its answer.
+/// Closes a connection on which bytes may still come. They are read and dropped for a while: unread
+/// ones would reset the connection before the client has its answer.
 pub(super) async fn linger(mut session: Box<ServerSession>) {
     session.shutdown().await;
     let ServerSession::H1(http1) = *session else { return };
     let mut stream = http1.into_inner();
     let reading = async {
         let mut left = bounds::DISCARD_BYTES;
-        let mut away = BytesMut::with_capacity(16 << 10);
-        while let Ok(length) = stream.read_buf(&mut away).await {
+        let mut dropped = BytesMut::with_capacity(16 << 10);
+        while let Ok(length) = stream.read_buf(&mut dropped).await {
             left = left.saturating_sub(length);
             if length == 0 || left == 0 {
                 return;
             }
-            away.clear();
+            dropped.clear();
         }
     };
-    // Whoever sends on after that is reset.
     let _late = timeout(bounds::DRAIN_TIME, reading).await;
 }
 
@@ -219,9 +220,9 @@ pub(super) async fn linger(mut session: Box<ServerSession>) {
 mod tests {
     use super::*;
 
-    /// How it ends, in one piece and byte by byte.
-    fn look(text: &str) -> Option<Result<Whole, Kind>> {
-        let (mut scan, mut bytes) = (Scan::default(), BytesMut::new());
+    /// The result of the scan, in one piece and byte by byte.
+    fn look(text: &str) -> Option<Result<CompleteHead, Kind>> {
+        let (mut scan, mut bytes) = (HeadScan::default(), BytesMut::new());
         let mut bytewise = None;
         for byte in text.bytes() {
             bytes.extend_from_slice(&[byte]);
@@ -230,7 +231,7 @@ mod tests {
                 break;
             }
         }
-        let at_once = Scan::default()
+        let at_once = HeadScan::default()
             .look(&mut BytesMut::from(text))
             .map_err(|error| error.kind())
             .transpose();
@@ -239,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_an_empty_line_and_each_line_with_both() {
-        let whole = |end, chunked| Some(Ok(Whole { end, chunked }));
+    fn a_head_ends_with_an_empty_line_and_each_line_with_crlf() {
+        let whole = |end, chunked| Some(Ok(CompleteHead { end, chunked }));
         assert_eq!(look("GET / HTTP/1.1\r\n\r\n"), whole(18, false));
         assert_eq!(look("\r\n\r\nGET / HTTP/1.1\r\n\r\nGET"), whole(18, false));
         assert_eq!(look("GET / HTTP/1.1\r\nTransfer-encodinG: chunked\r\n\r\n\n"), whole(46, true));
@@ -260,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_a_bound_whether_it_ends_or_not() {
+    fn a_head_is_bounded_whether_it_ends_or_not() {
         let head =
             |length: usize| format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(length - 23));
         let look = |text: &str| {
-            Scan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind())
+            HeadScan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind())
         };
         assert!(look(&head(bounds::HEAD_BYTES)).is_ok_and(|whole| whole.is_some()));
         assert_eq!(look(&head(bounds::HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));

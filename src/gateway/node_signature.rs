@@ -1,12 +1,12 @@
-//! Who a node's callback is from: the signature of its head, and the nonce in it, which is good once.
+//! The signature of a node's callback, and its nonce, which is accepted once.
 
 use std::sync::Arc;
 
 use pingora::protocols::http::ServerSession;
 
-use super::edge::Edge;
-use super::exchange::Exchange;
+use super::exchange::HttpExchange;
 use crate::api::NODE_REPORT;
+use crate::app::App;
 use crate::auth::signature::{Covered, Signed};
 use crate::auth::{self, Principal};
 use crate::bounds;
@@ -16,11 +16,17 @@ use crate::interface::Surface;
 use crate::nodes::NonceRefused;
 use crate::store::{SpentNonce, StoreError};
 
-impl Edge {
-    /// Whose signature it is. Its nonce, which is not looked at here, is spent before anything comes of that.
+/// Signatures as this gateway checks them.
+pub(super) struct NodeSignatures<'a> {
+    pub(super) app: &'a App,
+}
+
+impl NodeSignatures<'_> {
+    /// Names the node that signed. The nonce is not checked here: [`NodeSignatures::spend`] does
+    /// that before the request is answered.
     pub(super) fn identify_node(
         &self,
-        exchange: &mut Exchange,
+        exchange: &mut HttpExchange,
         session: &ServerSession,
     ) -> Result<Principal> {
         let connected_to = session.server_addr().and_then(|address| address.as_inet()).copied();
@@ -37,7 +43,8 @@ impl Edge {
         Ok(Principal::Node { id, signed })
     }
 
-    /// Spends the nonce of a good signature: in memory, then durably. `route` is where the request leads, if anywhere.
+    /// Spends the nonce of a valid signature, durably. `route` is the path of the request's route;
+    /// empty where it has none.
     pub(super) async fn spend(&self, node: NodeId, signed: &Signed, route: &str) -> Result<()> {
         let (nodes, now) = (&self.app.nodes, self.app.clock.now());
         let (generation, created) = (signed.generation, signed.created);

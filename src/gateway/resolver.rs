@@ -1,5 +1,5 @@
-//! Names of providers to addresses: looked up off the workers, kept and renewed in the background, and never an address
-//! that the egress policy denies or that is our own.
+//! Names of providers to addresses: looked up on other threads, cached, renewed in the background.
+//! An address that the egress policy denies, or that is our own, is never given.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -9,8 +9,8 @@ use dashmap::DashMap;
 use crate::bounds;
 use crate::config::{Egress, EgressPeer};
 
-/// A cache of looked-up names. An address is looked for in somebody's name; for our in-process provider, which the policy does
-/// not concern, in nobody's.
+/// A cache of looked-up names. `whose` says which rules of the egress policy hold for an address:
+/// None for the in-process mock provider, which the policy does not concern.
 pub(super) struct Resolver {
     egress: Egress,
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
@@ -18,7 +18,7 @@ pub(super) struct Resolver {
 
 /// Why there is no address.
 #[derive(Debug)]
-pub(super) enum Unresolved {
+pub(super) enum ResolveError {
     /// The name has no address, or none was found in time.
     Unknown,
     /// It has only addresses that the egress policy denies.
@@ -30,17 +30,17 @@ impl Resolver {
         Resolver { egress, known: DashMap::new() }
     }
 
-    /// The address of `host`.
+    /// The address of `host`, from the cache if it is there.
     pub(super) async fn address(
         &self,
         host: &str,
         port: u16,
         whose: Option<EgressPeer>,
-    ) -> Result<SocketAddr, Unresolved> {
+    ) -> Result<SocketAddr, ResolveError> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
         }
-        // However old: it is renewed in the background, and no request waits for that.
+        // However old: the background task renews it, and no request waits for that.
         let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
         if let Some(address) = kept {
             return self.allowed(address, whose);
@@ -48,7 +48,8 @@ impl Resolver {
         self.find(host, port, whose).await
     }
 
-    /// Whether it is a name whose address is not known, or was looked up too long ago.
+    /// Whether it is a name that is not in the cache, or has been for longer than
+    /// [`bounds::DNS_TTL`].
     pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
         let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         !literal
@@ -58,13 +59,13 @@ impl Resolver {
                 .is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
     }
 
-    /// Looks a name up again; what was known stays when nothing is found.
-    pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, Unresolved> {
-        // Kept for whomever: what is denied to nodes alone is seen when one is reached.
+    /// Looks a name up again. The cached address stays where none is found.
+    pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
+        // Addresses denied to nodes alone are refused when one is used.
         self.find(host, port, Some(EgressPeer::Provider)).await
     }
 
-    /// Forgets every other name.
+    /// Drops every other name from the cache.
     pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
         self.known.retain(|name, _| names(name));
     }
@@ -74,10 +75,11 @@ impl Resolver {
         host: &str,
         port: u16,
         whose: Option<EgressPeer>,
-    ) -> Result<SocketAddr, Unresolved> {
-        let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
-        let mut why_not = Unresolved::Unknown;
-        // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
+    ) -> Result<SocketAddr, ResolveError> {
+        let found =
+            tokio::net::lookup_host((host, port)).await.map_err(|_| ResolveError::Unknown)?;
+        let mut why_not = ResolveError::Unknown;
+        // IPv4 first: an attempt has one address, and many machines have IPv6 without a route.
         let mut found: Vec<SocketAddr> = found.collect();
         found.sort_by_key(SocketAddr::is_ipv6);
         for address in found {
@@ -99,11 +101,11 @@ impl Resolver {
         &self,
         address: SocketAddr,
         whose: Option<EgressPeer>,
-    ) -> Result<SocketAddr, Unresolved> {
+    ) -> Result<SocketAddr, ResolveError> {
         whose
             .map_or(Ok(()), |whose| self.egress.check(address, whose))
             .map(|()| address)
-            .map_err(|_| Unresolved::Denied)
+            .map_err(|_| ResolveError::Denied)
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
             assert!(
                 matches!(
                     resolver.address(host, port, Some(EgressPeer::Provider)).await,
-                    Err(Unresolved::Denied)
+                    Err(ResolveError::Denied)
                 ),
                 "{host}:{port}"
             );
@@ -136,14 +138,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_metadata_is_denied_to_nodes_alone() {
+    async fn metadata_addresses_are_denied_to_nodes_alone() {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         for host in ["100.100.100.200", "168.63.129.16"] {
             assert!(resolver.address(host, 80, Some(EgressPeer::Provider)).await.is_ok(), "{host}");
             assert!(
                 matches!(
                     resolver.address(host, 80, Some(EgressPeer::Node)).await,
-                    Err(Unresolved::Denied)
+                    Err(ResolveError::Denied)
                 ),
                 "{host}"
             );
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_known_is_used_until_the_document_names_it_no_more() {
+    async fn a_cached_address_is_used_until_the_document_drops_its_name() {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));
         let found = resolver.look_up("localhost", 80).await.unwrap();
@@ -172,7 +174,7 @@ mod tests {
         assert!(resolver.known.is_empty());
         assert!(matches!(
             resolver.look_up("no-such-host.invalid", 80).await,
-            Err(Unresolved::Unknown)
+            Err(ResolveError::Unknown)
         ));
     }
 }

@@ -1,23 +1,24 @@
-//! What a client reads instead of the rest of a stream that broke off: the error event of its protocol, after which the
-//! body ends as it should. None of them is an end of an answer: no `[DONE]`, no `response.completed`, no `message_stop`.
+//! The event that ends a stream which broke off: an error event in the client's protocol. It is not
+//! a regular end: no `[DONE]`, `response.completed` or `message_stop`.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::record::Outcome;
+use super::call::InferenceCall;
+use super::outcome::Outcome;
 use super::reply;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
 
-/// The event that ends the stream of `call`.
-pub(super) fn event(call: &Call, outcome: &Outcome) -> Bytes {
-    let start = if outcome.between_events { "" } else { "\n\n" };
-    Bytes::from(format!("{start}{}", written(call.endpoint, call.id.as_str(), outcome.next_event)))
+/// The last event of the stream of `call`.
+pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
+    let start = if outcome.is_between_events() { "" } else { "\n\n" };
+    let event = rendered(call.request.endpoint, call.id.as_str(), outcome.next_event());
+    Bytes::from(format!("{start}{event}"))
 }
 
-fn written(endpoint: Endpoint, request_id: &str, number: u64) -> String {
+fn rendered(endpoint: Endpoint, request_id: &str, number: u64) -> String {
     let error = Error::new(Kind::ProviderFailed, "The provider's stream broke off.");
     let named = |data: Value| format!("event: error\ndata: {data}\n\n");
     match endpoint {
@@ -25,7 +26,11 @@ fn written(endpoint: Endpoint, request_id: &str, number: u64) -> String {
         Endpoint::Responses => {
             let row = error.kind().row();
             named(json!({
-                "type": "error", "code": row.openai_code, "message": error.detail(), "param": null, "sequence_number": number,
+                "type": "error",
+                "code": row.openai_code,
+                "message": error.detail(),
+                "param": null,
+                "sequence_number": number,
             }))
         }
         Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
@@ -55,7 +60,7 @@ mod tests {
                 "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"The provider's stream broke off.\"},\"request_id\":\"req_1\"}\n\n",
             ),
         ] {
-            let event = written(endpoint, "req_1", 7);
+            let event = rendered(endpoint, "req_1", 7);
             assert_eq!(event, expected);
             assert!(matches!(classify(endpoint, event.as_bytes()), Seen::Error(_)), "{endpoint:?}");
         }

@@ -1,6 +1,6 @@
-//! The lines between chunks of a request body. Pingora reads them, and takes what some readers end
-//! a line by and others do not: a line feed or a carriage return alone. This looks at the bytes on
-//! their way to it, and ends the body where it finds one.
+//! Checks the framing of chunked request bodies. Pingora reads them, and accepts a bare line feed
+//! or carriage return as the end of a line, which other readers do not. This checks the bytes on
+//! their way to Pingora and fails the body where it finds one.
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -16,48 +16,48 @@ use pingora::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Where in a chunked body the next byte is (RFC 9112 section 7.1).
+/// The place of the next byte in a chunked body (RFC 9112 section 7.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
-    /// In a chunk's size, of which so much has come.
+enum ChunkState {
+    /// In the size of a chunk, with its value so far.
     Size(Option<u64>),
-    /// In what may stand behind the size.
+    /// In the extension after the size.
     Extension(u64),
-    /// Behind the carriage return of that line.
+    /// After the carriage return of that line.
     SizeEnd(u64),
-    /// Before so many bytes of data.
+    /// In the data, with the bytes that are left.
     Data(u64),
-    /// Behind them.
+    /// After the data.
     DataEnd,
-    /// Behind the carriage return there.
+    /// After the carriage return there.
     DataFeed,
-    /// In a line of the trailer section; whether it has anything in it.
+    /// In a line of the trailer section; whether it has any bytes.
     Trailer(bool),
-    /// Behind the carriage return of that.
+    /// After the carriage return of that line.
     TrailerEnd(bool),
-    /// Behind the body.
+    /// After the body.
     #[default]
     Over,
 }
 
-/// A reader of the lines between chunks, and of nothing else.
+/// Follows the framing of a chunked body.
 #[derive(Debug)]
-pub(super) struct Chunks(At);
+pub(super) struct ChunkFraming(ChunkState);
 
-impl Chunks {
-    /// Before the first size.
+impl ChunkFraming {
+    /// At the start of a body.
     pub(super) fn new() -> Self {
-        Chunks(At::Size(None))
+        ChunkFraming(ChunkState::Size(None))
     }
 
-    /// Whether the body is well framed so far, with these bytes as the next.
+    /// Reads the next bytes. `false`: the framing is broken.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         while let Some((byte, rest)) = bytes.split_first() {
-            if let At::Data(left) = self.0 {
+            if let ChunkState::Data(left) = self.0 {
                 let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 bytes = bytes.get(here..).unwrap_or_default();
                 let left = left - here as u64;
-                self.0 = if left == 0 { At::DataEnd } else { At::Data(left) };
+                self.0 = if left == 0 { ChunkState::DataEnd } else { ChunkState::Data(left) };
                 continue;
             }
             let Some(next) = self.next(*byte) else { return false };
@@ -67,52 +67,53 @@ impl Chunks {
         true
     }
 
-    fn next(&self, byte: u8) -> Option<At> {
+    fn next(&self, byte: u8) -> Option<ChunkState> {
         Some(match (self.0, byte) {
-            (At::Size(size), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkState::Size(size), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = u64::from(char::from(byte).to_digit(16)?);
-                At::Size(Some(size.unwrap_or(0).checked_mul(16)?.checked_add(digit)?))
+                ChunkState::Size(Some(size.unwrap_or(0).checked_mul(16)?.checked_add(digit)?))
             }
-            (At::Size(Some(size)) | At::Extension(size), b'\r') => At::SizeEnd(size),
-            (At::Size(Some(size)), b';' | b' ' | b'\t') => At::Extension(size),
-            (At::Extension(size), byte) if byte != b'\n' => At::Extension(size),
-            (At::SizeEnd(0), b'\n') => At::Trailer(false),
-            (At::SizeEnd(size), b'\n') => At::Data(size),
-            (At::DataEnd, b'\r') => At::DataFeed,
-            (At::DataFeed, b'\n') => At::Size(None),
-            (At::Trailer(filled), b'\r') => At::TrailerEnd(filled),
-            (At::Trailer(_), byte) if byte != b'\n' => At::Trailer(true),
-            (At::TrailerEnd(true), b'\n') => At::Trailer(false),
-            (At::TrailerEnd(false), b'\n') | (At::Over, _) => At::Over,
+            (ChunkState::Size(Some(size)) | ChunkState::Extension(size), b'\r') => {
+                ChunkState::SizeEnd(size)
+            }
+            (ChunkState::Size(Some(size)), b';' | b' ' | b'\t') => ChunkState::Extension(size),
+            (ChunkState::Extension(size), byte) if byte != b'\n' => ChunkState::Extension(size),
+            (ChunkState::SizeEnd(0), b'\n') => ChunkState::Trailer(false),
+            (ChunkState::SizeEnd(size), b'\n') => ChunkState::Data(size),
+            (ChunkState::DataEnd, b'\r') => ChunkState::DataFeed,
+            (ChunkState::DataFeed, b'\n') => ChunkState::Size(None),
+            (ChunkState::Trailer(filled), b'\r') => ChunkState::TrailerEnd(filled),
+            (ChunkState::Trailer(_), byte) if byte != b'\n' => ChunkState::Trailer(true),
+            (ChunkState::TrailerEnd(true), b'\n') => ChunkState::Trailer(false),
+            (ChunkState::TrailerEnd(false), b'\n') | (ChunkState::Over, _) => ChunkState::Over,
             _ => return None,
         })
     }
 }
 
-/// A connection whose next body is chunked. There is one for such a request only: others are not
-/// looked at again.
+/// A connection whose present request has a chunked body.
 #[derive(Debug)]
-pub(super) struct Framed {
+pub(super) struct ChunkedStream {
     inner: Stream,
-    chunks: Chunks,
+    chunks: ChunkFraming,
 }
 
-impl Framed {
-    /// Around a connection whose body has been read as far as `chunks` has.
-    pub(super) fn around(inner: Stream, chunks: Chunks) -> Self {
-        Framed { inner, chunks }
+impl ChunkedStream {
+    /// Wraps a connection whose body has been read as far as `chunks` says.
+    pub(super) fn new(inner: Stream, chunks: ChunkFraming) -> Self {
+        ChunkedStream { inner, chunks }
     }
 
-    /// The connection itself, if this is one of these.
+    /// The connection itself, unwrapped if it was wrapped.
     pub(super) fn open(stream: Stream) -> Option<Stream> {
-        if !stream.as_any().is::<Framed>() {
+        if !stream.as_any().is::<ChunkedStream>() {
             return Some(stream);
         }
-        stream.into_any().downcast::<Framed>().ok().map(|framed| framed.inner)
+        stream.into_any().downcast::<ChunkedStream>().ok().map(|framed| framed.inner)
     }
 }
 
-impl AsyncRead for Framed {
+impl AsyncRead for ChunkedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -130,7 +131,7 @@ impl AsyncRead for Framed {
     }
 }
 
-impl AsyncWrite for Framed {
+impl AsyncWrite for ChunkedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -160,22 +161,22 @@ impl AsyncWrite for Framed {
     }
 }
 
-// What Pingora asks of a connection beside its bytes.
+// The rest of what Pingora needs of a connection.
 
 #[async_trait]
-impl Shutdown for Framed {
+impl Shutdown for ChunkedStream {
     async fn shutdown(&mut self) {
         self.inner.shutdown().await;
     }
 }
 
-impl UniqueID for Framed {
+impl UniqueID for ChunkedStream {
     fn id(&self) -> UniqueIDType {
         self.inner.id()
     }
 }
 
-impl Ssl for Framed {
+impl Ssl for ChunkedStream {
     fn get_ssl(&self) -> Option<&TlsRef> {
         self.inner.get_ssl()
     }
@@ -189,42 +190,42 @@ impl Ssl for Framed {
     }
 }
 
-impl GetTimingDigest for Framed {
+impl GetTimingDigest for ChunkedStream {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         self.inner.get_timing_digest()
     }
 }
 
-impl GetProxyDigest for Framed {
+impl GetProxyDigest for ChunkedStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.inner.get_proxy_digest()
     }
 }
 
-impl GetSocketDigest for Framed {
+impl GetSocketDigest for ChunkedStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         self.inner.get_socket_digest()
     }
 }
 
-impl Peek for Framed {}
+impl Peek for ChunkedStream {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Whether it is taken, in one piece and byte by byte.
-    fn taken(body: &str) -> bool {
-        let mut bytewise = Chunks::new();
+    /// Whether a body is accepted, in one piece and byte by byte.
+    fn accepted(body: &str) -> bool {
+        let mut bytewise = ChunkFraming::new();
         let by_bytes = body.bytes().all(|byte| bytewise.read(&[byte]));
-        let mut whole = Chunks::new();
+        let mut whole = ChunkFraming::new();
         assert_eq!(whole.read(body.as_bytes()), by_bytes, "{body:?}");
         assert!(!by_bytes || whole.0 == bytewise.0);
         by_bytes
     }
 
     #[test]
-    fn lines_end_with_both() {
+    fn lines_end_with_crlf() {
         for good in [
             "0\r\n\r\n",
             "2\r\nab\r\n0\r\n\r\n",
@@ -232,7 +233,7 @@ mod tests {
             "2;a=b ;c=\"d\"\r\n\r\n\r\n00\r\n\r\n",
             "A \t;x\r\n0123456789\r\n000a\r\n0123456789\r\n0;last\r\nx: y\r\nz:\r\n\r\nwhatever\ncomes",
         ] {
-            assert!(taken(good), "{good:?}");
+            assert!(accepted(good), "{good:?}");
         }
         for bad in [
             "2\nab\r\n0\r\n\r\n",
@@ -251,7 +252,7 @@ mod tests {
             "-1\r\n",
             "fffffffffffffffff\r\n",
         ] {
-            assert!(!taken(bad), "{bad:?}");
+            assert!(!accepted(bad), "{bad:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What is done for providers outside of calls: their names are looked up again, so that no call waits for that, and
-//! those that have a `health` are asked whether they are well.
+//! Background work on providers: their names are looked up again, so that no call waits for that,
+//! and health checks are made where the routing document asks for them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,52 +16,53 @@ use pingora::{Error, ErrorType};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::attempt::{credit, value};
-use super::reach::Reach;
-use super::resolve::Unresolved;
-use super::under_way::tell;
+use super::attempt_guard::log_change;
+use super::peers::Peers;
+use super::provider_headers::{add_credential, value};
+use super::resolver::ResolveError;
 use crate::app::App;
 use crate::bounds;
 use crate::routing::provider::{HealthCheck, Identity, NODES, Protocol, Provider};
 
-/// The upkeep of one gateway's providers.
-pub struct Upkeep {
+/// The background work of one gateway.
+pub struct BackgroundWork {
     app: Arc<App>,
-    reach: Arc<Reach>,
+    peers: Arc<Peers>,
     connector: Arc<Connector>,
 }
 
-/// Who is asked: a provider by its name, as it was reached then.
-type Who = (Arc<str>, Identity);
+/// A provider by its name and identity: with another endpoint or credential it is another.
+type ProviderKey = (Arc<str>, Identity);
 
-fn who(provider: &Provider) -> Who {
+fn key_of(provider: &Provider) -> ProviderKey {
     (provider.name.clone(), provider.identity)
 }
 
-/// What a health check found.
+/// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Well,
-    Unwell(&'static str),
-    /// It answered, but not to that question: it is busy, or does not know us.
+enum ProviderHealth {
+    Healthy,
+    /// Why not.
+    Unhealthy(&'static str),
+    /// It answered 401, 403 or 429, which says nothing of its health.
     Unclear,
 }
 
-impl Upkeep {
-    pub(super) fn new(app: Arc<App>, reach: Arc<Reach>) -> Self {
-        Upkeep { app, reach, connector: Arc::new(Connector::new(None)) }
+impl BackgroundWork {
+    pub(super) fn new(app: Arc<App>, peers: Arc<Peers>) -> Self {
+        BackgroundWork { app, peers, connector: Arc::new(Connector::new(None)) }
     }
 
-    /// Goes on until it is dropped.
+    /// Runs until it is dropped.
     pub async fn run(&self) {
-        tokio::join!(self.keep_names(), self.keep_asking());
+        tokio::join!(self.renew_names(), self.check_health());
     }
 
-    /// Names of the live document, and no others.
-    async fn keep_names(&self) {
+    /// Keeps the names of the live document in the resolver's cache, and no others.
+    async fn renew_names(&self) {
         let mut tick = tokio::time::interval(bounds::UPKEEP_INTERVAL);
         let mut tried: HashMap<(String, u16), Instant> = HashMap::new();
-        let resolver = &self.reach.resolver;
+        let resolver = &self.peers.resolver;
         loop {
             tick.tick().await;
             let live = self.app.live();
@@ -87,33 +88,33 @@ impl Upkeep {
             let due: Vec<_> = due.collect();
             tried.extend(due.iter().map(|(name, _)| (name.clone(), Instant::now())));
             let looked_up = futures::stream::iter(due).map(|((host, port), provider)| async move {
-                let found = tokio::time::timeout(bounds::DNS_TIME, resolver.look_up(&host, port)).await;
-                if let Err(why) = found.unwrap_or(Err(Unresolved::Unknown)) {
-                    // Not the host: it may come from the environment.
-                    warn!("provider {provider}: no address to connect to: {why:?}; one that was known stays");
+                let found =
+                    tokio::time::timeout(bounds::DNS_TIME, resolver.look_up(&host, port)).await;
+                if let Err(why) = found.unwrap_or(Err(ResolveError::Unknown)) {
+                    // Without the host, which may come from the environment.
+                    warn!("provider {provider}: no address: {why:?}; a cached one stays in use");
                 }
             });
             looked_up.buffer_unordered(bounds::DNS_LOOKUPS).collect::<Vec<()>>().await;
         }
     }
 
-    /// Each provider at its own interval, never twice at once. One whose endpoint or credential
-    /// changes is another.
-    async fn keep_asking(&self) {
+    /// Checks the health of each provider at its own interval, one check at a time.
+    async fn check_health(&self) {
         let mut tick = tokio::time::interval(bounds::UPKEEP_INTERVAL);
-        let mut next: HashMap<Who, Instant> = HashMap::new();
-        let mut last: HashMap<Who, Found> = HashMap::new();
-        let mut asking: JoinSet<(Who, Found)> = JoinSet::new();
-        let mut asked: HashSet<Who> = HashSet::new();
+        let mut next: HashMap<ProviderKey, Instant> = HashMap::new();
+        let mut last: HashMap<ProviderKey, ProviderHealth> = HashMap::new();
+        let mut asking: JoinSet<(ProviderKey, ProviderHealth)> = JoinSet::new();
+        let mut asked: HashSet<ProviderKey> = HashSet::new();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 Some(done) = asking.join_next(), if !asking.is_empty() => {
-                    // A check that panicked is over as well; the next tick sees that nothing runs any more.
+                    // A check that panicked is over as well, but it names no provider.
                     if let Ok((who, found)) = done {
                         asked.remove(&who);
                         let before = last.get(&who).copied();
-                        if found != Found::Unclear {
+                        if found != ProviderHealth::Unclear {
                             last.insert(who.clone(), found);
                         }
                         self.judge(&who, found, before);
@@ -130,87 +131,89 @@ impl Upkeep {
                     .iter()
                     .filter_map(|provider| Some((provider, provider.health.as_ref()?)))
             };
-            let known: HashSet<Who> = checked().map(|(provider, _)| who(provider)).collect();
+            let known: HashSet<ProviderKey> =
+                checked().map(|(provider, _)| key_of(provider)).collect();
             next.retain(|who, _| known.contains(who));
             last.retain(|who, _| known.contains(who));
             for (provider, check) in checked() {
-                let who = who(provider);
+                let who = key_of(provider);
                 let due = next.get(&who).is_none_or(|at| *at <= now);
                 if due && asked.insert(who.clone()) {
                     next.insert(who.clone(), now + check.interval);
-                    let (reach, connector) = (self.reach.clone(), self.connector.clone());
+                    let (peers, connector) = (self.peers.clone(), self.connector.clone());
                     let (provider, check) = (provider.clone(), check.clone());
-                    asking.spawn(
-                        async move { (who, ask(&reach, &connector, &provider, &check).await) },
-                    );
+                    asking.spawn(async move {
+                        (who, check_one(&peers, &connector, &provider, &check).await)
+                    });
                 }
             }
         }
     }
 
-    /// Tells the targets of the provider, as the live document has them now. What was found at an
-    /// endpoint that the provider has left says nothing of it.
-    fn judge(&self, asked: &Who, found: Found, before: Option<Found>) {
+    /// Passes the result on to the provider's targets in the live document. One of an endpoint that
+    /// the provider has left is dropped.
+    fn judge(&self, asked: &ProviderKey, found: ProviderHealth, before: Option<ProviderHealth>) {
         let (live, now) = (self.app.live(), self.app.clock.now());
-        let is_asked = |provider: &Provider| provider.health.is_some() && who(provider) == *asked;
+        let is_asked =
+            |provider: &Provider| provider.health.is_some() && key_of(provider) == *asked;
         if !live.routing.providers().iter().any(|provider| is_asked(provider)) {
             return;
         }
         for target in live.routing.targets().filter(|target| is_asked(&target.provider)) {
             let (change, why) = match found {
-                Found::Well => (target.state().check_passed(), ""),
-                Found::Unwell(why) => {
+                ProviderHealth::Healthy => (target.state().check_passed(), ""),
+                ProviderHealth::Unhealthy(why) => {
                     (target.state().check_failed(&target.provider.breaker, now), why)
                 }
-                Found::Unclear => (None, ""),
+                ProviderHealth::Unclear => (None, ""),
             };
-            tell(change, target, None, why);
+            log_change(change, target, None, why);
         }
         let name = &asked.0;
         match found {
-            Found::Unwell(why) if before != Some(found) => {
-                warn!("provider {name} is not well: {why}")
+            ProviderHealth::Unhealthy(why) if before != Some(found) => {
+                warn!("provider {name} is unhealthy: {why}")
             }
-            Found::Well if matches!(before, Some(Found::Unwell(_))) => {
-                info!("provider {name} is well again")
+            ProviderHealth::Healthy if matches!(before, Some(ProviderHealth::Unhealthy(_))) => {
+                info!("provider {name} is healthy again")
             }
             _ => {}
         }
     }
 }
 
-async fn ask(
-    reach: &Reach,
+async fn check_one(
+    peers: &Peers,
     connector: &Connector,
     provider: &Provider,
     check: &HealthCheck,
-) -> Found {
+) -> ProviderHealth {
     let most = bounds::HEALTH_CHECK_TIME
         .min(provider.timeouts.connect + provider.timeouts.first_byte)
         .max(Duration::from_millis(1));
-    match tokio::time::timeout(most, status(reach, connector, provider, check)).await {
-        Err(_) => Found::Unwell("no answer in time"),
-        Ok(Err(_)) => Found::Unwell("no answer"),
+    match tokio::time::timeout(most, status(peers, connector, provider, check)).await {
+        Err(_) => ProviderHealth::Unhealthy("no answer in time"),
+        Ok(Err(_)) => ProviderHealth::Unhealthy("no answer"),
         Ok(Ok(status)) => match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => {
-                Found::Unclear
+                ProviderHealth::Unclear
             }
-            status if status.is_success() => Found::Well,
-            status if status.is_server_error() => Found::Unwell("a status of 5xx"),
-            _ => Found::Unwell("a status that is none of success"),
+            status if status.is_success() => ProviderHealth::Healthy,
+            status if status.is_server_error() => ProviderHealth::Unhealthy("a status of 5xx"),
+            _ => ProviderHealth::Unhealthy("a status that is no success"),
         },
     }
 }
 
 async fn status(
-    reach: &Reach,
+    peers: &Peers,
     connector: &Connector,
     provider: &Provider,
     check: &HealthCheck,
 ) -> pingora::Result<StatusCode> {
     let unknown = |_| Error::explain(ErrorType::ConnectError, "no address");
-    let mut peer = reach.peer(provider).await.map_err(unknown)?;
-    // Every server of HTTP/2 over TLS speaks HTTP/1.1 too, and one question needs no streams.
+    let mut peer = peers.peer(provider).await.map_err(unknown)?;
+    // Servers of HTTP/2 over TLS speak HTTP/1.1 too, and one request needs no streams.
     peer.options.alpn = ALPN::H1;
     let (mut session, _) = connector.get_http_session(&peer).await?;
     session.set_read_timeout(Some(bounds::HEALTH_CHECK_TIME));
@@ -223,12 +226,12 @@ async fn status(
         USER_AGENT,
         HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))),
     );
-    credit(&mut head.headers, provider, provider.api_keys.first())?;
+    add_credential(&mut head.headers, provider, provider.api_keys.first())?;
     session.write_request_header(Box::new(RequestHeader::from(head))).await?;
     session.finish_request_body().await?;
     session.read_response_header().await?;
     let status = session.response_header().map(|head| head.status);
-    // Whatever the body is, it is not read; so the connection cannot be used again.
+    // The body is not read, so the connection cannot be used again.
     session.shutdown().await;
     status.ok_or_else(|| Error::explain(ErrorType::InvalidHTTPHeader, "no status"))
 }

@@ -1,5 +1,5 @@
-//! How a provider is reached: its address, who may vouch for it, what is spoken, and every timeout (Pingora has none by
-//! default).
+//! How to connect to a provider: its address, its certificate authorities, the protocol, and every
+//! timeout, as Pingora has none by default.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use pingora::protocols::{ALPN, TcpKeepalive};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
-use super::resolve::{Resolver, Unresolved};
+use super::resolver::{ResolveError, Resolver};
 use crate::app::App;
 use crate::bounds;
 use crate::config::{Egress, EgressPeer};
 use crate::routing::provider::{Authorities, Protocol, Provider};
 
-/// The way to every provider, shared by calls and health checks.
-pub(super) struct Reach {
+/// The peers of all providers, shared by calls and health checks.
+pub(super) struct Peers {
     pub(super) resolver: Resolver,
-    /// Authorities as Pingora has them, by their mark.
+    /// Certificate authorities in Pingora's form, by their mark.
     authorities: DashMap<u64, Arc<CaType>>,
 }
 
-impl Reach {
+impl Peers {
     pub(super) fn new(app: &App) -> Self {
-        Reach {
+        Peers {
             resolver: Resolver::new(Egress::of(&app.server, app.mock)),
             authorities: DashMap::new(),
         }
     }
 
-    /// The provider as Pingora connects to it.
-    pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, Unresolved> {
+    /// The provider as Pingora connects to it. The address is looked up within the connect timeout.
+    pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, ResolveError> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
         let whose = match provider.protocol {
             Protocol::Mock => None,
@@ -41,7 +41,7 @@ impl Reach {
         let lookup = self.resolver.address(&base.host, base.port, whose);
         let address = tokio::time::timeout(timeouts.connect, lookup)
             .await
-            .map_err(|_| Unresolved::Unknown)??;
+            .map_err(|_| ResolveError::Unknown)??;
         let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
         let options = &mut peer.options;
         options.connection_timeout = Some(timeouts.connect);
@@ -50,7 +50,8 @@ impl Reach {
         options.write_timeout = Some(timeouts.total);
         options.idle_timeout = Some(bounds::KEEP_ALIVE);
         if provider.is_of_nodes() {
-            // Machines of one's own die without a word; what is idle at them is closed about when their leases end.
+            // A machine that died closes no connection. Idle ones are closed about when its lease
+            // ends.
             options.tcp_keepalive = Some(TcpKeepalive {
                 idle: bounds::NODE_HEARTBEAT,
                 interval: bounds::NODE_HEARTBEAT / 2,
@@ -64,19 +65,20 @@ impl Reach {
             options.max_h2_streams = bounds::H2_STREAMS;
         }
         if let Some(authorities) = &provider.ca {
-            options.ca = Some(self.known(authorities));
-            // The pool tells connections apart by this, and by nothing else of what was checked when they were made.
+            options.ca = Some(self.pingora_form(authorities));
+            // The pool keeps connections apart by this key. Without it, one verified by other
+            // authorities could be used.
             peer.group_key = authorities.mark();
         }
         Ok(peer)
     }
 
-    fn known(&self, authorities: &Authorities) -> Arc<CaType> {
+    fn pingora_form(&self, authorities: &Authorities) -> Arc<CaType> {
         if let Some(known) = self.authorities.get(&authorities.mark()) {
             return known.clone();
         }
         if self.authorities.len() >= bounds::PROVIDERS {
-            // Those of documents that are long gone; the live ones come back.
+            // Most are of old documents; those of the live one are made again.
             self.authorities.clear();
         }
         let wrapped = authorities

@@ -1,0 +1,89 @@
+//! What a finished call adds to the metrics, to the sums of usage, and to later estimates.
+
+use std::time::Duration;
+
+use super::outcome::Outcome;
+use crate::app::App;
+use crate::capture::record::Head;
+use crate::id::{KeyId, UserId};
+use crate::limits::day;
+use crate::store::{UsageKey, UsageSums, nano_usd};
+
+/// Who pays for a call, and the estimate of its prompt.
+pub(super) struct CallAccount {
+    /// The user, and the key that was used.
+    pub(super) payer: (UserId, Option<KeyId>),
+    /// Estimated prompt tokens, not corrected by earlier usage. None where the prompt holds more
+    /// than text.
+    pub(super) estimated: Option<u64>,
+}
+
+impl CallAccount {
+    /// Adds a finished call; `ttft` is the time to its first token.
+    pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
+        count(app, outcome, ttft.filter(|_| head.replay_of.is_none()));
+        self.learn(app, head, outcome);
+        self.add_usage(app, head, outcome);
+    }
+
+    /// Corrects later estimates by the usage of this call.
+    fn learn(&self, app: &App, head: &Head, outcome: &Outcome) {
+        if let (Some(estimated), Some(usage), Some(inputs), None) =
+            (self.estimated, &outcome.usage, &head.inputs, &head.replay_of)
+            && !usage.estimated
+        {
+            app.bias.learn(
+                &app.live().routing,
+                &inputs.request.name,
+                estimated,
+                usage.prompt_tokens,
+            );
+        }
+    }
+
+    /// Adds usage and cost to the payer's sums.
+    fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome) {
+        let (user, key) = self.payer.clone();
+        let recipe = head.decision.as_ref().map(|decision| decision.recipe.clone());
+        let key = UsageKey {
+            day: day(head.created_at),
+            user,
+            key,
+            model: outcome.target().map(|target| target.name.clone()),
+            recipe: recipe.unwrap_or_default(),
+            replay: head.replay_of.is_some(),
+        };
+        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let sums = UsageSums {
+            requests: 1,
+            prompt_tokens: used.prompt_tokens,
+            completion_tokens: used.completion_tokens,
+            cached_tokens: used.cached_tokens.unwrap_or(0),
+            nano: cost.map_or(0, nano_usd),
+            priced: u64::from(cost.is_some()),
+            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
+        };
+        app.limits.used(key, &sums);
+    }
+}
+
+fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
+    let metrics = &app.metrics;
+    for attempt in &outcome.attempts {
+        let result = attempt.error.as_deref().unwrap_or("ok");
+        metrics.attempt(&attempt.provider, &attempt.model, result);
+    }
+    let Some(target) = outcome.target() else { return };
+    let (provider, model) = (&*target.provider.name, &*target.model);
+    if let Some(ttft) = ttft {
+        metrics.first_token(provider, model, ttft);
+    }
+    if let Some(usage) = &outcome.usage {
+        metrics.tokens(provider, model, "prompt", usage.prompt_tokens);
+        metrics.tokens(provider, model, "completion", usage.completion_tokens);
+        metrics.tokens(provider, model, "cached", usage.cached_tokens.unwrap_or(0));
+    }
+    if let Some(cost) = outcome.cost_usd() {
+        metrics.cost(provider, model, cost);
+    }
+}

@@ -1,0 +1,150 @@
+//! The guard of an attempt: it holds the target's permit, and reports the end of the attempt to the
+//! health of the target. Changes of breakers are logged here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::{info, warn};
+
+use super::failure::AttemptFailure;
+use super::relay::Relay;
+use super::retry_after;
+use crate::app::App;
+use crate::id::NodeId;
+use crate::routing::health::{Apart, Barred, Change, Ending, Permit, Why};
+use crate::routing::recipe::Target;
+use crate::secret::Secret;
+
+/// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
+/// dropped.
+pub(super) struct AttemptGuard {
+    app: Arc<App>,
+    target: Arc<Target>,
+    /// The node behind the target.
+    node: Option<NodeId>,
+    permit: Option<Permit>,
+}
+
+impl AttemptGuard {
+    /// Takes the permit. What a replay or a shadow learns of the target's health goes to `apart`.
+    pub(super) fn begin(
+        app: &Arc<App>,
+        target: &Arc<Target>,
+        node: Option<NodeId>,
+        apart: Option<&Arc<Apart>>,
+    ) -> Result<Self, AttemptFailure> {
+        let permit =
+            Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
+                Barred::BreakerOpen => AttemptFailure::BreakerOpen,
+                Barred::CoolDown => AttemptFailure::CoolDown,
+                Barred::Concurrency => AttemptFailure::Concurrency,
+            })?;
+        app.metrics.inflight(&target.provider.name, &target.model, 1);
+        let change = permit.change();
+        let guard =
+            AttemptGuard { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
+        guard.log(change, "");
+        Ok(guard)
+    }
+
+    /// The key of the provider that this attempt uses.
+    pub(super) fn key(&self) -> Option<&Secret> {
+        self.permit.as_ref().and_then(Permit::key)
+    }
+
+    /// Notes the first content, `took` after the start. Further calls do nothing.
+    pub(super) fn content(&mut self, took: Duration) {
+        if let Some(permit) = self.permit.as_mut().filter(|permit| !permit.has_content()) {
+            let change = permit.content(took, self.app.clock.now());
+            self.log(change, "");
+        }
+    }
+
+    /// Ends the attempt, `took` after the start. Gives whether another key of the provider may do
+    /// better.
+    pub(super) fn end(
+        mut self,
+        failure: Option<AttemptFailure>,
+        relay: &Relay,
+        took: Duration,
+    ) -> bool {
+        let Some(permit) = self.permit.take() else { return false };
+        let now = self.app.clock.now();
+        // A refusal may have been passed on as an answer when there was no other target.
+        let failure = failure.or_else(|| relay.refused());
+        let ending = match failure {
+            None => Ending::Answered,
+            Some(AttemptFailure::RateLimited) => {
+                Ending::Limited(retry_after::read(&relay.headers, now))
+            }
+            Some(AttemptFailure::ServerError) if relay.status == Some(503) => {
+                Ending::Unavailable(retry_after::read(&relay.headers, now))
+            }
+            // An error inside a stream may name a status.
+            Some(AttemptFailure::InBand) => {
+                match relay.tally.error().and_then(|error| error.status) {
+                    Some(401) => Ending::Refused,
+                    Some(403) => Ending::Forbidden,
+                    Some(429) => Ending::Limited(None),
+                    Some(400..=499) => Ending::Answered,
+                    _ => Ending::Failed,
+                }
+            }
+            Some(AttemptFailure::Connect | AttemptFailure::ServerError | AttemptFailure::Cut) => {
+                Ending::Failed
+            }
+            Some(AttemptFailure::Timeout) => Ending::TimedOut,
+            Some(AttemptFailure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
+            Some(AttemptFailure::Unauthorized) => Ending::Refused,
+            Some(
+                AttemptFailure::TooLarge
+                | AttemptFailure::ClientGone
+                | AttemptFailure::Internal
+                | AttemptFailure::BreakerOpen
+                | AttemptFailure::CoolDown
+                | AttemptFailure::Concurrency
+                | AttemptFailure::NoNode,
+            ) => Ending::Nothing,
+        };
+        let ended = permit.end(ending, took, now);
+        self.log(ended.change, failure.map_or("", AttemptFailure::as_str));
+        ended.another_key
+    }
+
+    fn log(&self, change: Option<Change>, last_error: &str) {
+        log_change(change, &self.target, self.node.as_ref(), last_error);
+    }
+}
+
+/// Logs the change of a target's breaker, if there is one.
+pub(super) fn log_change(
+    change: Option<Change>,
+    target: &Target,
+    node: Option<&NodeId>,
+    error: &str,
+) {
+    let Some(change) = change else { return };
+    let node = node.map(|node| format!(" at {node}")).unwrap_or_default();
+    let breaker = format!("the breaker of {}/{}{node}", target.provider.name, target.model);
+    match change {
+        Change::Opened(why, time) => {
+            let why = match why {
+                Why::InARow(errors) => format!("{errors} errors in a row, the last: {error}"),
+                Why::Share(errors, of) => {
+                    format!("{errors} errors among {of} requests, the last: {error}")
+                }
+                Why::Tried => format!("its probe failed: {error}"),
+                Why::Check => format!("its health check failed: {error}"),
+            };
+            warn!("{breaker} is open for {time:?}: {why}");
+        }
+        Change::HalfOpen => info!("{breaker} is half-open: one request probes it"),
+        Change::Closed => info!("{breaker} is closed: it answers again"),
+    }
+}
+
+impl Drop for AttemptGuard {
+    fn drop(&mut self) {
+        self.app.metrics.inflight(&self.target.provider.name, &self.target.model, -1);
+    }
+}

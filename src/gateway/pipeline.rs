@@ -1,0 +1,457 @@
+//! The stages of every request, from its head to its answer, read from top to bottom. All kinds of
+//! calls share one prelude ([`Pipeline::admit`], [`Pipeline::receive`], [`Admission::recheck`]) and
+//! one responder ([`respond`]); live calls and reroutes also share the decision and the proxy.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+
+use super::admission::Admission;
+use super::call::InferenceCall;
+use super::conclude::conclude;
+use super::exchange::HttpExchange;
+use super::intake::{self, BodyRules};
+use super::node_signature::NodeSignatures;
+use super::outcome::Outcome;
+use super::plan::{CallPlan, SentRequest};
+use super::record::Record;
+use super::relay::Mode;
+use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
+use super::respond::{self, Rejection, RequestEnd, StageReply, respond, write_answer};
+use super::wrap::proxy;
+use super::{ProxyHooks, allowance, gate, progress_stream, reply, shadow};
+use crate::api::{BodyKind, Handler, ProgressHandler, Responder};
+use crate::app::{App, Live};
+use crate::auth::Principal;
+use crate::body_memory::Held;
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+use crate::limits::Permit;
+use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::protocol::coding::Coding;
+use crate::protocol::endpoint::Endpoint;
+use crate::redaction::without_credentials;
+use crate::repeats::Repeats;
+use crate::routing::decide::{Decision, decide};
+use crate::routing::inputs::Inputs;
+use crate::store::FaultPlace;
+
+/// What the stages work with.
+pub(super) struct Pipeline {
+    pub(super) app: Arc<App>,
+    proxy: Arc<HttpProxy<ProxyHooks>>,
+    pub(super) repeats: Repeats<RerouteAnswer>,
+}
+
+/// A body that has been read.
+struct Received {
+    body: Bytes,
+    coding: Option<Coding>,
+    /// What it takes in memory.
+    held: Held,
+    /// How long its bytes were waited for.
+    waited: Duration,
+}
+
+/// The handler of a management call.
+enum Management {
+    Whole(Handler),
+    Slow(ProgressHandler),
+}
+
+impl Pipeline {
+    pub(super) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
+        Pipeline { app, proxy, repeats: Repeats::new("capture") }
+    }
+
+    /// Answers one request whose head has been read. Its session is in `slot` but while the engine
+    /// has it. `standby`: the connection has only a reserve slot.
+    pub(super) async fn serve(
+        &self,
+        slot: &mut Option<Box<ServerSession>>,
+        exchange: &mut HttpExchange,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> RequestEnd {
+        let reply = self.answer(slot, exchange, standby, shutdown).await;
+        match (reply, slot.as_deref_mut()) {
+            (Ok(StageReply::Written(ended)), _) => ended,
+            (reply, Some(session)) => respond(session, exchange, reply).await,
+            (_, None) => RequestEnd::GONE,
+        }
+    }
+
+    /// The stages that every request passes, then those of its kind.
+    async fn answer(
+        &self,
+        slot: &mut Option<Box<ServerSession>>,
+        exchange: &mut HttpExchange,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Result<StageReply, Rejection> {
+        let Some(session) = slot.as_deref_mut() else {
+            return Ok(StageReply::Written(RequestEnd::GONE));
+        };
+        let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
+        // Where the framing is in doubt, nothing after this head can be trusted.
+        gate::check(session.req_header(), raw.as_deref()).map_err(Rejection::unframed)?;
+        let admitted = self.admit(session, exchange).await?;
+        exchange.principal(admitted.principal());
+        if standby {
+            exchange.skip_drain = !admitted.is_known();
+            if !admitted.fits_reserve(session.is_body_empty()) {
+                return Ok(StageReply::Written(turn_away(session, exchange).await));
+            }
+        }
+        self.app.store.faults().pass(FaultPlace::Entry);
+        match admitted.route().responder {
+            Responder::Inference(endpoint) => {
+                self.inference(slot, exchange, endpoint, &admitted, shutdown).await
+            }
+            // Boxed: the future of an inference call, which is allocated and moved, needs no room
+            // for these.
+            Responder::Direct(handler, takes) => {
+                let call = (Management::Whole(handler), takes);
+                Box::pin(self.management(session, exchange, call, &admitted)).await
+            }
+            Responder::Progress(handler, takes) => {
+                let call = (Management::Slow(handler), takes);
+                Box::pin(self.management(session, exchange, call, &admitted)).await
+            }
+            Responder::Reroute => {
+                Box::pin(self.reroute(session, exchange, &admitted, shutdown)).await
+            }
+        }
+    }
+
+    /// Checks who asks for what, before the body is read. A node's signature is spent even where
+    /// the request is refused: it is good only once.
+    async fn admit(
+        &self,
+        session: &mut ServerSession,
+        exchange: &mut HttpExchange,
+    ) -> Result<Admission> {
+        let admitted = Admission::check(&self.app, exchange, session);
+        if let Some((node, signed)) = exchange.signed.take() {
+            let route = admitted.as_ref().map_or("", |admission| admission.route().path);
+            Box::pin(NodeSignatures { app: &self.app }.spend(node, &signed, route)).await?;
+        }
+        admitted
+    }
+
+    /// Reads the body, within the bounds of its kind. One that costs work is read only where the
+    /// caller's limits have room.
+    async fn receive(
+        &self,
+        session: &mut ServerSession,
+        exchange: &mut HttpExchange,
+        principal: &Principal,
+        kind: BodyRules,
+    ) -> Result<Received, Rejection> {
+        let app = &self.app;
+        if let Some(costs) = kind.is_limited()
+            && intake::costs_work(session)
+        {
+            allowance::look(app, exchange, principal, costs)?;
+        }
+        let coding = kind.coding(session)?;
+        let mut held = app.body_memory.begin(kind.room());
+        let began = Instant::now();
+        let body = intake::read_body(app, session, kind, &mut held).await;
+        let (body, waited) = (body.map_err(Rejection::unframed)?, began.elapsed());
+        exchange.line.bytes_in = body.len() as u64;
+        kind.check_type(session, &body)?;
+        Ok(Received { body, coding, held, waited })
+    }
+
+    /// A management call: a handler of `api/`.
+    async fn management(
+        &self,
+        session: &mut ServerSession,
+        exchange: &mut HttpExchange,
+        (handler, takes): (Management, BodyKind),
+        admitted: &Admission,
+    ) -> Result<StageReply, Rejection> {
+        let (app, kind) = (&self.app, BodyRules::Management(takes));
+        let Received { body, held, .. } =
+            self.receive(session, exchange, admitted.principal(), kind).await?;
+        let principal = admitted.recheck(app, exchange, session)?;
+        if let Principal::Node { signed, .. } = &*principal
+            && !signed.covers(&body)
+        {
+            return Err(NodeSignatures { app }.no_node("digest").into());
+        }
+        let request = for_handler(session, exchange, admitted, body);
+        match handler {
+            Management::Whole(handler) => {
+                let answered = handler(app, &principal, &request).await;
+                drop((request, held));
+                Ok(StageReply::Whole(answered?))
+            }
+            Management::Slow(handler) => {
+                let slow = handler(app, &principal, &request).await?;
+                drop((request, held));
+                progress_stream::follow(session, exchange, slow).await
+            }
+        }
+    }
+
+    /// A live inference call.
+    async fn inference(
+        &self,
+        slot: &mut Option<Box<ServerSession>>,
+        exchange: &mut HttpExchange,
+        endpoint: Endpoint,
+        admitted: &Admission,
+        shutdown: &ShutdownWatch,
+    ) -> Result<StageReply, Rejection> {
+        let app = &self.app;
+        let Some(session) = slot.as_deref_mut() else {
+            return Ok(StageReply::Written(RequestEnd::GONE));
+        };
+        let kind = BodyRules::Inference(endpoint);
+        let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
+        let who = (endpoint, admitted.principal());
+        let headers = session.req_header().headers.clone();
+        let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
+        let principal = admitted.recheck(app, exchange, session)?;
+        let principal = &*principal;
+        exchange.line.model =
+            Some(app.auth.key_redactor().redact(&prompt.request.model).into_owned());
+        let allowed = match may_ask_for(principal, prompt.asked()) {
+            Ok(()) => prompt.take_agent(app, principal).await,
+            refused => refused,
+        };
+        let live = app.live();
+        let began = Instant::now();
+        let inputs = gather(app, &live, exchange.at, &prompt, principal);
+        let decided =
+            allowed.and_then(|()| self.decide(exchange, principal, &live, (&inputs, &prompt)));
+        let mut record = Record::begin(app, exchange, principal, &prompt);
+        record.decided(inputs, decision_of(&decided), began.elapsed());
+        let (decision, mut permit) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
+        };
+        shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
+        let request = SentRequest::of_prompt(prompt, permit.counts_tokens());
+        let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
+        call.progress().slot = permit.take_slot();
+        // Without the wait for the client's bytes.
+        app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
+        *slot = proxy(&self.proxy, slot.take(), &call, shutdown).await;
+        let outcome = Outcome::take(&call, record.prompt_tokens());
+        allowance::settle(permit, &outcome);
+        let (ended, added) = match slot.as_deref_mut() {
+            Some(session) if call.has_panicked() => {
+                Box::pin(respond::panicked(app, session, exchange)).await
+            }
+            Some(session) => conclude(session, exchange, &call, &outcome).await,
+            None => (RequestEnd::GONE, Bytes::new()),
+        };
+        record.close(app, exchange, outcome, ended.status, added);
+        Ok(StageReply::Written(ended))
+    }
+
+    /// A capture run again: the same stages, with the request from the capture and the answer
+    /// collected.
+    async fn reroute(
+        &self,
+        session: &mut ServerSession,
+        exchange: &mut HttpExchange,
+        admitted: &Admission,
+        shutdown: &ShutdownWatch,
+    ) -> Result<StageReply, Rejection> {
+        self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
+        let principal = admitted.recheck(&self.app, exchange, session)?;
+        let asked = RerouteRequest::read(session, exchange, admitted)?;
+        tokio::select! {
+            biased;
+            response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
+                Ok(StageReply::Whole(response?))
+            }
+            // The client has left, or sends bytes out of turn: the call ends with it.
+            _ = session.read_body_or_idle(true) => Ok(StageReply::Written(RequestEnd::client_gone(0))),
+        }
+    }
+
+    /// Answers a reroute, from memory where its `Idempotency-Key` was answered before.
+    async fn reroute_once(
+        &self,
+        exchange: &mut HttpExchange,
+        asked: &RerouteRequest,
+        principal: &Principal,
+        shutdown: &ShutdownWatch,
+    ) -> Result<Response<Bytes>> {
+        let app = &self.app;
+        let repeat = reroute::find_repeat(app, &self.repeats, exchange, principal, asked).await?;
+        let keyed = match repeat {
+            Repeat::Answered(response) => return Ok(response),
+            Repeat::New(keyed) => keyed,
+        };
+        let response = self.run_capture(exchange, asked, principal, shutdown).await?;
+        if let Some(keyed) = keyed {
+            keyed.keep(app, &response);
+        }
+        Ok(response)
+    }
+
+    async fn run_capture(
+        &self,
+        exchange: &mut HttpExchange,
+        asked: &RerouteRequest,
+        principal: &Principal,
+        shutdown: &ShutdownWatch,
+    ) -> Result<Response<Bytes>> {
+        let app = &self.app;
+        let mut captured = CapturedRequest::load(app, exchange, principal, asked).await?;
+        let live = app.live();
+        let began = Instant::now();
+        captured.refresh(app, &live, exchange);
+        if asked.dry_run {
+            return captured.dry_run(&live, began);
+        }
+        if let Some(agent) = &captured.inputs.request.agent {
+            captured.prompt.take_agent_again(app, principal, agent).await?;
+        }
+        let turn = app.reroutes.take(&app.auth.tenant(principal)).await;
+        let _turn = turn.ok_or_else(|| {
+            let why = "Too many reroutes are running; none ended in time.";
+            Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
+        })?;
+        let mut record = captured.record(app, exchange, principal);
+        let CapturedRequest { original, prompt, inputs, held: _held, .. } = captured;
+        // The caller pays, whoever owns the capture.
+        let decided = self
+            .decide(exchange, principal, &live, (&inputs, &prompt))
+            .map_err(|error| reroute::no_target(error, &inputs.request.model));
+        record.decided(inputs, decision_of(&decided), began.elapsed());
+        let (decision, permit) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Ok(record.refused(app, exchange, &error)),
+        };
+        let request = SentRequest::of_prompt(prompt, false);
+        let call = self.call(exchange, (live, decision), &record, request, Mode::Collect);
+        let (record, permit) = (Some(record), Some(permit));
+        let mut guard = RerouteGuard { app, exchange, call: call.clone(), record, permit };
+        proxy(&self.proxy, None, &call, shutdown).await;
+        let response = guard.finish(&original.head);
+        if call.has_panicked() {
+            app.metrics.panic();
+            return Err(respond::panic_error());
+        }
+        Ok(response)
+    }
+
+    /// Decodes the body and reads the prompt in it.
+    async fn read_prompt(
+        &self,
+        mut headers: HeaderMap,
+        exchange: &HttpExchange,
+        (endpoint, principal): (Endpoint, &Principal),
+        received: &mut Received,
+    ) -> Result<Prompt> {
+        let coded = headers.remove(CONTENT_ENCODING).is_some();
+        let unread = Unread {
+            endpoint,
+            body: std::mem::take(&mut received.body),
+            coding: received.coding.take(),
+            costs: endpoint.costs(),
+            held: &mut received.held,
+        };
+        let mut prompt = Prompt::read_in_turn(&self.app, principal, unread, headers).await?;
+        if coded && prompt.headers.contains_key(CONTENT_LENGTH) {
+            // The capture keeps the head beside the decoded body.
+            let length = HeaderValue::from(prompt.body.len());
+            prompt.headers.insert(CONTENT_LENGTH, length);
+        }
+        // A provider gets a copy, with its own name of the model.
+        if !received.held.set(2 * prompt.body.len()) {
+            return Err(Held::full());
+        }
+        prompt.query = exchange.query.as_deref().and_then(without_credentials);
+        Ok(prompt)
+    }
+
+    /// Admits the call by the caller's limits, decides, and reserves its cost. A refused call draws
+    /// on nothing.
+    fn decide(
+        &self,
+        exchange: &mut HttpExchange,
+        principal: &Principal,
+        live: &Live,
+        (inputs, prompt): (&Inputs, &Prompt),
+    ) -> Result<(Arc<Decision>, Permit)> {
+        let app = &self.app;
+        let mut permit = allowance::admit(app, exchange, principal, inputs)?;
+        app.store.faults().pass(FaultPlace::Decision);
+        let ceiling = &prompt.request.ceiling;
+        let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
+            allowance::reserve(app, &mut permit, live, &decision, inputs, ceiling)?;
+            Ok(decision)
+        });
+        match decided {
+            Ok(decision) => {
+                allowance::tell(app, exchange, &permit.remaining());
+                Ok((Arc::new(decision), permit))
+            }
+            Err(error) => {
+                allowance::tell(app, exchange, &permit.release());
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the call that Pingora's hooks run.
+    fn call(
+        &self,
+        exchange: &mut HttpExchange,
+        (live, decision): (Arc<Live>, Arc<Decision>),
+        record: &Record,
+        request: SentRequest,
+        mode: Mode,
+    ) -> Arc<InferenceCall> {
+        let plan = CallPlan::of_decision(&self.app, live, decision, record.inputs(), mode);
+        exchange.line.rule = plan.rule.as_ref().map(|(name, _)| name.clone());
+        let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
+        call.rates = exchange.rates.clone();
+        Arc::new(call)
+    }
+}
+
+fn decision_of(decided: &Result<(Arc<Decision>, Permit)>) -> Option<Arc<Decision>> {
+    decided.as_ref().ok().map(|(decision, _)| decision.clone())
+}
+
+/// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
+async fn turn_away(session: &mut ServerSession, exchange: &mut HttpExchange) -> RequestEnd {
+    let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
+        .retry_after(bounds::LIMIT_RETRY);
+    exchange.line.error = Some(error.kind().row().word.to_string());
+    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+    write_answer(session, exchange, response, false).await
+}
+
+/// The request as handlers of `api/` take it.
+fn for_handler(
+    session: &ServerSession,
+    exchange: &HttpExchange,
+    admitted: &Admission,
+    body: Bytes,
+) -> Request<Bytes> {
+    let head = session.req_header();
+    let mut request = Request::new(body);
+    *request.method_mut() = exchange.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.headers_mut() = head.headers.clone();
+    request.extensions_mut().insert(admitted.params().clone());
+    request.extensions_mut().insert(exchange.client.clone());
+    request.extensions_mut().insert(exchange.id.clone());
+    request
+}

@@ -1,0 +1,156 @@
+//! What a call may try and what it sends: the decision resolved to targets, and the request as
+//! providers get it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::relay::Mode;
+use crate::app::{App, Live};
+use crate::prompt::Prompt;
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::json::Edit;
+use crate::protocol::openai;
+use crate::routing::decide::Decision;
+use crate::routing::document::RetryOn;
+use crate::routing::health::Budget;
+use crate::routing::inputs::{Demand, Inputs};
+use crate::routing::provider::{Protocol, StreamUsage};
+use crate::routing::recipe::{Retry, Rule, Target};
+
+/// The targets of one call and the rules for going from one to the next.
+pub(super) struct CallPlan {
+    pub(super) live: Arc<Live>,
+    pub(super) decision: Arc<Decision>,
+    /// The decision's targets, no more than the recipe has attempts.
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) retry: Retry,
+    /// The recipe's retry budget, if it has one. Only live traffic draws on it.
+    pub(super) budget: Option<Arc<Budget>>,
+    /// The name of the deciding rule, and the same as a header.
+    pub(super) rule: Option<(Arc<str>, HeaderValue)>,
+    /// What a model on a node must be capable of.
+    pub(super) demand: Demand<'static>,
+}
+
+impl CallPlan {
+    /// The plan of a decision, which is counted.
+    pub(super) fn of_decision(
+        app: &App,
+        live: Arc<Live>,
+        decision: Arc<Decision>,
+        inputs: Option<&Inputs>,
+        mode: Mode,
+    ) -> Self {
+        app.metrics.decision(
+            &decision.recipe,
+            decision.rule.as_deref().unwrap_or(""),
+            &decision.provider,
+            &decision.model,
+        );
+        let recipe = live.routing.recipe(&decision.recipe);
+        let retry = live.routing.retry_of(&decision);
+        let rule = recipe
+            .zip(decision.rule.as_deref())
+            .and_then(|(recipe, rule)| recipe.rule(rule))
+            .map(Rule::shown);
+        let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+        let budget = recipe.map(|recipe| recipe.budget().clone());
+        if let Some(budget) = &budget {
+            budget.request(app.clock.now());
+        }
+        let mut targets = live.routing.targets_of(&decision);
+        targets.truncate(retry.attempts.max(1));
+        CallPlan { live, decision, targets, retry, budget, rule, demand: demand(inputs) }
+    }
+
+    /// One attempt at the target of a shadow.
+    pub(super) fn of_shadow(
+        live: Arc<Live>,
+        decision: Arc<Decision>,
+        target: Arc<Target>,
+        inputs: Option<&Inputs>,
+    ) -> Self {
+        CallPlan {
+            live,
+            decision,
+            targets: vec![target],
+            retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            budget: None,
+            rule: None,
+            demand: demand(inputs),
+        }
+    }
+}
+
+fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
+    inputs.map(|inputs| inputs.request.demand().into_owned()).unwrap_or_default()
+}
+
+/// The request that providers get, but for what differs between them.
+pub(super) struct SentRequest {
+    pub(super) endpoint: Endpoint,
+    pub(super) body: Bytes,
+    /// Where the body names the model.
+    pub(super) model: Range<usize>,
+    /// The edit that asks for a stream's usage, where the client asks for a stream and not for
+    /// that.
+    pub(super) ask_usage: Option<Edit>,
+    /// Headers of the client that providers see.
+    pub(super) headers: HeaderMap,
+    /// The part of the client's query that providers see.
+    pub(super) query: Option<String>,
+    /// The usage is held against a limit of the caller.
+    pub(super) counted: bool,
+}
+
+impl SentRequest {
+    /// A request as it was read.
+    pub(super) fn of_prompt(prompt: Prompt, counted: bool) -> Self {
+        SentRequest {
+            endpoint: prompt.endpoint,
+            headers: forwarded(&prompt.headers),
+            query: prompt.query,
+            body: prompt.body,
+            model: prompt.request.model_span,
+            ask_usage: prompt.request.ask_usage,
+            counted,
+        }
+    }
+
+    /// The body with the model that this target serves, and with the question for the usage where
+    /// it is ours to ask.
+    pub(super) fn body_for(&self, target: &Target) -> Bytes {
+        openai::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+    }
+
+    /// The edit by which this target is asked for a usage that the client did not ask for.
+    pub(super) fn own_question(&self, target: &Target) -> Option<&Edit> {
+        let understood = matches!(target.provider.protocol, Protocol::OpenAi | Protocol::Mock);
+        let wanted = match target.provider.stream_usage {
+            StreamUsage::Auto => self.counted,
+            StreamUsage::Inject => true,
+            StreamUsage::Never => false,
+        };
+        self.ask_usage.as_ref().filter(|_| understood && wanted)
+    }
+}
+
+/// Headers of the client that providers see, beside what the protocol itself needs.
+static FORWARDED: [HeaderName; 3] = [
+    HeaderName::from_static("openai-beta"),
+    ANTHROPIC_VERSION,
+    HeaderName::from_static("anthropic-beta"),
+];
+/// The version of Anthropic's API.
+pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
+/// Of a client's headers those that providers see.
+pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let values = |name: &'static HeaderName| {
+        headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))
+    };
+    FORWARDED.iter().flat_map(values).collect()
+}

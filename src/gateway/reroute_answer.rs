@@ -1,0 +1,81 @@
+//! The answer to a reroute: `{new_id, decision, response, …}`.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::outcome::Outcome;
+use crate::capture::record::Head;
+use crate::error::{Error, Kind};
+use crate::protocol::completion::{self, Instead};
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::{anthropic, stream};
+
+/// The envelope of every reroute; without `new_id` that of a dry run.
+pub(super) fn envelope(
+    new_id: Option<&str>,
+    decision: Value,
+    original: &Head,
+    response: Value,
+) -> Value {
+    json!({
+        "new_id": new_id,
+        "decision": decision,
+        "response": response,
+        "replay_of": original.id,
+        "original": original.as_original(),
+    })
+}
+
+/// The status and body of the answer: those of the access specification, or 502 with what is known.
+pub(super) fn answer(
+    instead: &Instead<'_>,
+    decision: Value,
+    original: &Head,
+    endpoint: Endpoint,
+    outcome: &Outcome,
+) -> (StatusCode, Value) {
+    let response = outcome.answer.as_ref().and_then(|answer| match outcome.is_stream() {
+        true => Some(stream::assemble(endpoint, &answer.body)),
+        false => serde_json::from_slice::<Value>(&answer.body).ok(),
+    });
+    let good = outcome.is_good() && outcome.failure.is_none();
+    let object = response.as_ref().is_some_and(Value::is_object);
+    let response = match (response, endpoint) {
+        (Some(message), Endpoint::Messages) if good && object => {
+            completion::shaped(anthropic::as_chat_completion(&message), instead)
+        }
+        (Some(answer), Endpoint::ChatCompletions) if good && object => {
+            completion::shaped(answer, instead)
+        }
+        (response, _) => response.unwrap_or(Value::Null),
+    };
+    let mut body = envelope(Some(instead.id), decision, original, response);
+    if good && object {
+        // A response that is no chat completion names its kind.
+        if let (false, Value::Object(body)) =
+            (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body)
+        {
+            body.insert("response_kind".into(), endpoint.as_str().into());
+        }
+        return (StatusCode::OK, body);
+    }
+    let error = match outcome.status {
+        Some(status) if good => Error::new(
+            Kind::ProviderFailed,
+            format!("The provider answered {status} with something that is not a JSON object."),
+        ),
+        Some(status) => {
+            Error::new(Kind::ProviderFailed, format!("The provider answered {status}."))
+        }
+        None => outcome.error(),
+    };
+    if let Value::Object(body) = &mut body {
+        body.insert("error".into(), json!(error.kind().row().word));
+        body.insert("detail".into(), json!(error.detail()));
+        body.insert(
+            "upstream_status".into(),
+            json!(outcome.status.or_else(|| outcome.last_refusal())),
+        );
+    }
+    (error.status(), body)
+}
