@@ -1,14 +1,14 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy speed.
 //!
-//! This page is the map. The crate is made of rooms, one module each, in an order: a room uses only rooms above its own
-//! row, never one beside or below it. `tests/layering.rs` holds that, and that each external crate enters by one door.
+//! This page is the map. The crate is made of rooms, one module each. A room uses only rooms that stand before it in this
+//! table; its files form no import cycle. `tests/layering.rs` checks both, and that each external crate enters by few files.
 //!
 //! | layer | rooms |
 //! |---|---|
-//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
+//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
+//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`repeats`] what was answered to calls that may come twice · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
@@ -83,11 +83,11 @@
 //! | to add | files |
 //! |---|---|
 //! | a provider that speaks a known protocol | the routing document only |
-//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`) |
-//! | an endpoint of inference | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
-//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
-//! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
-//! | a metric | `metrics.rs`, and where it is counted |
+//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it is unsafe; `interface.rs` (`Surface::of`) for a new prefix, `gateway/edge.rs` for a new kind of body; a row in `tests/identity.rs`, `README.md` |
+//! | an inference endpoint | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
+//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order), `replay/explain.rs` (why a replay orders otherwise); with parameters also `config/routing.rs` and `routing/build.rs` |
+//! | a signal | `prompt.rs` or its reader in `protocol/` (where it comes from), `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name and type) |
+//! | a metric | `metrics.rs` (field, registration, method), and where it is counted; a gauge that is read on a scrape: `server/admin.rs` |
 //! | a refusal | a row of [`error::Kind`] |
 //! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
 //! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |

@@ -43,7 +43,9 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
                 Shape::True => true,
                 Shape::False | Shape::Null => false,
                 _ => {
-                    return Err(Error::invalid("stream", "`stream` has to be true or false.").into());
+                    return Err(
+                        Error::invalid("stream", "`stream` has to be true or false.").into()
+                    );
                 }
             };
         }

@@ -171,7 +171,8 @@ impl<'s> Check<'s> {
                 return self.flaw(flaw.with(&format!("'{field}' in keywords")));
             }
             other => {
-                return self.flaw(Flaw::new(format!("`.{field}`: {} has no fields", other.words())));
+                return self
+                    .flaw(Flaw::new(format!("`.{field}`: {} has no fields", other.words())));
             }
         }
         if select.test { Kind::Boolean } else { Kind::Text }
