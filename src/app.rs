@@ -18,11 +18,11 @@ use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{Server, Variables};
 use crate::id::Random;
+use crate::idempotency::IdempotencyCache;
 use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::repeats::Repeats;
 use crate::routing::bias::Bias;
 use crate::routing::health::Health;
 use crate::routing::inputs::TargetHealth;
@@ -103,7 +103,7 @@ pub struct App {
     /// One change of the routing document at a time.
     pub configuring: Semaphore,
     /// Keys that were made with an `Idempotency-Key`, as they were answered.
-    pub made_keys: Repeats<MadeKey>,
+    pub made_keys: IdempotencyCache<MadeKey>,
     live: ArcSwap<Live>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -179,7 +179,7 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
-            made_keys: Repeats::new("body"),
+            made_keys: IdempotencyCache::new("body"),
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),

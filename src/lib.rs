@@ -1,100 +1,130 @@
-//! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy speed.
+//! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
+//! speed.
 //!
-//! This page is the map. The crate is made of rooms, one module each. A room uses only rooms that stand before it in this
-//! table; its files form no import cycle. `tests/layering.rs` checks both, and that each external crate enters by few files.
+//! This page is the map. The crate is made of rooms, one module each. A room uses only rooms that
+//! stand before it in this list, and its files form no import cycle. `tests/layering.rs` checks
+//! both, and that each external crate enters through few files.
 //!
-//! | layer | rooms |
-//! |---|---|
-//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`secret`] |
-//! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
-//! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`repeats`] what was answered to calls that may come twice · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell |
-//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
-//! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
-//! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
-//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway; `rerouter node`, which reports to one |
+//! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
+//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`blocking`] threads that may block ·
+//!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
+//!   [`secret`]
+//! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
+//! - **adapters**: [`store`] accounts, keys, documents and the index of captures, in SQLite ·
+//!   [`protocol`] what providers and clients speak, as bytes
+//! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
+//!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
+//!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a call
+//! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
+//!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
+//!   compared, and decided again under another document
+//! - **endpoints**: [`reload`] a new routing document · [`api`] every route in one table, one file
+//!   a noun
+//! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
+//! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
+//!   environment; `rerouter replay` is a client of a gateway, `rerouter node` runs beside a model
 //!
-//! Only [`gateway`] and [`server`] know Pingora. The words are the same in code, API, documents and metrics: an *alias*
-//! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;
-//! *served* is who answered; a *capture* is what is kept; a *replay* is a capture run again; a *revision* names a document.
+//! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
+//! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A
+//! *decision* is a *plan* of targets, made once. *Served* is the target that answered. A *capture*
+//! is what is kept, a *replay* is a capture run again, a *revision* names a document.
 //!
 //! # One inference request
 //!
-//! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
+//! Each step is a call that can be searched for. Files are in `src/gateway/` unless a room is
+//! named.
 //!
 //! ```text
-//! door.rs       Door::process_new         a connection: its place (places.rs), TLS, one deadline to its first request
-//! head.rs       └ read                    HTTP/1: a head, each line of it ending in CRLF; chunks.rs: the lines of its body
-//! http2.rs      └ serve                   HTTP/2: the streams of a connection, and its end; http2_stream.rs: one of them
+//! door.rs       Door::process_new         a connection: its slot (places.rs), TLS, deadline
+//! head.rs       └ read                    HTTP/1: a head; chunks.rs: a chunked body
+//! http2.rs      └ serve                   HTTP/2: a connection; http2_stream.rs: a stream
 //! edge.rs       Edge::serve               one request
 //!               └ Edge::request           gate::check: framing, Host, target (400, 421, 431)
-//!                 └ Edge::admit           api::find (method, path) → Auth::identify → Admission::of, by the route's policy; no body is read yet
-//! inference.rs  └ run                     all that follows
-//!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
-//!                 ├ take_agent            the room `prompt`, where `agent/…` is asked for: the agent's part, protocol/agent.rs
-//!                 ├ gather                the room `prompt`: Inputs, everything that the decision may look at, copied out
-//!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
-//!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)
-//!                 ├ Record::begin         record.rs: the capture in the making
-//!                 ├ shadow::send          shadow.rs: a copy for another target, if one is drawn; a task of its own
-//!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
-//!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
+//!                 └ Edge::admit           api::find → Auth::identify → Admission::of
+//! inference.rs  └ run                     the rest
+//!                 ├ read                  intake::read_body: bounded; Prompt::read: no copy
+//!                 ├ take_agent            room `prompt`: for `agent/…`, the agent's part
+//!                 ├ gather                room `prompt`: Inputs, copied out of the request
+//!                 ├ choose                allowance.rs: rate limits, decide, reservation of cost
+//!                 │ └ decide              routing/decide.rs, pure: Inputs, Routing → Decision
+//!                 ├ Record::begin         record.rs: the capture so far
+//!                 ├ shadow::send          shadow.rs: a copy for another target, in its own task
+//!                 ├ prepare               call.rs: Call, the plan with its targets, for the hooks
+//!                 ├ proxy                 wrap.rs: Wrap, the session that Pingora's proxy sees
 //! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
-//! attempt.rs      │   ├ peer              the target's permit (under_way.rs, routing/health/), its address (reach.rs)
-//!                 │   ├ write_head        head, credential and body (`model` renamed) for this provider
-//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; our key starred, tee, usage, errors in-band
+//! attempt.rs      │   ├ peer              permit (under_way.rs, routing/health/), address
+//!                 │   ├ write_head        head, credential and body for this provider
+//! relay.rs        │   ├ Relay::observe    hold until content, then through; mask, tee, usage
 //! attempt.rs      │   └ failed            may the next target be tried? never after the commit
 //!                 ├ Outcome::take         record.rs: how it went
-//!                 ├ allowance::settle     what was used, for what was reserved
-//!                 ├ conclude              what is left to write: the last answer, an error, or an error event
+//!                 ├ allowance::settle     actual use replaces the reservation
+//!                 ├ conclude              writes the last answer, an error, or an error event
 //!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
-//! reply.rs        error                   on the way out of any step: an Error in the envelope of its interface
+//! reply.rs        error                   at any step: an Error in the format of its interface
 //! ```
 //!
-//! Outside of calls, `upkeep.rs` looks names of providers up again and asks those with a `health` whether they are well.
+//! In the background, `upkeep.rs` resolves the names of providers again and runs their health
+//! checks.
 //!
 //! # One reroute
 //!
-//! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives the capture, or 404 when it
-//! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
-//! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
-//! the answer is collected and wrapped as `{new_id, decision, response}`. The room [`repeats`] remembers it for an `Idempotency-Key`.
+//! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives
+//! the capture, or 404 if it is not the caller's. The same `decide` runs on the captured inputs
+//! under the live document. The same `prepare` and `proxy` run it through a *memory session*
+//! (`Wrap::memory`): the body is the captured one without `stream`, the answer is collected and
+//! wrapped as `{new_id, decision, response}`. The room [`idempotency`] keeps it for an
+//! `Idempotency-Key`.
 //!
 //! # One shadow
 //!
-//! `shadow.rs` copies a live request, once it is decided, to the target that its recipe names, if the draw says so
-//! (`routing::decide::shadow`, pure as `decide` is). A task of its own runs the copy through a memory session, as a reroute;
-//! its end is `Record::close_shadow`: a capture, and nothing in any counter but `rerouter_shadows_total`.
+//! `shadow.rs` copies a decided live request to the shadow target of its recipe, if the draw
+//! selects it (`routing::shadow`, pure like `decide`). A separate task runs the copy through a
+//! memory session, like a reroute. It ends with `Record::close_shadow`: a capture, and no counter
+//! but `rerouter_shadows_total`.
 //!
 //! # One reload
 //!
 //! ```text
-//! reload/watch.rs  Watcher::look, ::reload  the file changed and stood still, or SIGHUP
-//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
-//! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
-//! store/        keep_document             the text is kept, sealed, before any capture can name its revision
-//! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
+//! reload/watch.rs  Watcher::look, ::reload  the file changed and settled, or SIGHUP
+//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written)
+//! routing/      Routing::build            RoutingSpec → Routing (as run)
+//! store/        keep_document             the sealed text, before a capture names its revision
+//! app.rs        App::replace              one atomic swap; each request keeps its App::live
 //! ```
 //!
-//! A document with a problem ends at the step that finds it: logged, counted, nothing changed.
+//! A document with a problem stops at the step that finds it. The problem is logged and counted,
+//! and the live document stays.
 //!
 //! # Where a change goes
 //!
-//! | to add | files |
-//! |---|---|
-//! | a provider that speaks a known protocol | the routing document only |
-//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it is unsafe; `interface.rs` (`Surface::of`) for a new prefix, `gateway/edge.rs` for a new kind of body; a row in `tests/identity.rs`, `README.md` |
-//! | an inference endpoint | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
-//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order), `replay/explain.rs` (why a replay orders otherwise); with parameters also `config/routing.rs` and `routing/build.rs` |
-//! | a signal | `prompt.rs` or its reader in `protocol/` (where it comes from), `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name and type) |
-//! | a metric | `metrics.rs` (field, registration, method), and where it is counted; a gauge that is read on a scrape: `server/admin.rs` |
-//! | a refusal | a row of [`error::Kind`] |
-//! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
-//! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
-//! | a limit of the program | `bounds.rs` |
-//! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
-//! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |
-//! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
+//! `tests/house.rs` checks that every path on this page exists.
+//!
+//! - a provider that speaks a known protocol: the routing document only
+//! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
+//!   `api/openapi.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it is unsafe,
+//!   and a row in `tests/identity.rs`. For a new prefix also `interface.rs` (`Surface::of`), for a
+//!   new kind of body `gateway/edge.rs`, for users `README.md` and `docs/`
+//! - an inference endpoint: `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its
+//!   answers in `protocol/mock/`, then as a management endpoint
+//! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
+//!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
+//!   `config/routing.rs` and `routing/compile/recipes.rs`
+//! - a signal: its reader in `protocol/` or `prompt.rs`, `routing/inputs.rs` (what is kept of it),
+//!   `routing/condition/signals.rs` (its name and value); if it is expensive also
+//!   `routing/complete.rs` and `routing/condition/check.rs`
+//! - a metric: `metrics.rs` (field, registration, method), and the place that counts; a gauge that
+//!   is read on a scrape: `server/admin.rs`
+//! - a refusal: a row of [`error::Kind`]
+//! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
+//!   `App::store.noting(event)` at the action
+//! - a sealed or digested secret: a purpose in `secret/keyring.rs`, and `server/master.rs` for a
+//!   change of the master key
+//! - a limit of the program: `bounds.rs`
+//! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
+//!   `routing/condition/constants.rs`
+//! - a requirement on the machine, for `check`: `server/ready.rs`
+//! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),
+//!   `limits/` (how it is counted)
 
 pub mod api;
 pub mod app;
@@ -107,9 +137,10 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
-pub mod evaluation;
+pub mod evaluate;
 pub mod gateway;
 pub mod id;
+pub mod idempotency;
 pub mod interface;
 pub mod limits;
 pub mod log;
@@ -118,8 +149,6 @@ pub mod nodes;
 pub mod prompt;
 pub mod protocol;
 pub mod reload;
-pub mod repeats;
-pub mod replay;
 pub mod routing;
 pub mod secret;
 pub mod server;

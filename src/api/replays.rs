@@ -18,8 +18,8 @@ use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::capture::record::{Capture, Head, State};
 use crate::error::{Error, Kind, Result};
+use crate::evaluate::compare;
 use crate::id::{KeyId, RequestId, UserId};
-use crate::replay::compare;
 use crate::store::{Action, CaptureFilter, Shadows};
 
 /// What a list may be asked for.

@@ -19,8 +19,8 @@ use super::verdict::{
 use super::{corpus, listed};
 use crate::bounds;
 use crate::config::{self, Env, Server};
-use crate::evaluation::Offline;
-use crate::replay::evaluate::Standing;
+use crate::evaluate::HealthSource;
+use crate::evaluate::OfflineEvaluation;
 use crate::routing::recipe::Routing;
 
 /// What is evaluated, and what it has to keep to.
@@ -188,13 +188,13 @@ fn offline(
     let candidate = document(candidate, &server)?;
     let baseline = asked.against.as_deref().map(|path| document(path, &server)).transpose()?;
     let standing = if asked.health == Health::Healthy {
-        Standing::Given(BTreeMap::new())
+        HealthSource::Given(BTreeMap::new())
     } else {
-        Standing::Recorded
+        HealthSource::Recorded
     };
     let limit = asked.limit.unwrap_or(bounds::EVALUATE_MOST);
     let revision = candidate.revision().to_string();
-    let (mut evaluation, mut done) = (Offline::new(candidate, baseline, standing), 0);
+    let (mut evaluation, mut done) = (OfflineEvaluation::new(candidate, baseline, standing), 0);
     let mut progress = Progress::new();
     let read = corpus::read(path, |capture, (at, all)| {
         evaluation.add(capture);

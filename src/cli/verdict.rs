@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::Failure;
 use super::replay::word;
-use crate::replay::share;
+use crate::evaluate::share;
 
 /// A quotient of two sums may miss a bound that it meets by so much: that is no increase.
 const ROUNDING: f64 = 1e-9;

@@ -25,15 +25,15 @@ use crate::auth::{self, Principal};
 use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::idempotency::IdempotencyCache;
 use crate::interface::Surface;
-use crate::repeats::Repeats;
 use crate::store::FaultPlace;
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
     pub(super) app: Arc<App>,
     pub(super) proxy: Arc<HttpProxy<Gateway>>,
-    pub(super) repeats: Repeats<reroute::Told>,
+    pub(super) repeats: IdempotencyCache<reroute::Told>,
 }
 
 /// How a request ended: what was sent, and whether the connection may be used again.
@@ -51,7 +51,7 @@ impl Ended {
 impl Edge {
     /// The edge around the proxy whose hooks are [`Gateway`]'s.
     pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
-        Edge { app, proxy, repeats: Repeats::new("capture") }
+        Edge { app, proxy, repeats: IdempotencyCache::new("capture") }
     }
 
     /// What forgets the answers of reroutes that are too old to be told again, each time that it is called.

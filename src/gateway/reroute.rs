@@ -28,12 +28,12 @@ use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
+use crate::idempotency::{self, IdempotentCall, Lookup};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, may_ask_for};
 use crate::protocol::completion::{self, Instead};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
-use crate::repeats::{self, Asked, Found};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
 use crate::store::Action;
@@ -67,7 +67,7 @@ pub(super) async fn run(
         Err(error) => return refuse(session, exchange, error, true).await,
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
-    let key = match repeats::key(&session.req_header().headers) {
+    let key = match idempotency::key(&session.req_header().headers) {
         Ok(key) => key,
         Err(error) => return refuse(session, exchange, error, true).await,
     };
@@ -102,17 +102,21 @@ async fn once(
     // Whoever may not see the capture, any more, learns nothing of what was answered.
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     let payer = app.auth.tenant(principal);
-    let asked =
-        Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
+    let asked = IdempotentCall {
+        caller: caller(principal),
+        payer,
+        key,
+        about: original.head.id.to_string(),
+    };
     match edge.repeats.begin(asked, exchange.at)? {
-        Found::Repeated(told) => {
+        Lookup::Repeated(told) => {
             note_foreign(app, exchange, principal, &original).await?;
             if let Some(replay) = &told.replay {
                 replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
             }
             Ok(reply::json_bytes(StatusCode::OK, told.body))
         }
-        Found::First(claim) => {
+        Lookup::First(claim) => {
             let response = reroute(edge, exchange, id, dry_run, principal, shutdown).await?;
             if response.status() == StatusCode::OK {
                 let body = response.body().clone();

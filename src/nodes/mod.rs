@@ -1,138 +1,59 @@
-//! The nodes in memory: who they are, by their signatures, and what they are doing, by their reports. Enrolments and
-//! registrations change only by following the store; leases, reported load and breakers are this process's own, and begin anew
-//! with it: a node that is known to the store is unreachable until its next report.
+//! The nodes in memory: identified by their signatures, with the state that their heartbeats
+//! report. Enrolments and registrations follow the store. Leases, reported load and breakers belong
+//! to this process: after a restart a node is unreachable until its next heartbeat.
 
-mod life;
-mod look;
+mod health_snapshot;
+mod lease;
+mod node;
+mod nonces;
+mod ready;
 mod reseal;
-mod standing;
-mod turn;
+mod round_robin;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
-use self::life::Life;
-pub use self::life::{Load, Report, Spent, Status, Untaken};
-pub use self::standing::Standing;
-use self::turn::Turn;
+use self::lease::Lease;
+use self::node::{NodeEntry, Serving, epoch};
+use self::round_robin::RoundRobin;
 use crate::auth::signature::Signed;
 use crate::bounds;
 use crate::id::{NodeId, Random};
-use crate::routing::decide::state_against;
-use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
-use crate::routing::inputs::{Abilities, Breaker, Demand, TargetHealth};
+use crate::routing::health::{ProviderState, Shown as Doing};
 use crate::routing::provider::{Authorities, Base, Provider};
-use crate::routing::recipe::Target;
 use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
-use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
+use crate::store::{Change, Committed, NodeRow};
 
+pub use self::lease::{Load, Report, Status, Untaken};
+pub use self::node::Shown;
+pub use self::nonces::Spent;
+pub use self::ready::Ready;
 pub use self::reseal::resealed;
+pub use self::state::Standing;
 
-/// A cheap handle to the table.
+/// All nodes. Clones share the table.
 #[derive(Clone)]
-pub struct Nodes(Arc<Table>);
+pub struct Nodes(Arc<NodeTable>);
 
-struct Table {
+struct NodeTable {
     sealing: SecretBytes,
-    /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
+    /// Certificate authorities for nodes; `None`: the system's.
     authorities: Option<Arc<Authorities>>,
-    known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
-    /// Whether the last nonce was one that the store could not keep.
+    known: RwLock<BTreeMap<NodeId, Arc<NodeEntry>>>,
+    /// Whether the store could not keep the last nonce.
     aside: AtomicBool,
-    /// With which all of them take turns.
-    turns: Turn,
+    rotation: RoundRobin,
 }
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nodes")
-    }
-}
-
-/// One node as it is now.
-pub struct Node {
-    row: Arc<NodeRow>,
-    /// What it said of its models, as decisions are told of it.
-    said: Arc<BTreeMap<String, Arc<Abilities>>>,
-    /// Its secrets by generation, the older one with its end.
-    secrets: Vec<(u32, Secret, Option<Timestamp>)>,
-    /// How it is reached; none before it registers, and after it left.
-    serving: Option<Serving>,
-    /// The requests under way there, whichever of its registrations they were sent under: it has as many places as it says, also
-    /// for those that it began before it left and came again.
-    places: Arc<ProviderState>,
-    /// Outlives changes of the row.
-    life: Arc<Mutex<Life>>,
-}
-
-#[derive(Clone)]
-struct Serving {
-    epoch: u64,
-    provider: Arc<Provider>,
-    state: Arc<TargetState>,
-    turn: Turn,
-}
-
-/// What an operator is shown of a node.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    /// Its row.
-    pub row: Arc<NodeRow>,
-    /// How it stands.
-    pub standing: Standing,
-    /// Its last report's.
-    pub load: Load,
-    /// Until when its last report holds.
-    pub lease_until: Option<Timestamp>,
-    /// Requests of ours under way there.
-    pub inflight: u32,
-    /// Its breaker; none before it registers, and after it left.
-    pub breaker: Option<Breaker>,
-}
-
-/// A node that may be given a request.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// Which.
-    pub id: NodeId,
-    provider: Arc<Provider>,
-    state: Arc<TargetState>,
-    row: Arc<NodeRow>,
-    said: Arc<BTreeMap<String, Arc<Abilities>>>,
-    load: u32,
-    inflight: u32,
-    turn: Turn,
-}
-
-impl Ready {
-    fn models(&self) -> &[NodeModel] {
-        self.row.registration.as_ref().map_or(&[], |registration| &registration.models)
-    }
-
-    /// Whether its model is one that can take such a request.
-    pub fn takes(&self, model: &str, demand: &Demand<'_>) -> bool {
-        let said = self.models().iter().find(|served| served.id == model);
-        said.is_some_and(|said| {
-            demand.against(said.context, said.capabilities.as_deref()).is_none()
-        })
-    }
-
-    /// Whether nothing of its state speaks against asking it.
-    pub fn may_be_asked(&self, now: Timestamp) -> bool {
-        let told = self.state.at_node(&self.provider, now);
-        let (inflight, max) = (self.inflight, self.provider.max_concurrency);
-        state_against(&TargetHealth { inflight, max, ..told }, now).is_none()
-    }
-
-    /// The target as it is at this node, which is about to be asked.
-    pub fn target(&self, planned: &Target) -> Target {
-        self.turn.take();
-        planned.at_node(self.provider.clone(), self.state.clone())
     }
 }
 
@@ -142,23 +63,24 @@ impl Nodes {
         Nodes::with(keys.into().nodes().clone(), None)
     }
 
-    /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
+    /// An empty table with these certificate authorities; `None`: the system's.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
         Nodes::with(self.0.sealing.clone(), authorities)
     }
 
     fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
-        let (known, aside, turns) = (RwLock::default(), AtomicBool::new(false), Turn::default());
-        Nodes(Arc::new(Table { sealing, authorities, known, aside, turns }))
+        let (known, aside) = (RwLock::default(), AtomicBool::new(false));
+        let rotation = RoundRobin::default();
+        Nodes(Arc::new(NodeTable { sealing, authorities, known, aside, rotation }))
     }
 
-    /// Takes in what the store has at the start.
+    /// Takes in the rows of the store at start.
     pub fn load(&self, rows: Vec<NodeRow>) {
         rows.into_iter().for_each(|row| self.put(row.into()));
     }
 
-    /// Takes in one mutation.
+    /// Takes in one mutation of the store.
     pub fn apply(&self, committed: &Committed) {
         for change in &committed.changes {
             match change {
@@ -188,30 +110,31 @@ impl Nodes {
                 None => log::error!("the secret of {} cannot be opened: rotate it", row.id),
             }
         }
-        let places = before.as_ref().map(|before| before.places.clone()).unwrap_or_default();
-        let serving = self.serving(&row, before.as_deref(), &places);
-        let said = look::said(&row);
-        let life = before.as_ref().map(|before| before.life.clone()).unwrap_or_default();
+        let inflight = before.as_ref().map(|before| before.inflight.clone()).unwrap_or_default();
+        let serving = self.serving(&row, before.as_deref(), &inflight);
+        let abilities = health_snapshot::abilities(&row).into();
+        let lease = before.as_ref().map(|before| before.lease.clone()).unwrap_or_default();
         if let (Some(before), Some(epoch)) =
             (before.as_ref().and_then(|before| before.epoch()), epoch(&row))
         {
-            // A registration is a report: the lease goes on until it has begun its own.
-            let mut life = life.lock().unwrap_or_else(PoisonError::into_inner);
-            if before < epoch && life.is_of(before) {
-                life.carried = Some(epoch);
+            // The lease continues until the new registration has its own.
+            let mut lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+            if before < epoch && lease.is_of(before) {
+                lease.carried = Some(epoch);
             }
         }
         let node =
-            Arc::new(Node { row: row.clone(), said: said.into(), secrets, serving, places, life });
+            Arc::new(NodeEntry { row: row.clone(), abilities, secrets, serving, inflight, lease });
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
-    /// How the node is reached by its registration. A new epoch has a new breaker; requests of those before still take its places.
+    /// How the node is reached by its registration. A new epoch starts with a new breaker. Requests
+    /// of earlier epochs still count as in flight.
     fn serving(
         &self,
         row: &NodeRow,
-        before: Option<&Node>,
-        places: &Arc<ProviderState>,
+        before: Option<&NodeEntry>,
+        inflight: &Arc<ProviderState>,
     ) -> Option<Serving> {
         let registration = row.registration.as_ref().filter(|registration| !registration.ended)?;
         let before = before.and_then(|before| before.serving.as_ref());
@@ -227,7 +150,7 @@ impl Nodes {
                 Some(key) => Some(Secret::new(key)),
                 None => {
                     log::error!(
-                        "the key that {} wants cannot be opened: it has to register again",
+                        "the API key of {} cannot be opened: the node has to register again",
                         row.id
                     );
                     return None;
@@ -235,9 +158,9 @@ impl Nodes {
             },
         };
         let mut provider =
-            Provider::of_node(base, key, registration.max_concurrency, places.clone());
+            Provider::of_node(base, key, registration.max_concurrency, inflight.clone());
         provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
-        let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
+        let turn = before.map_or_else(|| self.0.rotation.another(), |before| before.turn.clone());
         Some(Serving {
             epoch: registration.epoch,
             provider: provider.into(),
@@ -246,7 +169,7 @@ impl Nodes {
         })
     }
 
-    /// Seals a secret of a generation; `None` only if the cipher refuses.
+    /// Seals a secret of a generation; `None` only if the cipher fails.
     pub fn seal_secret(
         &self,
         id: &NodeId,
@@ -257,13 +180,13 @@ impl Nodes {
         seal(&self.0.sealing, &secret_context(id, generation), secret.expose().as_bytes(), random)
     }
 
-    /// Seals what a node wants to be shown.
+    /// Seals the API key that a node expects.
     pub fn seal_key(&self, id: &NodeId, key: &Secret, random: &Random) -> Option<Vec<u8>> {
         seal(&self.0.sealing, &key_context(id), key.expose().as_bytes(), random)
     }
 
-    /// Whose signature it is. The error is a word of the metric: `key`, `skew` or `mac`. Whether its nonce is new, the store
-    /// knows.
+    /// The node that made a signature. The error is a label of the metric: `key`, `skew` or `mac`.
+    /// The caller checks the nonce.
     pub fn identify(&self, signed: &Signed, now: Timestamp) -> Result<NodeId, &'static str> {
         let node = NodeId::parse(&signed.node).and_then(|id| self.get(&id)).ok_or("key")?;
         let secret = node.secret(signed.generation, now).ok_or("key")?;
@@ -277,16 +200,16 @@ impl Nodes {
         }
     }
 
-    /// Whether a secret of this generation is taken.
+    /// Whether the secret of this generation is valid.
     pub fn takes(&self, id: &NodeId, generation: u32, now: Timestamp) -> bool {
         self.get(id).is_some_and(|node| node.secret(generation, now).is_some())
     }
 
-    fn get(&self, id: &NodeId) -> Option<Arc<Node>> {
+    fn get(&self, id: &NodeId) -> Option<Arc<NodeEntry>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    fn all(&self) -> Vec<Arc<Node>> {
+    fn all(&self) -> Vec<Arc<NodeEntry>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -295,12 +218,12 @@ impl Nodes {
         self.get(id).map(|node| node.row.clone())
     }
 
-    /// A node as an operator is shown it.
+    /// A node as operators see it.
     pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<Shown> {
         self.get(id).map(|node| node.show(now))
     }
 
-    /// Up to `limit` nodes, newest first, older than `after`.
+    /// Up to `limit` nodes older than `after`, newest first.
     pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<Shown> {
         let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &NodeId| after.is_none_or(|after| id < after);
@@ -313,12 +236,12 @@ impl Nodes {
             .collect()
     }
 
-    /// How many nodes stand how.
+    /// Number of nodes in a state.
     pub fn count(&self, standing: Standing, now: Timestamp) -> usize {
-        self.all().iter().filter(|node| node.standing(&node.life(), now) == standing).count()
+        self.all().iter().filter(|node| node.standing(&node.lease(), now) == standing).count()
     }
 
-    /// Hosts and ports of the nodes that registered.
+    /// Hosts and ports of the registered nodes.
     pub fn places(&self) -> Vec<(String, u16)> {
         let all = self.all();
         let bases = all
@@ -328,23 +251,23 @@ impl Nodes {
         bases.map(|base| (base.host.clone(), base.port)).collect()
     }
 
-    /// A node's epoch has begun: its lease runs, and reports count from anew. Not where a later one has begun meanwhile.
+    /// Starts the lease of a new registration, unless a later one has started.
     pub fn begin(&self, id: &NodeId, epoch: u64, now: Timestamp) {
         let Some(node) = self.get(id) else { return };
-        let mut life = node.life();
-        if life.epoch < epoch {
-            let aside = std::mem::take(&mut life.aside);
-            *life = Life {
+        let mut lease = node.lease();
+        if lease.epoch < epoch {
+            let nonces = std::mem::take(&mut lease.nonces);
+            *lease = Lease {
                 epoch,
-                lease_until: lease(now),
-                leased: Some(Instant::now()),
-                aside,
-                ..Life::default()
+                until: lease_end(now),
+                started: Some(Instant::now()),
+                nonces,
+                ..Lease::default()
             };
         }
     }
 
-    /// Takes a report.
+    /// Takes in a heartbeat.
     pub fn report(&self, id: &NodeId, report: Report, now: Timestamp) -> Result<(), Untaken> {
         let node = self.get(id).ok_or(Untaken::Unregistered)?;
         let epoch = node.epoch().filter(|_| node.serving.is_some()).ok_or(Untaken::Unregistered)?;
@@ -356,79 +279,32 @@ impl Nodes {
         {
             return Err(Untaken::Epoch);
         }
-        let mut life = node.life();
-        // A registration may have come since the node was looked up.
-        if life.epoch > epoch {
+        let mut lease = node.lease();
+        // A newer registration may have come since the look-up.
+        if lease.epoch > epoch {
             return Err(Untaken::Epoch);
         }
-        if life.epoch == epoch && life.seq.is_some_and(|last| report.seq <= last) {
+        if lease.epoch == epoch && lease.seq.is_some_and(|last| report.seq <= last) {
             return Err(Untaken::Seq);
         }
-        life.epoch = epoch;
-        life.carried = None;
-        life.seq = Some(report.seq);
-        life.lease_until = lease(now);
-        life.leased = Some(Instant::now());
-        life.status = report.status;
-        life.reported = report.load;
-        life.ours_then = node.places.under_way();
+        lease.epoch = epoch;
+        lease.carried = None;
+        lease.seq = Some(report.seq);
+        lease.until = lease_end(now);
+        lease.started = Some(Instant::now());
+        lease.status = report.status;
+        lease.reported = report.load;
+        lease.inflight_then = node.inflight.under_way();
         Ok(())
     }
 
-    /// Takes the nonce of a report that the store cannot keep now: once, and none that this process or the one before it may have
-    /// taken in this way.
-    ///
-    /// A store that takes nothing must not stop traffic to nodes, so their reports are taken all the same; and what is taken must
-    /// not be good a second time, also after a restart, when all that is in memory is gone. Hence three things, in this order:
-    /// the nonce is in here; the time of its signature is a durable mark, written in place where no room is needed
-    /// ([`crate::store::Store::mark_node`]); and the store, which can be read, does not know the nonce. What the store keeps
-    /// later is looked for in here in turn ([`Nodes::is_aside`]), so that of two copies at most one is taken whichever way each
-    /// goes. After a restart nothing counts that was signed until the mark: as signatures of one node come in the order of its
-    /// clock, its next one is newer, and nobody waits. What cannot be marked is not taken.
-    pub fn take_aside(
-        &self,
-        id: &NodeId,
-        nonce: &str,
-        created: i64,
-        now: Timestamp,
-    ) -> Result<(), Spent> {
-        self.get(id).ok_or(Spent::Before)?.life().aside.take(nonce, created, now)
-    }
-
-    /// Whether a nonce was taken while the store took nothing, or may have been.
-    pub fn is_aside(&self, id: &NodeId, nonce: &str, created: i64) -> bool {
-        self.get(id).is_some_and(|node| node.life().aside.holds(nonce, created))
-    }
-
-    /// Notes whether the store keeps nonces, or they are put aside; gives whether that is news.
-    pub fn puts_aside(&self, aside: bool) -> bool {
-        self.0.aside.load(Ordering::Relaxed) != aside
-            && self.0.aside.swap(aside, Ordering::Relaxed) != aside
-    }
-
-    /// Whether a signature of this generation has nothing to change in the store: the first use of a generation ends the one
-    /// before, and that has to last.
-    pub fn may_be_aside(&self, id: &NodeId, generation: u32) -> bool {
-        self.get(id)
-            .is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
-    }
-
-    /// Takes in what the process before this one took while the store took nothing.
-    pub fn load_marks(&self, marks: Vec<NodeMark>) {
-        for mark in marks {
-            if let Some(node) = self.get(&mark.node) {
-                node.life().aside.close_until(mark.until);
-            }
-        }
-    }
-
-    /// Whether a node that serves has not reported for as long as its lease lasts.
+    /// Whether the lease of a registered node has expired.
     pub fn has_lapsed(&self, id: &NodeId, now: Timestamp) -> bool {
-        self.get(id).is_some_and(|node| node.standing(&node.life(), now) == Standing::Unreachable)
+        self.get(id).is_some_and(|node| node.standing(&node.lease(), now) == Standing::Unreachable)
     }
 
-    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
-    /// one that was asked longest ago.
+    /// The nodes that may take a request for the model, in the order to try: the least loaded
+    /// first, then the one that was used longest ago.
     pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
         let mut ready: Vec<Ready> = self
             .all()
@@ -442,117 +318,19 @@ impl Nodes {
         ready
     }
 
-    /// The nodes that serve a model, ready or not, in the order of their ids, as operators are shown them: each with what it is
-    /// doing for all of its models together.
+    /// The nodes that serve a model, ready or not, in id order. The second part covers all models
+    /// of the node.
     pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(Shown, Doing)> {
         let serving = self.all().into_iter().filter(|node| node.serves(model));
         serving.filter_map(|node| Some((node.show(now), node.doing(now)?))).collect()
     }
 }
 
-impl Node {
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn doing(&self, now: Timestamp) -> Option<Doing> {
-        let serving = self.serving.as_ref()?;
-        Some(Doing {
-            inflight: self.places.under_way(),
-            ..serving.state.show(&serving.provider, now)
-        })
-    }
-
-    fn epoch(&self) -> Option<u64> {
-        epoch(&self.row)
-    }
-
-    fn secret(&self, generation: u32, now: Timestamp) -> Option<&Secret> {
-        let taken = |end: &Option<Timestamp>| end.is_none_or(|end| now < end);
-        self.secrets
-            .iter()
-            .find(|(known, _, end)| *known == generation && taken(end))
-            .map(|(_, secret, _)| secret)
-    }
-
-    fn standing(&self, life: &Life, now: Timestamp) -> Standing {
-        let Some(registration) = &self.row.registration else { return Standing::Pending };
-        if registration.ended {
-            return Standing::Gone;
-        }
-        // By both clocks: one that was set back makes no lease longer, and a request that came before the report is none the worse.
-        let lasts = life.leased.is_some_and(|begun| begun.elapsed() < bounds::NODE_LEASE);
-        let held = lasts
-            && life.is_of(registration.epoch)
-            && life.lease_until.is_some_and(|until| now < until);
-        match (held && self.serving.is_some(), life.status) {
-            (false, _) => Standing::Unreachable,
-            (true, Status::Ready) => Standing::Ready,
-            (true, Status::Draining | Status::Error) => Standing::Draining,
-        }
-    }
-
-    fn serves(&self, model: &str) -> bool {
-        self.row
-            .registration
-            .as_ref()
-            .is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
-    }
-
-    /// As it may be given requests, if it may.
-    fn ready(&self, now: Timestamp) -> Option<Ready> {
-        let serving = self.serving.as_ref()?;
-        let life = self.life();
-        if self.standing(&life, now) != Standing::Ready {
-            return None;
-        }
-        let inflight = self.places.under_way();
-        let reported = life.reported.running.saturating_add(life.reported.queued);
-        // What it said, and what we have given it, or had back, since.
-        let load = reported.saturating_add(inflight).saturating_sub(life.ours_then).max(inflight);
-        Some(Ready {
-            id: self.row.id.clone(),
-            provider: serving.provider.clone(),
-            state: serving.state.clone(),
-            row: self.row.clone(),
-            said: self.said.clone(),
-            load,
-            inflight,
-            turn: serving.turn.clone(),
-        })
-    }
-
-    fn show(&self, now: Timestamp) -> Shown {
-        let life = self.life();
-        Shown {
-            row: self.row.clone(),
-            standing: self.standing(&life, now),
-            load: life.reported,
-            lease_until: life
-                .lease_until
-                .filter(|_| self.epoch().is_some_and(|epoch| life.is_of(epoch))),
-            inflight: self.places.under_way(),
-            breaker: self
-                .serving
-                .as_ref()
-                .map(|serving| serving.state.at_node(&serving.provider, now).breaker),
-        }
-    }
-}
-
-/// The registration that is not ended.
-fn epoch(row: &NodeRow) -> Option<u64> {
-    row.registration
-        .as_ref()
-        .filter(|registration| !registration.ended)
-        .map(|registration| registration.epoch)
-}
-
-fn lease(now: Timestamp) -> Option<Timestamp> {
+fn lease_end(now: Timestamp) -> Option<Timestamp> {
     now.checked_add(bounds::NODE_LEASE).ok()
 }
 
-/// A sealed secret opens for its node and generation only.
+/// Binds a sealed secret to its node and generation.
 fn secret_context(id: &NodeId, generation: u32) -> Vec<u8> {
     format!("{id} secret {generation}").into_bytes()
 }

@@ -5,8 +5,8 @@ use crate::id::Random;
 use crate::secret::{Keyring, open, seal};
 use crate::store::{NodeRow, PreviousNodeSecret, Registration};
 
-/// A node with its secrets sealed under another master key. What does not open under the one before stays as it is: the table of
-/// nodes tells of it, at this start and at every one before.
+/// A node with its secrets sealed under another master key. What does not open under the one before
+/// stays as it is: the table of nodes tells of it, at this start and at every one before.
 pub fn resealed(row: &NodeRow, from: &Keyring, to: &Keyring, random: &Random) -> NodeRow {
     let anew = |context: &[u8], sealed: &[u8]| {
         seal(to.nodes(), context, &open(from.nodes(), context, sealed)?, random)

@@ -130,7 +130,7 @@ fn a_clock_that_is_set_back_makes_no_lease_longer() {
     nodes.report(&row.id, report(1, Status::Ready, 0), at(40)).unwrap();
     let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
     assert_eq!((standing(-3_600), standing(40)), (Standing::Ready, Standing::Ready));
-    nodes.get(&row.id).unwrap().life().leased = Instant::now().checked_sub(bounds::NODE_LEASE);
+    nodes.get(&row.id).unwrap().lease().started = Instant::now().checked_sub(bounds::NODE_LEASE);
     assert_eq!(
         (standing(-3_600), standing(40)),
         (Standing::Unreachable, Standing::Unreachable),

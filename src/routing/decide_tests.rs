@@ -6,12 +6,14 @@ use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, 
 use proptest::strategy::Strategy as Generator;
 
 use super::*;
+use crate::error::{Error, Kind};
+use crate::routing::compile::Origin;
 use crate::routing::document::{
     Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec,
     RuleSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
+use crate::routing::inputs::TargetHealth;
 use crate::routing::inputs::tests::chat;
-use crate::routing::recipe::Origin;
 
 fn at<T>(value: T) -> Located<T> {
     Located { value, path: String::new(), at: Place::default() }

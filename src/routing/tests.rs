@@ -1,18 +1,20 @@
-//! What decisions promise, over whole documents: every strategy, and every way in which there is no target.
+//! What decisions promise, over whole documents: every strategy, and every way in which there is no
+//! target.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::compiled::Routing;
 use super::decide::{Decision, Refusal, decide, shadow};
 use super::inputs::tests::chat;
 use super::inputs::{Breaker, Inputs, TargetHealth};
-use super::recipe::Routing;
 use crate::config;
 use crate::error::{Error, Kind};
 
-/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written out.
+/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written
+/// out.
 fn document(rules: &str, models: &str) -> Routing {
     let text = format!(
         "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\nrecipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
@@ -324,7 +326,8 @@ fn health() -> impl Strategy<Value = TargetHealth> {
         })
 }
 
-/// A document with that strategy over four targets: prices and contexts of some, in a range where all outcomes come.
+/// A document with that strategy over four targets: prices and contexts of some, in a range where
+/// all outcomes come.
 fn priced(strategy: &str) -> Routing {
     let targets = NAMES.map(|name| format!("{{ target: p/{name} }}")).join(", ");
     let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, p/b: { input_per_mtok: 1, output_per_mtok: 3, context: 1000 }, \

@@ -19,7 +19,7 @@ use crate::auth::{ADMIN_SCOPE, Key, Principal, Standing, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::repeats::{self, Asked, Found};
+use crate::idempotency::{self, IdempotentCall, Lookup};
 use crate::secret::Secret;
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
@@ -32,15 +32,15 @@ pub async fn create(
 ) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
-    let named = if is_open(who) { None } else { repeats::key(request.headers())? };
+    let named = if is_open(who) { None } else { idempotency::key(request.headers())? };
     let made = match named {
         None => make(app, who, shelf, user, request).await?,
         Some(key) => match app.made_keys.begin(asked(app, who, key, request), app.clock.now())? {
-            Found::Repeated(made) => {
+            Lookup::Repeated(made) => {
                 still(app, who, shelf, user, request, &made)?;
                 made
             }
-            Found::First(claim) => {
+            Lookup::First(claim) => {
                 let made = make(app, who, shelf, user, request).await?;
                 claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
                 made
@@ -53,10 +53,10 @@ pub async fn create(
 }
 
 /// A creation as it may be repeated.
-fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> Asked {
+fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> IdempotentCall {
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
-    Asked {
+    IdempotentCall {
         caller: format!("{} {}", actor.kind, actor.id),
         payer: app.auth.tenant(who),
         key,

@@ -1,85 +1,81 @@
-//! One attempt at a target, from being let in to how it ended. A permit that is dropped on the way, by a client that left
-//! or a task that was cancelled, gives back all that it held and says nothing of the target.
+//! One attempt at a target, from admission to outcome. A permit that is dropped before its end, by
+//! a client that left or a cancelled task, gives back what it holds and has no effect on the
+//! target's health.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::circuit::{Change, Pass, micros, pending};
-use super::keys::Bench;
+use super::breaker::{Change, Pass};
+use super::deadline::{is_pending, micros};
+use super::key_rotation::KeyCooldowns;
 use crate::bounds;
-use crate::routing::recipe::Target;
+use crate::routing::target::Target;
 use crate::secret::Secret;
 
-/// Why an attempt may not begin although the decision was for it: what there was is gone since.
+/// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barred {
-    /// The breaker is open, or its probe is under way.
+    /// The breaker is open, or its probe is in flight.
     BreakerOpen,
-    /// The target asked to be left alone.
+    /// The target is in a cooldown.
     CoolDown,
-    /// The provider serves as many requests as it may.
+    /// The provider is at its concurrency limit.
     Concurrency,
 }
 
-/// How an attempt ended, as far as it concerns the target.
+/// Outcome of an attempt for the health of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It answered; a refusal of what the client asked for is an answer.
+    /// Answered; also if it rejected the client's request.
     Answered,
-    /// It failed by its own fault.
+    /// Failed by its own fault.
     Failed,
-    /// It had no content in time.
+    /// No content before a deadline.
     TimedOut,
-    /// It cannot serve now, and may have said for how long (503).
+    /// Unavailable (503), with its `Retry-After`.
     Unavailable(Option<Duration>),
-    /// It was asked too often, and may have said for how long to wait (429).
+    /// Rate limited (429), with its `Retry-After`.
     Limited(Option<Duration>),
-    /// It refused our credential (401).
+    /// Rejected the provider key (401).
     Refused,
-    /// It refused this model to our credential (403).
+    /// Denied this model to the provider key (403).
     Forbidden,
-    /// Nothing that says anything of it.
+    /// No verdict on the target.
     Nothing,
 }
 
-/// What came of an attempt's end.
+/// Effect of an attempt's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Whether another key of the provider may do what this one could not.
+    /// Whether another key of the provider may succeed.
     pub another_key: bool,
-    /// What it changed of the target's breaker.
+    /// Change of the target's breaker.
     pub change: Option<Change>,
 }
 
-/// What a replay or a shadow learns of a provider's keys. It is kept for that one call, so that
-/// live traffic goes on as if the call had not been made.
+/// Key cooldowns that a replay or shadow causes. They last for that call only, so that it does not
+/// affect live traffic.
 #[derive(Debug, Default)]
-pub struct Apart(Bench);
+pub struct Apart(KeyCooldowns);
 
-impl Apart {
-    pub(super) fn bench(&self) -> &Bench {
-        &self.0
-    }
-}
-
-/// The leave to make one attempt at a target.
+/// Permission for one attempt at a target.
 #[derive(Debug)]
 pub struct Permit {
     target: Arc<Target>,
-    /// Live traffic's, until it has ended.
+    /// Admission by the breaker, for live traffic until its end.
     pass: Option<Pass>,
-    /// Of the provider's keys.
+    /// Index of the provider key.
     key: Option<usize>,
     content: bool,
-    /// Of a replay or a shadow.
+    /// Set for a replay or shadow.
     apart: Option<Arc<Apart>>,
 }
 
 impl Permit {
-    /// Asks for one. Live traffic has nothing `apart`; a replay or a shadow changes nothing of the
-    /// target's state but the number of attempts under way.
+    /// Admits an attempt. `apart` is set for a replay or shadow, which change nothing of the
+    /// target's state but the number of attempts in flight.
     pub fn take(
         target: &Arc<Target>,
         at: Timestamp,
@@ -90,38 +86,38 @@ impl Permit {
             return Err(Barred::CoolDown);
         }
         let pass = match apart {
-            None => Some(state.stir().circuit.enter(now).ok_or(Barred::BreakerOpen)?),
-            // The one request that tries a half-open breaker is live traffic's.
+            None => Some(state.stir().breaker.enter(now).ok_or(Barred::BreakerOpen)?),
+            // Only live traffic may probe a half-open breaker.
             Some(_) if state.lets_in(now) => None,
             Some(_) => return Err(Barred::BreakerOpen),
         };
         if !provider.enter(target.provider.max_concurrency) {
-            pass.into_iter().for_each(|pass| state.stir().circuit.left(pass));
+            pass.into_iter().for_each(|pass| state.stir().breaker.left(pass));
             return Err(Barred::Concurrency);
         }
         state.begin();
-        let keys = state.keys(&target.provider, apart.map(Arc::as_ref));
+        let keys = state.keys(&target.provider, apart.map(|apart| &apart.0));
         let key = keys.pick(&provider.turn, apart.is_none(), now);
         Ok(Permit { target: Arc::clone(target), pass, key, content: false, apart: apart.cloned() })
     }
 
-    /// What being let through changed of the target's breaker.
+    /// Change of the target's breaker by the admission.
     pub fn change(&self) -> Option<Change> {
         self.pass.and_then(Pass::change)
     }
 
-    /// The provider's key to use.
+    /// The provider key to use.
     pub fn key(&self) -> Option<&Secret> {
         self.target.provider.api_keys.get(self.key?)
     }
 
-    /// Whether the first content has been noted.
+    /// Whether the first content has been recorded.
     pub fn has_content(&self) -> bool {
         self.content
     }
 
-    /// The first content of a good answer is there, `took` after the attempt began. Gives what that
-    /// changed.
+    /// Records the first content of a good answer, `took` after the start. Returns the breaker's
+    /// change.
     pub fn content(&mut self, took: Duration, at: Timestamp) -> Option<Change> {
         if std::mem::replace(&mut self.content, true) {
             return None;
@@ -129,15 +125,16 @@ impl Permit {
         let pass = self.pass.as_mut()?;
         let mut vitals = self.target.state().stir();
         vitals.latency.took(micros(took).unsigned_abs(), at.as_microsecond());
-        vitals.circuit.proved(pass, at.as_microsecond())
+        vitals.breaker.proved(pass, at.as_microsecond())
     }
 
-    /// Lets the key in use rest, where the provider has others, and says whether one of those may be used.
-    fn rest_key(&self, ending: Ending, now: i64) -> bool {
+    /// Starts a cooldown of the used key if the outcome asks for it and the provider has others.
+    /// Returns whether one of those is usable.
+    fn cool_key(&self, ending: Ending, now: i64) -> bool {
         let (state, provider) = (self.target.state(), &self.target.provider);
         let Some(key) = self.key().filter(|_| provider.api_keys.len() > 1) else { return false };
-        // By target where it is limited or forbidden: providers count each model apart.
-        let (rest, bench) = match ending {
+        // Limits and permissions are per target: providers count each model separately.
+        let (rest, cooldowns) = match ending {
             Ending::Limited(wait) => {
                 (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOL_DOWN_MAX), &state.limited)
             }
@@ -145,15 +142,15 @@ impl Permit {
             Ending::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
             _ => return false,
         };
-        let apart = self.apart.as_deref();
-        apart.map_or(bench, Apart::bench).put(key, now.saturating_add(micros(rest)), now);
-        state.keys(provider, apart).all_benched(now).is_none()
+        let isolated = self.apart.as_deref().map(|apart| &apart.0);
+        isolated.unwrap_or(cooldowns).put(key, now.saturating_add(micros(rest)), now);
+        state.keys(provider, isolated).all_cooling_until(now).is_none()
     }
 
-    /// The attempt is over, `took` after it began.
+    /// Ends the attempt, `took` after its start.
     pub fn end(mut self, ending: Ending, took: Duration, at: Timestamp) -> Ended {
         let now = at.as_microsecond();
-        let another_key = self.rest_key(ending, now);
+        let another_key = self.cool_key(ending, now);
         let Some(pass) = self.pass.take() else { return Ended { another_key, change: None } };
         let (state, provider) = (self.target.state(), &self.target.provider);
         let one_key = provider.api_keys.len() <= 1;
@@ -165,29 +162,29 @@ impl Permit {
         };
         if let Some(wait) = wait {
             let until = now.saturating_add(micros(wait.min(bounds::COOL_DOWN_MAX)));
-            // A longer one stands, unless it is from before the clock was set back.
-            let before = Some(vitals.cooldown_until).filter(|before| pending(*before, now));
+            // A longer cooldown stays, unless it was set before the clock went back.
+            let before = Some(vitals.cooldown_until).filter(|before| is_pending(*before, now));
             vitals.cooldown_until = before.map_or(until, |before| before.max(until));
         }
         let at_fault = match ending {
             Ending::Nothing => None,
-            // It said when to come back, or its keys rest: no reason to stay away for longer.
+            // The cooldown of the target or key is enough.
             Ending::Limited(wait) => (wait.is_none() && one_key).then_some(true),
-            // A refused key that rests says nothing of the others.
+            // A rejected key is no verdict on the others.
             Ending::Refused | Ending::Forbidden => (!another_key).then_some(true),
             Ending::Answered => Some(false),
             Ending::Failed | Ending::TimedOut | Ending::Unavailable(_) => Some(true),
         };
         let change = match at_fault {
             None => {
-                vitals.circuit.left(pass);
+                vitals.breaker.left(pass);
                 None
             }
-            Some(false) => vitals.circuit.succeeded(pass, now, &provider.breaker),
-            Some(true) => vitals.circuit.failed(pass, now, &provider.breaker),
+            Some(false) => vitals.breaker.succeeded(pass, now, &provider.breaker),
+            Some(true) => vitals.breaker.failed(pass, now, &provider.breaker),
         };
         if ending == Ending::TimedOut && !self.content {
-            // It was at least as slow as this.
+            // The time to first content is at least this long.
             vitals.latency.took(micros(took).unsigned_abs(), now);
         }
         if ending != Ending::Nothing {
@@ -201,7 +198,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let state = self.target.state();
         if let Some(pass) = self.pass.take() {
-            state.stir().circuit.left(pass);
+            state.stir().breaker.left(pass);
         }
         state.end();
         self.target.provider.state().leave();

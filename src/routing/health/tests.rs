@@ -1,10 +1,16 @@
-//! Permits and snapshots of documents as operators write them, on a clock that only moves when told to.
+//! Permits and snapshots of documents as operators write them, on a clock that only moves when told
+//! to.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::compiled::Routing;
+use crate::routing::inputs::Breaker;
 use crate::{bounds, config};
 
 const DOCUMENT: &str = "
@@ -61,7 +67,8 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
         health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(),
         "a request that came just before"
     );
-    // A shorter wait does not end a longer one, and a limit that says when it ends opens no breaker.
+    // A shorter wait does not end a longer one, and a limit that says when it ends opens no
+    // breaker.
     let routing = live(&Health::default(), DOCUMENT);
     let early = [(); 3].map(|()| take(&routing, "p/a", 0).unwrap());
     for (permit, seconds) in early.into_iter().zip([1, 7, 2]) {
@@ -349,7 +356,7 @@ fn latency_is_that_of_good_content_and_of_silence() {
 }
 
 #[test]
-fn keys_take_turns_and_rest_when_limited_or_refused() {
+fn keys_rotate_without_cooling_ones() {
     let text = DOCUMENT.replace(
         "base_url: 'http://127.0.0.1:9' }",
         "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b] }",
@@ -379,7 +386,8 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
 }
 
 proptest! {
-    /// Whatever attempts do, and whenever documents change: what is counted as under way is what is under way.
+    /// Whatever attempts do, and whenever documents change: what is counted as under way is what is
+    /// under way.
     #[test]
     fn nothing_leaks(events in prop::collection::vec((0u8..8, any::<prop::sample::Index>(), 0i64..400), 1..120)) {
         let health = Health::default();
