@@ -23,10 +23,8 @@ use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::routing::bias::Bias;
-use crate::routing::health::Health;
-use crate::routing::inputs::TargetHealth;
-use crate::routing::recipe::Routing;
+use crate::routing::health::HealthRegistry;
+use crate::routing::{EstimateCorrection, Routing, TargetHealth};
 use crate::secret::Secret;
 use crate::store::Store;
 use crate::turns::Turns;
@@ -75,9 +73,9 @@ pub struct App {
     /// Ids, seeds, secrets.
     pub random: Random,
     /// What the live document's targets are doing.
-    pub health: Health,
+    pub health: HealthRegistry,
     /// How far estimates of prompts are off of late.
-    pub bias: Bias,
+    pub bias: EstimateCorrection,
     /// Where captures are offered.
     pub captures: CaptureQueue,
     /// Where captures are read.
@@ -143,7 +141,7 @@ impl App {
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
-        let health = Health::default();
+        let health = HealthRegistry::default();
         health.attach(&parts.routing);
         App {
             server: parts.server,
@@ -158,7 +156,7 @@ impl App {
             clock: parts.clock,
             random: parts.random,
             health,
-            bias: Bias::default(),
+            bias: EstimateCorrection::default(),
             captures: parts.captures,
             archive: parts.archive,
             body_memory,

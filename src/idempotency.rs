@@ -83,7 +83,7 @@ pub struct IdempotentCall {
 }
 
 /// Result of a look-up.
-pub enum Lookup<T> {
+pub enum CallLookup<T> {
     /// The first call with its key.
     First(Claim<T>),
     /// A repetition, with the answer.
@@ -123,7 +123,7 @@ impl<T: Clone> IdempotencyCache<T> {
 
     /// Looks a call up, and begins it if it is the first. 409 while the same call is in progress,
     /// or if the key was used for another content. 429 if the memory or the payer's share is full.
-    pub fn begin(&self, asked: IdempotentCall, now: Timestamp) -> Result<Lookup<T>> {
+    pub fn begin(&self, asked: IdempotentCall, now: Timestamp) -> Result<CallLookup<T>> {
         let mut table = self.table();
         table.forget(now);
         let full = table.is_full_for(&asked.payer);
@@ -136,7 +136,7 @@ impl<T: Clone> IdempotencyCache<T> {
             ))
             .at("Idempotency-Key")),
             Entry::Occupied(call) => match &call.get().state {
-                CallState::Answered { answer, .. } => Ok(Lookup::Repeated(answer.clone())),
+                CallState::Answered { answer, .. } => Ok(CallLookup::Repeated(answer.clone())),
                 CallState::UnderWay => {
                     Err(conflict("The call with this Idempotency-Key is under way.".into())
                         .retry_after(Duration::from_secs(1)))
@@ -158,7 +158,7 @@ impl<T: Clone> IdempotencyCache<T> {
                 });
                 table.shares.entry(asked.payer).or_default().calls += 1;
                 drop(table);
-                Ok(Lookup::First(Claim { repeats: self.clone(), key: Some(key) }))
+                Ok(CallLookup::First(Claim { repeats: self.clone(), key: Some(key) }))
             }
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         key: &str,
         about: &str,
         second: i64,
-    ) -> Result<Lookup<&'static str>> {
+    ) -> Result<CallLookup<&'static str>> {
         repeats.begin(by("key_1", key, about), at(second))
     }
 
@@ -263,7 +263,7 @@ mod tests {
         second: i64,
     ) -> Claim<&'static str> {
         match repeats.begin(by(caller, key, "a"), at(second)) {
-            Ok(Lookup::First(claim)) => claim,
+            Ok(CallLookup::First(claim)) => claim,
             _ => panic!("not the first"),
         }
     }
@@ -276,7 +276,7 @@ mod tests {
         claim_by(repeats, "key_1", key, second)
     }
 
-    fn refused(found: Result<Lookup<&'static str>>) -> Kind {
+    fn refused(found: Result<CallLookup<&'static str>>) -> Kind {
         found.err().expect("a refusal").kind()
     }
 
@@ -291,10 +291,10 @@ mod tests {
         let first = claim(&repeats, "a", 0);
         assert_eq!(refused(begin(&repeats, "a", "a", 0)), Kind::Conflict, "under way");
         first.answered("answer", 3, at(5));
-        assert!(matches!(begin(&repeats, "a", "a", 604), Ok(Lookup::Repeated("answer"))));
+        assert!(matches!(begin(&repeats, "a", "a", 604), Ok(CallLookup::Repeated("answer"))));
         assert_eq!(refused(begin(&repeats, "a", "b", 604)), Kind::Conflict, "another capture");
         let other = repeats.begin(by("key_2", "a", "b"), at(604));
-        assert!(matches!(other, Ok(Lookup::First(_))), "another caller's key is another call");
+        assert!(matches!(other, Ok(CallLookup::First(_))), "another caller's key is another call");
         drop(other);
         drop(claim(&repeats, "a", 605));
         assert!(is_empty(&repeats), "no entry is left");
@@ -325,7 +325,7 @@ mod tests {
         large.answered("large", 10 * bounds::REPEATS_BYTES, at(0));
         late.answered("late", 1, at(0));
         assert_eq!(refused(begin(&repeats, "more", "a", 1)), Kind::RateLimited);
-        assert!(matches!(begin(&repeats, "large", "a", 1), Ok(Lookup::Repeated("large"))));
+        assert!(matches!(begin(&repeats, "large", "a", 1), Ok(CallLookup::Repeated("large"))));
         assert_eq!(
             refused(begin(&repeats, "late", "a", 1)),
             Kind::Conflict,

@@ -15,7 +15,7 @@ use crate::blocking::blocking;
 use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{Event, Store};
 
 /// Keeps the text of a document before any capture can name its revision.

@@ -17,12 +17,11 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
-use crate::evaluate::EvaluationReport;
-use crate::evaluate::HealthSource;
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
+    EvaluationReport, HealthSource,
 };
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{Action, Shadows};
 
 /// What a filter may hold: all that lists are asked for but the page.
@@ -110,7 +109,7 @@ fn current(
     app: &App,
     candidate: &Document,
     live: &Routing,
-) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
+) -> BTreeMap<String, crate::routing::TargetHealth> {
     let now = app.clock.now();
     let mut snapshot = app.standing(live, None, now);
     snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());

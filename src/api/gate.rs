@@ -12,11 +12,10 @@ use super::page::Query;
 use crate::app::{App, Live};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::evaluate::EvaluationReport;
-use crate::evaluate::HealthSource;
-use crate::evaluate::share;
-use crate::evaluate::{self, CaptureLimits, Document, Evaluation};
-use crate::routing::recipe::Routing;
+use crate::evaluate::{
+    self, CaptureLimits, Document, Evaluation, EvaluationReport, HealthSource, share,
+};
+use crate::routing::Routing;
 use crate::store::CaptureFilter;
 
 /// What a change has to keep to.

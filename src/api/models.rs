@@ -16,7 +16,7 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::prompt::{AGENT_PREFIX, may_call};
-use crate::routing::decide::Refusal;
+use crate::routing::Refusal;
 
 /// Who owns an alias or an agent: it is the gateway's, not a provider's.
 const OURS: &str = "rerouter";

@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use super::echo::REDACTED;
 use super::record::Head;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::{Inputs, NodeFacts, TargetHealth};
+use crate::routing::{Decision, Inputs, NodeFacts, TargetHealth};
 
 /// What stands for a text that has to change; `None` for all others.
 type Change<'a> = &'a dyn Fn(&str) -> Option<String>;

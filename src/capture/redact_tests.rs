@@ -11,8 +11,7 @@ use crate::capture::prepare;
 use crate::capture::record::tests::capture;
 use crate::capture::record::{Capture, Served};
 use crate::id::{Random, UserId};
-use crate::routing::decide::{Choice, Decision, Trace};
-use crate::routing::inputs::{Abilities, AgentRef, NodeFacts, TargetHealth};
+use crate::routing::{Abilities, AgentRef, Decision, NodeFacts, PlanEntry, TargetHealth, Trace};
 
 const MATCH: &str = "canary-0123456789";
 
@@ -37,7 +36,7 @@ fn written_without(expression: &str, capture: &Capture) -> (String, Head) {
 fn no_name_in_a_head_says_what_is_kept_out() {
     let said = || MATCH.to_owned();
     type Put = Box<dyn Fn(&mut Head)>;
-    fn inputs(put: impl Fn(&mut crate::routing::inputs::Inputs) + 'static) -> Put {
+    fn inputs(put: impl Fn(&mut crate::routing::Inputs) + 'static) -> Put {
         Box::new(move |head| put(head.inputs.as_mut().unwrap()))
     }
     fn decision(put: impl Fn(&mut Decision) + 'static) -> Put {
@@ -71,7 +70,7 @@ fn no_name_in_a_head_says_what_is_kept_out() {
         }),
         decision(move |decision| (decision.model, decision.plan[0].model) = (said(), said())),
         decision(move |decision| {
-            decision.plan.push(Choice { provider: "p".into(), model: said() })
+            decision.plan.push(PlanEntry { provider: "p".into(), model: said() })
         }),
         decision(move |decision| decision.candidates[0].model = said()),
         decision(move |decision| decision.alias = Some(said())),

@@ -13,8 +13,7 @@ use super::record::{Attempt, Bodies, Capture, Head, Served, State};
 use crate::error::Kind;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::protocol::usage::Usage;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
+use crate::routing::{Decision, Inputs};
 
 #[derive(Deserialize)]
 struct Shown {

@@ -19,9 +19,8 @@ use super::verdict::{
 use super::{corpus, listed};
 use crate::bounds;
 use crate::config::{self, Env, Server};
-use crate::evaluate::HealthSource;
-use crate::evaluate::OfflineEvaluation;
-use crate::routing::recipe::Routing;
+use crate::evaluate::{HealthSource, OfflineEvaluation};
+use crate::routing::Routing;
 
 /// What is evaluated, and what it has to keep to.
 #[derive(Args)]

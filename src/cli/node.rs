@@ -22,7 +22,7 @@ use super::client::authorities;
 use crate::bounds;
 use crate::config::Env;
 use crate::id::{NodeId, Random};
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 
 /// What is reported to which gateway.
@@ -131,7 +131,7 @@ fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     Ok(Agent::new_with_config(config))
 }
 
-fn url(base: &Base, path: &str) -> String {
+fn url(base: &BaseUrl, path: &str) -> String {
     format!("{}://{}{path}", if base.tls { "https" } else { "http" }, base.authority())
 }
 
@@ -178,7 +178,7 @@ impl Node {
     fn new(arguments: &Arguments, env: &Env<'_>) -> Result<Node, String> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let url = |name: &str, text: &str| {
-            Base::parse(text).map_err(|wrong| format!("--{name}: the URL {wrong}"))
+            BaseUrl::parse(text).map_err(|wrong| format!("--{name}: the URL {wrong}"))
         };
         if let Some(endpoint) = &arguments.endpoint {
             url("endpoint", endpoint)?;

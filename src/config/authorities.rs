@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::bounds;
-use crate::routing::provider::Authorities;
+use crate::routing::Authorities;
 
 /// Reads the file. What is wrong is said without its path: that may come from the environment.
 pub(super) fn load(path: &str) -> Result<Authorities, String> {

@@ -3,7 +3,7 @@
 
 use super::read::Faults;
 use super::tree::{Entry, Node, Value};
-use crate::routing::document::Fault;
+use crate::routing::Finding;
 
 /// What to do about a variable that cannot be put in.
 pub(super) const HINT: &str =
@@ -88,7 +88,7 @@ pub(super) fn expand_tree(
                 Value::Unknown
             }
             Err(failure) => {
-                faults.push(Fault {
+                faults.push(Finding {
                     path: path.to_owned(),
                     at: node.at,
                     message: failure.message(),

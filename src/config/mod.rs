@@ -31,8 +31,7 @@ pub use server::{
 };
 
 use crate::bounds;
-use crate::routing::document::{Fault, Place};
-use crate::routing::recipe::{Origin, Routing};
+use crate::routing::{BuildContext, Finding, Position, Routing};
 use read::{Faults, Field, problems};
 use routing::{Credentials, placeholder};
 use written::Written;
@@ -122,7 +121,12 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
         let hint = Some("it has to be a file of YAML that this user may read".to_owned());
         problems(
             &file,
-            vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }],
+            vec![Finding {
+                path: String::new(),
+                at: Position { line: 1, column: 1 },
+                message,
+                hint,
+            }],
         )
     };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
@@ -287,7 +291,7 @@ fn look_at_routing(
     {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
-        let fault = Fault {
+        let fault = Finding {
             path: String::new(),
             at: root.at,
             message: "the document is empty".to_owned(),
@@ -301,8 +305,12 @@ fn look_at_routing(
         return Reading::refused(problems(file, faults));
     };
     let revision = revision(&tree::canonical(root));
-    let origin =
-        Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
+    let origin = BuildContext {
+        revision: &revision,
+        text,
+        mock,
+        signal_headers: &server.routing.signal_headers,
+    };
     match Routing::build(spec, &origin) {
         Ok(routing) => {
             let warnings = warnings(file, &routing);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{Problem, Server};
 use crate::interface::Interface;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 
 impl Server {
     /// A problem with the value at a path of the document, where that stands.
@@ -117,11 +117,11 @@ impl Server {
             return public.to_owned();
         }
         let Some(at) = connected_to else { return String::new() };
-        let base = Base {
+        let base = BaseUrl {
             tls,
             host: at.ip().to_canonical().to_string(),
             port: at.port(),
-            ..Base::default()
+            ..BaseUrl::default()
         };
         base.authority()
     }
@@ -129,7 +129,7 @@ impl Server {
     /// Whether somebody may stand before this gateway on its own machine, of whom it does not know: it has a public name that is
     /// not this machine's, and no proxy is named. Then all of the world may come from loopback.
     pub fn may_be_fronted(&self) -> bool {
-        let public = self.public_url.as_deref().and_then(|url| Base::parse(url).ok());
+        let public = self.public_url.as_deref().and_then(|url| BaseUrl::parse(url).ok());
         let local = |host: &str| {
             host == "localhost"
                 || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())

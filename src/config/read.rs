@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::tree::{self, Entry, Node, Value, join};
 use crate::bounds;
-use crate::routing::document::{Fault, Located, Place, did_you_mean};
+use crate::routing::{Finding, Located, Position, did_you_mean};
 
 /// One thing wrong with a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,20 +50,20 @@ impl fmt::Display for Problem {
 }
 
 /// The problems of a document, in its order, without repetitions and bounded.
-pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
+pub(super) fn problems(file: &str, faults: impl Into<Vec<Finding>>) -> Vec<Problem> {
     told(file, faults.into(), false)
 }
 
 /// The same of what runs, but is most likely not meant.
-pub(super) fn warnings(file: &str, faults: Vec<Fault>) -> Vec<Problem> {
+pub(super) fn warnings(file: &str, faults: Vec<Finding>) -> Vec<Problem> {
     told(file, faults, true)
 }
 
-fn told(file: &str, mut faults: Vec<Fault>, warning: bool) -> Vec<Problem> {
+fn told(file: &str, mut faults: Vec<Finding>, warning: bool) -> Vec<Problem> {
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
     faults.truncate(bounds::DOCUMENT_PROBLEMS);
-    let problem = |fault: Fault| Problem {
+    let problem = |fault: Finding| Problem {
         warning,
         file: file.to_owned(),
         path: fault.path,
@@ -85,9 +85,9 @@ pub(super) struct Field<'a> {
 /// What a reading gathers: the faults, as which it is used, and the path of every key that it asked for.
 #[derive(Default)]
 pub(super) struct Faults {
-    found: Vec<Fault>,
+    found: Vec<Finding>,
     /// What runs, but is most likely not meant.
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<Finding>,
     known: BTreeSet<String>,
     /// The environment is not looked at, and the documents may be for another machine.
     pub(super) no_env: bool,
@@ -102,7 +102,7 @@ impl Faults {
 
     /// Notes that this machine lacks what the document names: only a warning where it may be for
     /// another one.
-    pub(super) fn lacking(&mut self, fault: Fault) {
+    pub(super) fn lacking(&mut self, fault: Finding) {
         let kept = if self.no_env { &mut self.warnings } else { &mut self.found };
         kept.push(fault);
     }
@@ -121,20 +121,20 @@ impl Faults {
 }
 
 impl Deref for Faults {
-    type Target = Vec<Fault>;
+    type Target = Vec<Finding>;
 
-    fn deref(&self) -> &Vec<Fault> {
+    fn deref(&self) -> &Vec<Finding> {
         &self.found
     }
 }
 
 impl DerefMut for Faults {
-    fn deref_mut(&mut self) -> &mut Vec<Fault> {
+    fn deref_mut(&mut self) -> &mut Vec<Finding> {
         &mut self.found
     }
 }
 
-impl From<Faults> for Vec<Fault> {
+impl From<Faults> for Vec<Finding> {
     fn from(faults: Faults) -> Self {
         faults.found
     }
@@ -145,7 +145,7 @@ impl<'a> Field<'a> {
         Field { node, path: String::new() }
     }
 
-    pub(super) fn fault(&self, message: impl Into<String>) -> Fault {
+    pub(super) fn fault(&self, message: impl Into<String>) -> Finding {
         self.located(()).fault(message)
     }
 
@@ -399,7 +399,7 @@ fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 pub(super) struct Section<'a> {
     entries: &'a [Entry],
     path: String,
-    at: Place,
+    at: Position,
     known: Vec<&'static str>,
 }
 
@@ -446,7 +446,7 @@ impl<'a> Section<'a> {
             return;
         }
         let hint = Some(format!("add `{key}: …` here"));
-        faults.push(Fault {
+        faults.push(Finding {
             path: self.path.clone(),
             at: self.at,
             message: format!("`{key}` is missing"),
@@ -459,7 +459,7 @@ impl<'a> Section<'a> {
     pub(super) fn written_out(&mut self, key: &'static str, faults: &mut Faults) {
         if self.take(key).is_none() {
             let entry = self.entries.iter().find(|entry| entry.key == key);
-            faults.push(Fault {
+            faults.push(Finding {
                 path: self.path.clone(),
                 at: entry.map_or(self.at, |entry| entry.at),
                 message: format!("`{key}` is missing or has nothing in it"),
@@ -476,7 +476,12 @@ impl<'a> Section<'a> {
                 let hint = did_you_mean(&entry.key, self.known.iter().copied())
                     .or_else(|| Some(format!("known: {}", self.known.join(", "))));
                 let path = join(&self.path, &entry.key);
-                faults.push(Fault { path, at: entry.at, message: "unknown key".to_owned(), hint });
+                faults.push(Finding {
+                    path,
+                    at: entry.at,
+                    message: "unknown key".to_owned(),
+                    hint,
+                });
             }
         }
     }

@@ -10,11 +10,11 @@ use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
 use crate::capture::query::holds_credential;
-use crate::routing::document::{
-    BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec,
-    RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
+use crate::routing::{
+    Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, ModelSpec, Protocol, ProviderOptions,
+    ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy,
+    StreamUsage, TargetSpec, TimeoutsSpec,
 };
-use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
 use crate::secret::{Secret, is_credential};
 
 /// Headers of a request to a provider that are ours to set.
@@ -112,9 +112,9 @@ fn provider(
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
         let words = [
-            ("openai", ProtocolSpec::OpenAi),
-            ("anthropic", ProtocolSpec::Anthropic),
-            ("mock", ProtocolSpec::Mock),
+            ("openai", Protocol::OpenAi),
+            ("anthropic", Protocol::Anthropic),
+            ("mock", Protocol::Mock),
         ];
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
@@ -155,14 +155,14 @@ fn url(
         return None;
     }
     let known = lookup.expanded && !url.value.expose().contains(PLACEHOLDER);
-    if known || Base::with_query(url.value.expose()).is_ok() {
+    if known || BaseUrl::with_query(url.value.expose()).is_ok() {
         return Some(url);
     }
     let filled = |filling: &&str| {
         expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok()
     };
     let found =
-        URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::with_query(filled).is_ok());
+        URL_FILLINGS.iter().filter_map(filled).find(|filled| BaseUrl::with_query(filled).is_ok());
     Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 

@@ -14,7 +14,7 @@ use super::written::Written;
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
-use crate::routing::provider::{Authorities, Base};
+use crate::routing::{Authorities, BaseUrl};
 
 /// The settings of this process.
 #[derive(Clone)]
@@ -256,7 +256,7 @@ fn host(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
 }
 
 fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
-    let found = Base::parse(field.text(faults)?);
+    let found = BaseUrl::parse(field.text(faults)?);
     let wrong = match &found {
         Ok(base) if base.path.is_empty() => None,
         Ok(_) => Some("must not have a path"),

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::bounds;
-use crate::routing::document::{Fault, Place};
+use crate::routing::{Finding, Position};
 
 /// A value and where it begins.
 #[derive(Clone)]
 pub(super) struct Node {
     /// Where it begins.
-    pub at: Place,
+    pub at: Position,
     /// The value.
     pub value: Value,
 }
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     /// The key.
     pub key: String,
     /// Where the key begins.
-    pub at: Place,
+    pub at: Position,
     /// The value.
     pub node: Node,
 }
@@ -80,14 +80,14 @@ pub(super) struct Parsed {
     /// All of it, of a key that is there twice the first.
     pub root: Node,
     /// The keys that are there twice.
-    pub twice: Vec<Fault>,
+    pub twice: Vec<Finding>,
 }
 
 /// Parses one document. A syntax error ends it; duplicate keys are collected.
-pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
+pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
-            Place { line: 1, column: 1 },
+            Position { line: 1, column: 1 },
             "",
             format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES),
             "shorten it",
@@ -145,8 +145,8 @@ fn whole_escapes(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn fault(at: Place, path: &str, message: impl Into<String>, hint: &str) -> Fault {
-    Fault { path: path.to_owned(), at, message: message.into(), hint: Some(hint.to_owned()) }
+fn fault(at: Position, path: &str, message: impl Into<String>, hint: &str) -> Finding {
+    Finding { path: path.to_owned(), at, message: message.into(), hint: Some(hint.to_owned()) }
 }
 
 /// `path.key`, or `path["odd key"]`.
@@ -162,26 +162,29 @@ pub(super) fn join(path: &str, key: &str) -> String {
 
 struct Builder<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    faults: Vec<Fault>,
+    faults: Vec<Finding>,
 }
 
 impl<'a> Builder<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Place), Fault> {
+    fn next(&mut self) -> Result<(Event<'a>, Position), Finding> {
         match self.parser.next_event() {
             Some(Ok((event, Span { start, .. }))) => {
-                Ok((event, Place { line: start.line(), column: start.col() + 1 }))
+                Ok((event, Position { line: start.line(), column: start.col() + 1 }))
             }
             Some(Err(error)) => {
-                let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
+                let at = Position { line: error.marker().line(), column: error.marker().col() + 1 };
                 Err(fault(at, "", format!("not YAML: {}", error.info()), SYNTAX))
             }
-            None => {
-                Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", SYNTAX))
-            }
+            None => Err(fault(
+                Position { line: 1, column: 1 },
+                "",
+                "the document ends too early",
+                SYNTAX,
+            )),
         }
     }
 
-    fn document(&mut self) -> Result<Node, Fault> {
+    fn document(&mut self) -> Result<Node, Finding> {
         let mut root = None;
         loop {
             let (event, at) = self.next()?;
@@ -200,16 +203,17 @@ impl<'a> Builder<'a> {
                 other => root = Some(self.node(other, at, "", 0)?),
             }
         }
-        Ok(root.unwrap_or(Node { at: Place { line: 1, column: 1 }, value: Value::Map(Vec::new()) }))
+        Ok(root
+            .unwrap_or(Node { at: Position { line: 1, column: 1 }, value: Value::Map(Vec::new()) }))
     }
 
     fn node(
         &mut self,
         event: Event<'a>,
-        at: Place,
+        at: Position,
         path: &str,
         depth: usize,
-    ) -> Result<Node, Fault> {
+    ) -> Result<Node, Finding> {
         if depth > bounds::DOCUMENT_DEPTH {
             return Err(fault(
                 at,
@@ -239,7 +243,7 @@ impl<'a> Builder<'a> {
         Ok(Node { at, value })
     }
 
-    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<Node>, Fault> {
+    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<Node>, Finding> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -254,7 +258,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<Entry>, Fault> {
+    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<Entry>, Finding> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         loop {
@@ -293,7 +297,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn marked(at: Place, path: &str) -> Fault {
+fn marked(at: Position, path: &str) -> Finding {
     fault(
         at,
         path,
@@ -386,7 +390,7 @@ mod tests {
         canonical(&parsed.root)
     }
 
-    fn refusal(text: &str) -> Fault {
+    fn refusal(text: &str) -> Finding {
         let mut faults = parse(text).map_or_else(|faults| faults, |parsed| parsed.twice);
         assert!(!faults.is_empty(), "{text}");
         faults.remove(0)

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::read::{Faults, Problem};
 use super::tree::{Node, Value, join};
-use crate::routing::document::Place;
+use crate::routing::Position;
 
 /// Where a document says what, for what only shows when it is acted on.
 #[derive(Clone, Default)]
 pub(super) struct Written {
     file: String,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Position>,
     /// The paths of values that have faults, or are behind variables that were not looked at.
     unknown: BTreeSet<String>,
 }
@@ -50,7 +50,7 @@ impl Written {
             match (self.places.get(nearest), nearest.rfind(['.', '['])) {
                 (Some(at), _) => break *at,
                 (None, Some(end)) => nearest = nearest.get(..end).unwrap_or_default(),
-                (None, None) => break Place { line: 1, column: 1 },
+                (None, None) => break Position { line: 1, column: 1 },
             }
         };
         let (path, hint) = (path.to_owned(), Some(hint.to_owned()));
@@ -66,7 +66,7 @@ impl Written {
     }
 }
 
-fn note_places(node: &Node, path: String, places: &mut BTreeMap<String, Place>) {
+fn note_places(node: &Node, path: String, places: &mut BTreeMap<String, Position>) {
     match &node.value {
         Value::Map(entries) => entries
             .iter()

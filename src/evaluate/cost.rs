@@ -3,7 +3,7 @@
 
 use crate::capture::record::{Head, State};
 use crate::protocol::endpoint::Endpoint;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{NanoUsd, nano_usd};
 
 use super::judge::target_name;
@@ -16,21 +16,18 @@ pub(super) type Cost = Result<NanoUsd, Unpriced>;
 pub(super) struct Unpriced {
     /// The target that would charge it.
     pub(super) target: String,
-    /// The missing part.
     pub(super) lacks: Lack,
 }
 
 /// The missing part of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lack {
-    /// A required price.
     Price,
     /// The usage of a complete answer.
     Usage,
 }
 
 impl Lack {
-    /// Name in reports.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Lack::Price => "price",
@@ -163,7 +160,7 @@ mod tests {
         assert_eq!(cost(&|head| head.status = 400), Ok(0));
         assert_eq!(cost(&|head| head.state = State::Failed), Ok(0));
         assert_eq!(cost(&|head| (head.state, head.status) = (State::Aborted, 499)), Ok(0));
-        // A whole answer cost something, and nobody said what.
+        // A complete answer without usage has an unknown cost.
         assert_eq!(cost(&|_| {}), lacks("demo/echo", Lack::Usage));
     }
 }

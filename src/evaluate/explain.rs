@@ -1,8 +1,6 @@
 //! Explains a changed decision: the first difference, and the part of the documents that causes it.
 
-use crate::routing::decide::{Candidate, Decision, Refusal};
-use crate::routing::document::Strategy;
-use crate::routing::recipe::{Choosable, Routing, Rule};
+use crate::routing::{Candidate, Decision, Refusal, Routing, Rule, Strategy, WeightedTarget};
 
 use super::judge::{Judged, target_name};
 
@@ -193,7 +191,10 @@ fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Re
     reasons
 }
 
-fn pairs<'r>(old: &'r Rule, new: &'r Rule) -> impl Iterator<Item = (&'r Choosable, &'r Choosable)> {
+fn pairs<'r>(
+    old: &'r Rule,
+    new: &'r Rule,
+) -> impl Iterator<Item = (&'r WeightedTarget, &'r WeightedTarget)> {
     new.choices().iter().filter_map(|now| {
         let then = old.choices().iter().find(|then| then.target().name == now.target().name)?;
         Some((then, now))

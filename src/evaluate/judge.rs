@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::capture::names;
 use crate::capture::record::Head;
-use crate::routing::decide::{Candidate, Decision, Refusal, decide};
-use crate::routing::inputs::{Inputs, TargetHealth};
-use crate::routing::recipe::Routing;
+use crate::routing::{Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, decide};
 
 /// Where the state of the targets comes from.
 #[derive(Clone, Debug)]
@@ -47,7 +45,6 @@ pub(super) enum Skipped {
 }
 
 impl Skipped {
-    /// Every reason.
     pub(super) const ALL: [Skipped; 6] = [
         Skipped::Replay,
         Skipped::Shadow,
@@ -57,7 +54,6 @@ impl Skipped {
         Skipped::Redacted,
     ];
 
-    /// Name in reports.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Skipped::Replay => "replays",
@@ -165,7 +161,6 @@ impl Judged<'_> {
         self.before.as_ref().ok().map(|decision| target_name(&decision.provider, &decision.model))
     }
 
-    /// First target after.
     pub(super) fn to(&self) -> Option<String> {
         self.after.as_ref().ok().map(|decision| target_name(&decision.provider, &decision.model))
     }

@@ -10,7 +10,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 
 /// Decides captures again without a gateway.
 pub struct OfflineEvaluation {

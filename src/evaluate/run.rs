@@ -25,7 +25,7 @@ use crate::capture::record::Head;
 use crate::config::{self, Server};
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{CaptureFilter, Place, Store};
 use crate::turns::{Turn, Turns};
 

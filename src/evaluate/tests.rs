@@ -12,9 +12,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::Head;
 use crate::config;
 use crate::id::{Random, RequestId, UserId};
-use crate::routing::decide::{Decision, decide};
-use crate::routing::inputs::tests::chat;
-use crate::routing::recipe::Routing;
+use crate::routing::{Decision, Routing, chat, decide};
 
 const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  spread:\n    rules:\n      \
     - { name: long, when: 'prompt_tokens > 500', targets: [ { target: p/a }, { target: p/b }, { target: p/c } ] }\n      \

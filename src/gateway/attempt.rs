@@ -27,7 +27,7 @@ use super::resolve::Unresolved;
 use super::under_way::UnderWay;
 use crate::app::App;
 use crate::protocol::anthropic;
-use crate::routing::provider::{Protocol, Provider};
+use crate::routing::{Protocol, Provider};
 use crate::secret::{Mask, Secret};
 use crate::store::FaultPlace;
 

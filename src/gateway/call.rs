@@ -22,15 +22,12 @@ use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::{NodeId, RequestId};
 use crate::limits::Slot;
-use crate::nodes::{Nodes, Ready};
+use crate::nodes::{Nodes, ReadyNode};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
 use crate::protocol::openai;
-use crate::routing::decide::Decision;
-use crate::routing::health::{Apart, Budget};
-use crate::routing::inputs::{Demand, Inputs};
-use crate::routing::provider::{Protocol, StreamUsage};
-use crate::routing::recipe::{Retry, Target};
+use crate::routing::health::{IsolatedCooldowns, RetryBudget};
+use crate::routing::{Decision, Demand, Inputs, Protocol, RetryPolicy, StreamUsage, Target};
 use crate::store::{FaultPlace, Faults};
 
 /// What a call is made of; see the module.
@@ -40,9 +37,9 @@ pub(super) struct Call {
     pub(super) mode: Mode,
     /// The plan, resolved, no longer than the recipe's attempts.
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) retry: Retry,
+    pub(super) retry: RetryPolicy,
     /// Of the recipe, where it has one; what is not live traffic draws on none.
-    pub(super) budget: Option<Arc<Budget>>,
+    pub(super) budget: Option<Arc<RetryBudget>>,
     pub(super) clock: Clock,
     /// Who serves targets on nodes.
     pub(super) nodes: Nodes,
@@ -89,7 +86,7 @@ pub(super) struct Progress {
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
     /// What a replay or a shadow learns on its way.
-    apart: Option<Arc<Apart>>,
+    apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
     /// A pooled connection that turned out dead was replaced once for this target.
     stale_replaced: bool,
@@ -212,7 +209,7 @@ impl Call {
     }
 
     /// The nodes that serve this entry of the plan, can take the request and were not asked for it yet, the least loaded first.
-    fn unasked(&self, state: &Progress, planned: &Target) -> Vec<Ready> {
+    fn unasked(&self, state: &Progress, planned: &Target) -> Vec<ReadyNode> {
         let mut ready = self.nodes.ready(&planned.model, self.clock.now());
         ready.retain(|ready| ready.takes(&planned.model, &self.demand));
         ready.retain(|ready| {
@@ -354,7 +351,7 @@ impl Call {
         more && self.within_budget(|budget, percent| budget.has_room(percent, self.clock.now()))
     }
 
-    fn within_budget(&self, ask: impl FnOnce(&Budget, u16) -> bool) -> bool {
+    fn within_budget(&self, ask: impl FnOnce(&RetryBudget, u16) -> bool) -> bool {
         match (&self.budget, self.retry.budget_percent) {
             (Some(budget), Some(percent)) => ask(budget, percent),
             _ => true,

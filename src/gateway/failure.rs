@@ -2,7 +2,7 @@
 
 use pingora::{Error, ErrorType};
 
-use crate::routing::document::RetryOn;
+use crate::routing::RetryOn;
 
 /// The deadline for the first content has passed: as an error type of Pingora, told apart in the retry rule.
 pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";

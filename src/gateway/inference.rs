@@ -34,9 +34,7 @@ use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, gather, may_ask_for};
 use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
-use crate::routing::decide::{Decision, decide};
-use crate::routing::inputs::Inputs;
-use crate::routing::recipe::Rule;
+use crate::routing::{Decision, Inputs, Rule, decide};
 use crate::store::FaultPlace;
 
 /// An inference call at one of the data plane's endpoints.

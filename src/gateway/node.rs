@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
-use crate::nodes::Spent;
+use crate::nodes::NonceError;
 use crate::store::{SpentNonce, StoreError};
 
 impl Edge {
@@ -74,8 +74,8 @@ impl Edge {
             return Err(Error::store_unavailable(failed));
         }
         self.app.nodes.take_aside(node, nonce, *created, *at).map_err(|spent| match spent {
-            Spent::Before => self.no_node("nonce"),
-            Spent::TooMany => too_many(),
+            NonceError::Before => self.no_node("nonce"),
+            NonceError::TooMany => too_many(),
         })?;
         in_time(self.app.store.mark_node(node, *created))
             .await

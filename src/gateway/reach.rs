@@ -13,7 +13,7 @@ use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
 use crate::bounds;
 use crate::config::{Egress, Whose};
-use crate::routing::provider::{Authorities, Protocol, Provider};
+use crate::routing::{Authorities, Protocol, Provider};
 
 /// The way to every provider, shared by calls and health checks.
 pub(super) struct Reach {

@@ -28,9 +28,7 @@ use crate::protocol::coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
-use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
-use crate::routing::recipe::Target;
+use crate::routing::{Decision, Inputs, Target};
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// How a call went, copied out of its progress.

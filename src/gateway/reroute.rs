@@ -28,14 +28,13 @@ use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
-use crate::idempotency::{self, IdempotentCall, Lookup};
+use crate::idempotency::{self, CallLookup, IdempotentCall};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, may_ask_for};
 use crate::protocol::completion::{self, Instead};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
-use crate::routing::decide::decide;
-use crate::routing::inputs::Inputs;
+use crate::routing::{Inputs, decide};
 use crate::store::Action;
 
 /// What was answered to a reroute that may be asked for again.
@@ -109,14 +108,14 @@ async fn once(
         about: original.head.id.to_string(),
     };
     match edge.repeats.begin(asked, exchange.at)? {
-        Lookup::Repeated(told) => {
+        CallLookup::Repeated(told) => {
             note_foreign(app, exchange, principal, &original).await?;
             if let Some(replay) = &told.replay {
                 replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
             }
             Ok(reply::json_bytes(StatusCode::OK, told.body))
         }
-        Lookup::First(claim) => {
+        CallLookup::First(claim) => {
             let response = reroute(edge, exchange, id, dry_run, principal, shutdown).await?;
             if response.status() == StatusCode::OK {
                 let body = response.body().clone();

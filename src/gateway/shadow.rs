@@ -25,9 +25,7 @@ use crate::error::Result;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
-use crate::routing::decide::{Decision, shadow};
-use crate::routing::document::RetryOn;
-use crate::routing::recipe::{Retry, Target};
+use crate::routing::{Decision, RetryOn, RetryPolicy, Target, shadow};
 
 /// Sends a copy of a decided request, if the draw falls on it. Waits for nothing: the copy is a task of its own, or dropped
 /// where too many are under way.
@@ -128,7 +126,7 @@ impl Copied {
             live: self.live.clone(),
             mode: Mode::Collect,
             targets: vec![self.target.clone()],
-            retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
             clock: self.app.clock.clone(),
             nodes: self.app.nodes.clone(),

@@ -11,8 +11,10 @@ use super::relay::Relay;
 use super::retry_after;
 use crate::app::App;
 use crate::id::NodeId;
-use crate::routing::health::{Apart, Barred, Change, Ending, Permit, Why};
-use crate::routing::recipe::Target;
+use crate::routing::Target;
+use crate::routing::health::{
+    AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitDenied, TripReason,
+};
 use crate::secret::Secret;
 
 /// Holds the target's permit, and its place in the gauge of attempts, for as long as it lives.
@@ -21,7 +23,7 @@ pub(super) struct UnderWay {
     target: Arc<Target>,
     /// Which of the nodes behind the target.
     node: Option<NodeId>,
-    permit: Option<Permit>,
+    permit: Option<AttemptPermit>,
 }
 
 impl UnderWay {
@@ -30,13 +32,13 @@ impl UnderWay {
         app: &Arc<App>,
         target: &Arc<Target>,
         node: Option<NodeId>,
-        apart: Option<&Arc<Apart>>,
+        apart: Option<&Arc<IsolatedCooldowns>>,
     ) -> Result<Self, Failure> {
         let permit =
-            Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
-                Barred::BreakerOpen => Failure::BreakerOpen,
-                Barred::CoolDown => Failure::CoolDown,
-                Barred::Concurrency => Failure::Concurrency,
+            AttemptPermit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
+                PermitDenied::BreakerOpen => Failure::BreakerOpen,
+                PermitDenied::CoolDown => Failure::CoolDown,
+                PermitDenied::Concurrency => Failure::Concurrency,
             })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
         let change = permit.change();
@@ -48,7 +50,7 @@ impl UnderWay {
 
     /// The credential of this attempt.
     pub(super) fn key(&self) -> Option<&Secret> {
-        self.permit.as_ref().and_then(Permit::key)
+        self.permit.as_ref().and_then(AttemptPermit::key)
     }
 
     /// Notes the first content, `took` after the beginning. Again: nothing.
@@ -66,23 +68,25 @@ impl UnderWay {
         // A refusal may have been passed on as an answer when there was no other target.
         let failure = failure.or_else(|| relay.refused());
         let ending = match failure {
-            None => Ending::Answered,
-            Some(Failure::RateLimited) => Ending::Limited(retry_after::read(&relay.headers, now)),
+            None => AttemptOutcome::Answered,
+            Some(Failure::RateLimited) => {
+                AttemptOutcome::Limited(retry_after::read(&relay.headers, now))
+            }
             Some(Failure::ServerError) if relay.status == Some(503) => {
-                Ending::Unavailable(retry_after::read(&relay.headers, now))
+                AttemptOutcome::Unavailable(retry_after::read(&relay.headers, now))
             }
             // An error inside a stream may say the status that it would have been.
             Some(Failure::InBand) => match relay.tally.error().and_then(|error| error.status) {
-                Some(401) => Ending::Refused,
-                Some(403) => Ending::Forbidden,
-                Some(429) => Ending::Limited(None),
-                Some(400..=499) => Ending::Answered,
-                _ => Ending::Failed,
+                Some(401) => AttemptOutcome::Refused,
+                Some(403) => AttemptOutcome::Forbidden,
+                Some(429) => AttemptOutcome::Limited(None),
+                Some(400..=499) => AttemptOutcome::Answered,
+                _ => AttemptOutcome::Failed,
             },
-            Some(Failure::Connect | Failure::ServerError | Failure::Cut) => Ending::Failed,
-            Some(Failure::Timeout) => Ending::TimedOut,
-            Some(Failure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
-            Some(Failure::Unauthorized) => Ending::Refused,
+            Some(Failure::Connect | Failure::ServerError | Failure::Cut) => AttemptOutcome::Failed,
+            Some(Failure::Timeout) => AttemptOutcome::TimedOut,
+            Some(Failure::Unauthorized) if relay.status == Some(403) => AttemptOutcome::Forbidden,
+            Some(Failure::Unauthorized) => AttemptOutcome::Refused,
             Some(
                 Failure::TooLarge
                 | Failure::ClientGone
@@ -91,37 +95,44 @@ impl UnderWay {
                 | Failure::CoolDown
                 | Failure::Concurrency
                 | Failure::NoNode,
-            ) => Ending::Nothing,
+            ) => AttemptOutcome::Nothing,
         };
         let ended = permit.end(ending, took, now);
         self.tell(ended.change, failure.map_or("", Failure::as_str));
         ended.another_key
     }
 
-    fn tell(&self, change: Option<Change>, last_error: &str) {
+    fn tell(&self, change: Option<BreakerChange>, last_error: &str) {
         tell(change, &self.target, self.node.as_ref(), last_error);
     }
 }
 
 /// Logs a change of a target's breaker, if there is one.
-pub(super) fn tell(change: Option<Change>, target: &Target, node: Option<&NodeId>, error: &str) {
+pub(super) fn tell(
+    change: Option<BreakerChange>,
+    target: &Target,
+    node: Option<&NodeId>,
+    error: &str,
+) {
     let Some(change) = change else { return };
     let node = node.map(|node| format!(" at {node}")).unwrap_or_default();
     let breaker = format!("the breaker of {}/{}{node}", target.provider.name, target.model);
     match change {
-        Change::Opened(why, time) => {
+        BreakerChange::Opened(why, time) => {
             let why = match why {
-                Why::InARow(errors) => format!("{errors} errors in a row, the last: {error}"),
-                Why::Share(errors, of) => {
+                TripReason::InARow(errors) => {
+                    format!("{errors} errors in a row, the last: {error}")
+                }
+                TripReason::Share(errors, of) => {
                     format!("{errors} errors among {of} requests, the last: {error}")
                 }
-                Why::Tried => format!("the request that tried it failed: {error}"),
-                Why::Check => format!("its health check failed: {error}"),
+                TripReason::Tried => format!("the request that tried it failed: {error}"),
+                TripReason::Check => format!("its health check failed: {error}"),
             };
             warn!("{breaker} is open for {time:?}: {why}");
         }
-        Change::HalfOpen => info!("{breaker} is half-open: one request may try it"),
-        Change::Closed => info!("{breaker} is closed: it answers again"),
+        BreakerChange::HalfOpen => info!("{breaker} is half-open: one request may try it"),
+        BreakerChange::Closed => info!("{breaker} is closed: it answers again"),
     }
 }
 

@@ -22,7 +22,7 @@ use super::resolve::Unresolved;
 use super::under_way::tell;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::provider::{HealthCheck, Identity, NODES, Protocol, Provider};
+use crate::routing::{HealthCheck, NODES, Protocol, Provider, ProviderIdentity};
 
 /// The upkeep of one gateway's providers.
 pub struct Upkeep {
@@ -32,7 +32,7 @@ pub struct Upkeep {
 }
 
 /// Who is asked: a provider by its name, as it was reached then.
-type Who = (Arc<str>, Identity);
+type Who = (Arc<str>, ProviderIdentity);
 
 fn who(provider: &Provider) -> Who {
     (provider.name.clone(), provider.identity)

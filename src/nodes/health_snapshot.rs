@@ -7,10 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Nodes;
-use super::ready::Ready;
-use crate::routing::inputs::{Abilities, NodeFacts, TargetHealth};
-use crate::routing::node_targets;
-use crate::routing::recipe::Routing;
+use super::ready::ReadyNode;
+use crate::routing::{Abilities, NodeFacts, Routing, TargetHealth, node_targets};
 use crate::store::NodeRow;
 
 /// Bounds that the node registered, by model, for models that have any.
@@ -42,7 +40,7 @@ impl Nodes {
             return;
         }
         let wanted = node_targets::models(routing, name);
-        let ready: Vec<Ready> = self.all().iter().filter_map(|node| node.ready(now)).collect();
+        let ready: Vec<ReadyNode> = self.all().iter().filter_map(|node| node.ready(now)).collect();
         let mut states: BTreeMap<String, TargetHealth> = ready
             .iter()
             .filter_map(|ready| {
@@ -65,17 +63,14 @@ impl Nodes {
                     .then(|| (ready.id.to_string(), TargetHealth { node, inflight, max, ..known }))
             })
             .collect();
-        node_targets::fill(routing, &mut states, now, true);
+        node_targets::fill(routing, &mut states, now);
         for (name, mut state) in states {
-            match &mut state.node {
-                Some(node) => {
-                    node.models.retain(|model| wanted.contains(model));
-                    node.abilities.retain(|model, _| wanted.contains(model));
-                    if node.models.is_empty() {
-                        continue;
-                    }
+            if let Some(node) = &mut state.node {
+                node.models.retain(|model| wanted.contains(model));
+                node.abilities.retain(|model, _| wanted.contains(model));
+                if node.models.is_empty() {
+                    continue;
                 }
-                None => state.in_part = true,
             }
             match health.entry(name) {
                 Entry::Vacant(free) => _ = free.insert(state),

@@ -19,8 +19,8 @@ pub(super) struct Lease {
     pub(super) until: Option<Timestamp>,
     /// Start of the lease by the monotonic clock.
     pub(super) started: Option<Instant>,
-    pub(super) status: Status,
-    pub(super) reported: Load,
+    pub(super) status: NodeStatus,
+    pub(super) reported: NodeLoad,
     /// Our requests in flight at the time of the heartbeat.
     pub(super) inflight_then: u32,
     pub(super) nonces: SpentNonces,
@@ -35,7 +35,7 @@ impl Lease {
 
 /// Requests at a node, as it reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct NodeLoad {
     /// Requests in progress.
     pub running: u32,
     /// Requests in its queue.
@@ -44,7 +44,7 @@ pub struct Load {
 
 /// Status that a node reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Status {
+pub enum NodeStatus {
     /// It takes requests.
     #[default]
     Ready,
@@ -54,13 +54,13 @@ pub enum Status {
     Error,
 }
 
-impl Status {
+impl NodeStatus {
     /// Parses the word of a heartbeat.
-    pub fn parse(word: &str) -> Option<Status> {
+    pub fn parse(word: &str) -> Option<NodeStatus> {
         match word {
-            "ready" => Some(Status::Ready),
-            "draining" => Some(Status::Draining),
-            "error" => Some(Status::Error),
+            "ready" => Some(NodeStatus::Ready),
+            "draining" => Some(NodeStatus::Draining),
+            "error" => Some(NodeStatus::Error),
             _ => None,
         }
     }
@@ -68,7 +68,7 @@ impl Status {
 
 /// A heartbeat of a node.
 #[derive(Clone, Copy, Debug)]
-pub struct Report {
+pub struct Heartbeat {
     /// Epoch of the registration that it belongs to, if it names one.
     pub epoch: Option<u64>,
     /// Time of its signature by the node's clock, in seconds since 1970.
@@ -76,14 +76,14 @@ pub struct Report {
     /// Sequence number. It rises within a registration.
     pub seq: u64,
     /// Status of the node.
-    pub status: Status,
+    pub status: NodeStatus,
     /// Load of the node.
-    pub load: Load,
+    pub load: NodeLoad,
 }
 
 /// Why a heartbeat is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untaken {
+pub enum HeartbeatError {
     /// Its sequence number does not rise.
     Seq,
     /// It belongs to an older registration.

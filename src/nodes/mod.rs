@@ -25,17 +25,17 @@ use self::round_robin::RoundRobin;
 use crate::auth::signature::Signed;
 use crate::bounds;
 use crate::id::{NodeId, Random};
-use crate::routing::health::{ProviderState, Shown as Doing};
-use crate::routing::provider::{Authorities, Base, Provider};
+use crate::routing::health::{ProviderState, TargetStatus};
+use crate::routing::{Authorities, BaseUrl, Provider};
 use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeRow};
 
-pub use self::lease::{Load, Report, Status, Untaken};
-pub use self::node::Shown;
-pub use self::nonces::Spent;
-pub use self::ready::Ready;
+pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+pub use self::node::NodeSnapshot;
+pub use self::nonces::NonceError;
+pub use self::ready::ReadyNode;
 pub use self::reseal::resealed;
-pub use self::state::Standing;
+pub use self::state::NodeState;
 
 /// All nodes. Clones share the table.
 #[derive(Clone)]
@@ -141,7 +141,7 @@ impl Nodes {
         if let Some(same) = before.filter(|before| before.epoch == registration.epoch) {
             return Some(same.clone());
         }
-        let base = Base::parse(&registration.endpoint).ok()?.versioned();
+        let base = BaseUrl::parse(&registration.endpoint).ok()?.versioned();
         let key = match &registration.api_key {
             None => None,
             Some(sealed) => match open(&self.0.sealing, &key_context(&row.id), sealed)
@@ -219,12 +219,12 @@ impl Nodes {
     }
 
     /// A node as operators see it.
-    pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<Shown> {
+    pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<NodeSnapshot> {
         self.get(id).map(|node| node.show(now))
     }
 
     /// Up to `limit` nodes older than `after`, newest first.
-    pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<Shown> {
+    pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<NodeSnapshot> {
         let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &NodeId| after.is_none_or(|after| id < after);
         known
@@ -237,7 +237,7 @@ impl Nodes {
     }
 
     /// Number of nodes in a state.
-    pub fn count(&self, standing: Standing, now: Timestamp) -> usize {
+    pub fn count(&self, standing: NodeState, now: Timestamp) -> usize {
         self.all().iter().filter(|node| node.standing(&node.lease(), now) == standing).count()
     }
 
@@ -268,24 +268,30 @@ impl Nodes {
     }
 
     /// Takes in a heartbeat.
-    pub fn report(&self, id: &NodeId, report: Report, now: Timestamp) -> Result<(), Untaken> {
-        let node = self.get(id).ok_or(Untaken::Unregistered)?;
-        let epoch = node.epoch().filter(|_| node.serving.is_some()).ok_or(Untaken::Unregistered)?;
+    pub fn report(
+        &self,
+        id: &NodeId,
+        report: Heartbeat,
+        now: Timestamp,
+    ) -> Result<(), HeartbeatError> {
+        let node = self.get(id).ok_or(HeartbeatError::Unregistered)?;
+        let epoch =
+            node.epoch().filter(|_| node.serving.is_some()).ok_or(HeartbeatError::Unregistered)?;
         if node
             .row
             .registration
             .as_ref()
             .is_some_and(|registration| registration.is_after(report.epoch, report.signed_s))
         {
-            return Err(Untaken::Epoch);
+            return Err(HeartbeatError::Epoch);
         }
         let mut lease = node.lease();
         // A newer registration may have come since the look-up.
         if lease.epoch > epoch {
-            return Err(Untaken::Epoch);
+            return Err(HeartbeatError::Epoch);
         }
         if lease.epoch == epoch && lease.seq.is_some_and(|last| report.seq <= last) {
-            return Err(Untaken::Seq);
+            return Err(HeartbeatError::Seq);
         }
         lease.epoch = epoch;
         lease.carried = None;
@@ -300,13 +306,13 @@ impl Nodes {
 
     /// Whether the lease of a registered node has expired.
     pub fn has_lapsed(&self, id: &NodeId, now: Timestamp) -> bool {
-        self.get(id).is_some_and(|node| node.standing(&node.lease(), now) == Standing::Unreachable)
+        self.get(id).is_some_and(|node| node.standing(&node.lease(), now) == NodeState::Unreachable)
     }
 
     /// The nodes that may take a request for the model, in the order to try: the least loaded
     /// first, then the one that was used longest ago.
-    pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
-        let mut ready: Vec<Ready> = self
+    pub fn ready(&self, model: &str, now: Timestamp) -> Vec<ReadyNode> {
+        let mut ready: Vec<ReadyNode> = self
             .all()
             .iter()
             .filter(|node| node.serves(model))
@@ -320,7 +326,7 @@ impl Nodes {
 
     /// The nodes that serve a model, ready or not, in id order. The second part covers all models
     /// of the node.
-    pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(Shown, Doing)> {
+    pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(NodeSnapshot, TargetStatus)> {
         let serving = self.all().into_iter().filter(|node| node.serves(model));
         serving.filter_map(|node| Some((node.show(now), node.doing(now)?))).collect()
     }

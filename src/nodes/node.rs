@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use super::lease::{Lease, Load, Status};
-use super::ready::Ready;
+use super::lease::{Lease, NodeLoad, NodeStatus};
+use super::ready::ReadyNode;
 use super::round_robin::RoundRobin;
-use super::state::Standing;
+use super::state::NodeState;
 use crate::bounds;
-use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
-use crate::routing::inputs::{Abilities, Breaker};
-use crate::routing::provider::Provider;
+use crate::routing::health::{ProviderState, TargetState, TargetStatus};
+use crate::routing::{Abilities, BreakerState, Provider};
 use crate::secret::Secret;
 use crate::store::NodeRow;
 
@@ -43,19 +42,19 @@ pub(super) struct Serving {
 
 /// A node as operators see it.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct NodeSnapshot {
     /// Enrolment and registration.
     pub row: Arc<NodeRow>,
     /// Current state.
-    pub standing: Standing,
+    pub standing: NodeState,
     /// Load by its last heartbeat.
-    pub load: Load,
+    pub load: NodeLoad,
     /// End of its lease.
     pub lease_until: Option<Timestamp>,
     /// Our requests in flight.
     pub inflight: u32,
     /// State of its breaker, while it is registered.
-    pub breaker: Option<Breaker>,
+    pub breaker: Option<BreakerState>,
 }
 
 impl NodeEntry {
@@ -64,9 +63,9 @@ impl NodeEntry {
     }
 
     /// State of the node as a target, all its models together.
-    pub(super) fn doing(&self, now: Timestamp) -> Option<Doing> {
+    pub(super) fn doing(&self, now: Timestamp) -> Option<TargetStatus> {
         let serving = self.serving.as_ref()?;
-        Some(Doing {
+        Some(TargetStatus {
             inflight: self.inflight.under_way(),
             ..serving.state.show(&serving.provider, now)
         })
@@ -85,10 +84,10 @@ impl NodeEntry {
             .map(|(_, secret, _)| secret)
     }
 
-    pub(super) fn standing(&self, lease: &Lease, now: Timestamp) -> Standing {
-        let Some(registration) = &self.row.registration else { return Standing::Pending };
+    pub(super) fn standing(&self, lease: &Lease, now: Timestamp) -> NodeState {
+        let Some(registration) = &self.row.registration else { return NodeState::Pending };
         if registration.ended {
-            return Standing::Gone;
+            return NodeState::Gone;
         }
         // Both clocks count: a wall clock that goes back must not prolong a lease, and `now` may be
         // older than the heartbeat.
@@ -97,9 +96,9 @@ impl NodeEntry {
             && lease.is_of(registration.epoch)
             && lease.until.is_some_and(|until| now < until);
         match (held && self.serving.is_some(), lease.status) {
-            (false, _) => Standing::Unreachable,
-            (true, Status::Ready) => Standing::Ready,
-            (true, Status::Draining | Status::Error) => Standing::Draining,
+            (false, _) => NodeState::Unreachable,
+            (true, NodeStatus::Ready) => NodeState::Ready,
+            (true, NodeStatus::Draining | NodeStatus::Error) => NodeState::Draining,
         }
     }
 
@@ -111,10 +110,10 @@ impl NodeEntry {
     }
 
     /// The node as one that may take a request, if it may.
-    pub(super) fn ready(&self, now: Timestamp) -> Option<Ready> {
+    pub(super) fn ready(&self, now: Timestamp) -> Option<ReadyNode> {
         let serving = self.serving.as_ref()?;
         let lease = self.lease();
-        if self.standing(&lease, now) != Standing::Ready {
+        if self.standing(&lease, now) != NodeState::Ready {
             return None;
         }
         let inflight = self.inflight.under_way();
@@ -122,7 +121,7 @@ impl NodeEntry {
         // The heartbeat's load, corrected by our requests since.
         let load =
             reported.saturating_add(inflight).saturating_sub(lease.inflight_then).max(inflight);
-        Some(Ready {
+        Some(ReadyNode {
             id: self.row.id.clone(),
             provider: serving.provider.clone(),
             state: serving.state.clone(),
@@ -134,9 +133,9 @@ impl NodeEntry {
         })
     }
 
-    pub(super) fn show(&self, now: Timestamp) -> Shown {
+    pub(super) fn show(&self, now: Timestamp) -> NodeSnapshot {
         let lease = self.lease();
-        Shown {
+        NodeSnapshot {
             row: self.row.clone(),
             standing: self.standing(&lease, now),
             load: lease.reported,

@@ -20,7 +20,7 @@ use crate::store::NodeMark;
 
 /// Why a nonce is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spent {
+pub enum NonceError {
     /// It was spent before, or may have been.
     Before,
     /// The node has sent too many signatures recently.
@@ -47,10 +47,14 @@ impl SpentNonces {
         self.until.is_some_and(|until| created <= until) || self.taken.contains_key(nonce)
     }
 
-    /// Spends a nonce.
-    pub(super) fn take(&mut self, nonce: &str, created: i64, now: Timestamp) -> Result<(), Spent> {
+    pub(super) fn take(
+        &mut self,
+        nonce: &str,
+        created: i64,
+        now: Timestamp,
+    ) -> Result<(), NonceError> {
         if self.holds(nonce, created) {
-            return Err(Spent::Before);
+            return Err(NonceError::Before);
         }
         if self.taken.len() >= bounds::NODE_NONCES {
             // Nonces older than the permitted clock skew are dropped. Their signatures stay
@@ -63,11 +67,11 @@ impl SpentNonces {
                 .copied()
                 .filter(|made| *made < before)
                 .min()
-                .ok_or(Spent::TooMany)?;
+                .ok_or(NonceError::TooMany)?;
             self.close_until(oldest);
             self.taken.retain(|_, made| *made > oldest);
             if self.holds(nonce, created) {
-                return Err(Spent::Before);
+                return Err(NonceError::Before);
             }
         }
         self.taken.insert(nonce.to_owned(), created);
@@ -83,8 +87,8 @@ impl Nodes {
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), Spent> {
-        self.get(id).ok_or(Spent::Before)?.lease().nonces.take(nonce, created, now)
+    ) -> Result<(), NonceError> {
+        self.get(id).ok_or(NonceError::Before)?.lease().nonces.take(nonce, created, now)
     }
 
     /// Whether a nonce was spent while the store could not keep it, or may have been.
@@ -127,11 +131,11 @@ mod tests {
     fn a_nonce_is_spent_once_whatever_the_clock_does() {
         let mut nonces = SpentNonces::default();
         nonces.take("a", 1_000, at(1_000)).unwrap();
-        assert_eq!(nonces.take("a", 1_000, at(1_000)), Err(Spent::Before));
+        assert_eq!(nonces.take("a", 1_000, at(1_000)), Err(NonceError::Before));
         nonces.take("b", 40_000, at(40_000)).unwrap();
         assert_eq!(
             nonces.take("a", 1_000, at(1_000)),
-            Err(Spent::Before),
+            Err(NonceError::Before),
             "under a clock that was set back"
         );
         nonces.take("c", 1_000, at(1_000)).unwrap();
@@ -154,7 +158,7 @@ mod tests {
         for number in 0..bounds::NODE_NONCES {
             nonces.take(&number.to_string(), 1_000, at(1_000)).unwrap();
         }
-        assert_eq!(nonces.take("one more", 1_000, at(1_000)), Err(Spent::TooMany));
+        assert_eq!(nonces.take("one more", 1_000, at(1_000)), Err(NonceError::TooMany));
         nonces.take("one more", 1_121, at(1_121)).unwrap();
         assert_eq!(nonces.taken.len(), 1);
     }

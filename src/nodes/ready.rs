@@ -8,14 +8,12 @@ use jiff::Timestamp;
 use super::round_robin::RoundRobin;
 use crate::id::NodeId;
 use crate::routing::health::TargetState;
-use crate::routing::inputs::{Abilities, Demand, TargetHealth};
-use crate::routing::provider::Provider;
-use crate::routing::recipe::Target;
+use crate::routing::{Abilities, Demand, Provider, Target, TargetHealth};
 use crate::store::{NodeModel, NodeRow};
 
 /// A node that may take a request.
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct ReadyNode {
     /// Node id.
     pub id: NodeId,
     pub(super) provider: Arc<Provider>,
@@ -29,7 +27,7 @@ pub struct Ready {
     pub(super) turn: RoundRobin,
 }
 
-impl Ready {
+impl ReadyNode {
     pub(super) fn models(&self) -> &[NodeModel] {
         self.row.registration.as_ref().map_or(&[], |registration| &registration.models)
     }

@@ -18,7 +18,6 @@ impl RoundRobin {
         RoundRobin { last: Arc::default(), counter: self.counter.clone() }
     }
 
-    /// Records a use.
     pub(super) fn take(&self) {
         self.last.store(1 + self.counter.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 /// State of a node, for operators and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodeState {
     /// Enrolled, never registered.
     Pending,
     /// Takes requests.
@@ -15,24 +15,24 @@ pub enum Standing {
     Gone,
 }
 
-impl Standing {
+impl NodeState {
     /// Every state.
-    pub const ALL: [Standing; 5] = [
-        Standing::Pending,
-        Standing::Ready,
-        Standing::Draining,
-        Standing::Unreachable,
-        Standing::Gone,
+    pub const ALL: [NodeState; 5] = [
+        NodeState::Pending,
+        NodeState::Ready,
+        NodeState::Draining,
+        NodeState::Unreachable,
+        NodeState::Gone,
     ];
 
     /// Name in answers and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Pending => "pending",
-            Standing::Ready => "ready",
-            Standing::Draining => "draining",
-            Standing::Unreachable => "unreachable",
-            Standing::Gone => "gone",
+            NodeState::Pending => "pending",
+            NodeState::Ready => "ready",
+            NodeState::Draining => "draining",
+            NodeState::Unreachable => "unreachable",
+            NodeState::Gone => "gone",
         }
     }
 }

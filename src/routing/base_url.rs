@@ -7,7 +7,7 @@ use crate::protocol::query::decode_leniently;
 
 /// Root URL of a provider's API, in parts.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Base {
+pub struct BaseUrl {
     /// Whether the scheme is `https`.
     pub tls: bool,
     /// Host name or address; an IPv6 address has no brackets.
@@ -20,10 +20,10 @@ pub struct Base {
     pub query: String,
 }
 
-impl Base {
+impl BaseUrl {
     /// Parses an http or https URL without a query. Errors do not quote the URL: it may be a
     /// secret.
-    pub fn parse(url: &str) -> Result<Base, &'static str> {
+    pub fn parse(url: &str) -> Result<BaseUrl, &'static str> {
         let uri: http::Uri = url.parse().map_err(|_| "is not a URL")?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
@@ -52,7 +52,7 @@ impl Base {
             }
             None => default_port(tls),
         };
-        Ok(Base {
+        Ok(BaseUrl {
             tls,
             host,
             port,
@@ -62,15 +62,15 @@ impl Base {
     }
 
     /// Parses a URL that may have a query, such as Azure's `?api-version=…`.
-    pub fn with_query(url: &str) -> Result<Base, &'static str> {
-        let Some((root, query)) = url.split_once('?') else { return Base::parse(url) };
+    pub fn with_query(url: &str) -> Result<BaseUrl, &'static str> {
+        let Some((root, query)) = url.split_once('?') else { return BaseUrl::parse(url) };
         if query.contains('#') {
             return Err("must not have a fragment");
         }
-        let base = Base::parse(root)?;
+        let base = BaseUrl::parse(root)?;
         // The root is valid, so an error here is in the query.
         url.parse::<http::Uri>().map_err(|_| "is not a URL")?;
-        Ok(Base { query: query.to_owned(), ..base })
+        Ok(BaseUrl { query: query.to_owned(), ..base })
     }
 
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
@@ -92,7 +92,7 @@ impl Base {
     /// The same URL with a path that ends in `/v1`. Anthropic documents its base URL without `/v1`,
     /// OpenAI with it, and people write both.
     #[must_use]
-    pub fn versioned(mut self) -> Base {
+    pub fn versioned(mut self) -> BaseUrl {
         if !self.path.ends_with("/v1") {
             self.path.push_str("/v1");
         }
@@ -120,10 +120,10 @@ fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
-impl fmt::Debug for Base {
+impl fmt::Debug for BaseUrl {
     /// Omits host and path: they may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Base").field("tls", &self.tls).finish_non_exhaustive()
+        f.debug_struct("BaseUrl").field("tls", &self.tls).finish_non_exhaustive()
     }
 }
 

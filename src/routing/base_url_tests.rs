@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn a_base_is_read_or_refused() {
-    let base = Base::parse("https://API.example.com/v1/").unwrap();
+    let base = BaseUrl::parse("https://API.example.com/v1/").unwrap();
     assert_eq!(
         (base.tls, base.host.as_str(), base.port, base.path.as_str()),
         (true, "api.example.com", 443, "/v1")
     );
     assert_eq!(base.authority(), "api.example.com");
-    let base = Base::parse("http://[::1]:8000").unwrap();
+    let base = BaseUrl::parse("http://[::1]:8000").unwrap();
     assert_eq!(
         (base.host.as_str(), base.port, base.path.as_str(), base.authority().as_str()),
         ("::1", 8000, "", "[::1]:8000")
@@ -27,17 +27,20 @@ fn a_base_is_read_or_refused() {
         "https://x:99999/",
         "/v1",
     ] {
-        assert!(Base::parse(bad).is_err(), "{bad}");
+        assert!(BaseUrl::parse(bad).is_err(), "{bad}");
     }
 }
 
 #[test]
 fn a_base_may_have_a_query_where_a_provider_is_meant() {
-    let base = Base::with_query("https://x/openai/?api-version=1&a%20b=c").unwrap();
+    let base = BaseUrl::with_query("https://x/openai/?api-version=1&a%20b=c").unwrap();
     assert_eq!((base.path.as_str(), base.query.as_str()), ("/openai", "api-version=1&a%20b=c"));
-    assert_eq!(Base::with_query("https://x/v1").unwrap(), Base::parse("https://x/v1").unwrap());
+    assert_eq!(
+        BaseUrl::with_query("https://x/v1").unwrap(),
+        BaseUrl::parse("https://x/v1").unwrap()
+    );
     for bad in ["https://x/?a=1#b", "https://u:p@x/?a", "?a=1", "https://x/?a b", "ftp://x?a"] {
-        assert!(Base::with_query(bad).is_err(), "{bad}");
+        assert!(BaseUrl::with_query(bad).is_err(), "{bad}");
     }
     let path = "/openai/chat/completions";
     for (query, target) in [
@@ -47,7 +50,7 @@ fn a_base_may_have_a_query_where_a_provider_is_meant() {
     ] {
         assert_eq!(base.target(Endpoint::ChatCompletions, query), format!("{path}{target}"));
     }
-    let plain = Base::parse("https://x").unwrap();
+    let plain = BaseUrl::parse("https://x").unwrap();
     assert_eq!(plain.target(Endpoint::Messages, None), "/messages");
     assert_eq!(plain.target(Endpoint::Messages, Some("beta=true")), "/messages?beta=true");
 }
@@ -60,6 +63,6 @@ fn a_base_of_anthropic_s_protocol_ends_in_its_version_once() {
         ("https://example.com/anthropic", "/anthropic/v1"),
         ("https://example.com/api/v1", "/api/v1"),
     ] {
-        assert_eq!(Base::parse(written).unwrap().versioned().path, path, "{written}");
+        assert_eq!(BaseUrl::parse(written).unwrap().versioned().path, path, "{written}");
     }
 }

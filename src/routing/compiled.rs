@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, Key};
-use super::decision::{Choice, Decision};
-use super::document::{Fault, RetryOn, Strategy};
-use super::health::Budget;
+use super::condition::{Condition, StickyKey};
+use super::decision::{Decision, PlanEntry};
+use super::document::{Finding, RetryOn, Strategy};
+use super::health::RetryBudget;
 use super::keywords::Keywords;
 use super::provider::Provider;
 use super::target::Target;
@@ -21,7 +21,7 @@ pub struct Routing {
     pub(super) revision: Arc<str>,
     pub(super) text: Arc<str>,
     pub(super) zone: TimeZone,
-    pub(super) signals: Costly,
+    pub(super) signals: ExpensiveSignals,
     pub(super) keywords: Keywords,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
@@ -30,12 +30,12 @@ pub struct Routing {
     pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
     pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<Finding>,
 }
 
 impl Routing {
     /// Likely mistakes of a document that runs.
-    pub fn warnings(&self) -> &[Fault] {
+    pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
 
@@ -55,7 +55,7 @@ impl Routing {
     }
 
     /// Signals that are computed only because an expression of this document reads them.
-    pub fn signals(&self) -> Costly {
+    pub fn signals(&self) -> ExpensiveSignals {
         self.signals
     }
 
@@ -88,7 +88,7 @@ impl Routing {
     /// The targets of a plan in its order, without those that this document does not have.
     pub fn targets_of(&self, decision: &Decision) -> Vec<Arc<Target>> {
         let mut name = String::new();
-        let named = |choice: &Choice| {
+        let named = |choice: &PlanEntry| {
             name.clear();
             name.extend([choice.provider.as_str(), "/", choice.model.as_str()]);
             self.target(&name)
@@ -117,8 +117,8 @@ impl Routing {
     }
 
     /// Retry policy of a decision: its recipe's, or the default for direct names.
-    pub fn retry_of(&self, decision: &Decision) -> Retry {
-        self.recipe(&decision.recipe).map_or_else(Retry::default, |recipe| recipe.retry())
+    pub fn retry_of(&self, decision: &Decision) -> RetryPolicy {
+        self.recipe(&decision.recipe).map_or_else(RetryPolicy::default, |recipe| recipe.retry())
     }
 }
 
@@ -130,7 +130,7 @@ impl fmt::Debug for Routing {
 
 /// Signals that are expensive to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Costly {
+pub struct ExpensiveSignals {
     /// `language`: detection on the last user message.
     pub language: bool,
     /// `keywords`: a search in the last user message.
@@ -142,9 +142,9 @@ pub struct Costly {
 pub struct Recipe {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
-    pub(super) retry: Retry,
+    pub(super) retry: RetryPolicy,
     pub(super) shadow: Option<Shadow>,
-    pub(super) budget: OnceLock<Arc<Budget>>,
+    pub(super) budget: OnceLock<Arc<RetryBudget>>,
 }
 
 impl Recipe {
@@ -164,7 +164,7 @@ impl Recipe {
     }
 
     /// Retry policy.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> RetryPolicy {
         self.retry
     }
 
@@ -174,7 +174,7 @@ impl Recipe {
     }
 
     /// Recent requests and retries. Live documents share it with their predecessors.
-    pub fn budget(&self) -> &Arc<Budget> {
+    pub fn budget(&self) -> &Arc<RetryBudget> {
         self.budget.get_or_init(Arc::default)
     }
 }
@@ -196,8 +196,8 @@ pub struct Rule {
     pub(super) header: HeaderValue,
     pub(super) when: Option<Condition>,
     pub(super) strategy: Strategy,
-    pub(super) key: Option<Key>,
-    pub(super) choices: Vec<Choosable>,
+    pub(super) key: Option<StickyKey>,
+    pub(super) choices: Vec<WeightedTarget>,
 }
 
 impl Rule {
@@ -227,24 +227,24 @@ impl Rule {
     }
 
     /// Sticky key, for `sticky` only.
-    pub fn key(&self) -> Option<&Key> {
+    pub fn key(&self) -> Option<&StickyKey> {
         self.key.as_ref()
     }
 
     /// Its targets in document order.
-    pub fn choices(&self) -> &[Choosable] {
+    pub fn choices(&self) -> &[WeightedTarget] {
         &self.choices
     }
 }
 
 /// A target with its weight in one rule.
 #[derive(Clone, Debug)]
-pub struct Choosable {
+pub struct WeightedTarget {
     pub(super) target: Arc<Target>,
     pub(super) weight: f64,
 }
 
-impl Choosable {
+impl WeightedTarget {
     /// The target itself.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
@@ -258,7 +258,7 @@ impl Choosable {
 
 /// When the next target of a plan is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// Limit on attempts.
     pub attempts: usize,
     /// Failures that are retried.
@@ -267,8 +267,8 @@ pub struct Retry {
     pub budget_percent: Option<u16>,
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     fn default() -> Self {
-        Retry { attempts: 3, on: RetryOn::ALL, budget_percent: None }
+        RetryPolicy { attempts: 3, on: RetryOn::ALL, budget_percent: None }
     }
 }

@@ -1,17 +1,16 @@
-//! Completes a decision's inputs with what a document needs of them.
+//! Completes a decision's inputs with the expensive signals that a document reads.
 
 use super::compiled::Routing;
 use super::inputs::Inputs;
-use super::{language, node_targets};
+use super::language;
 
 impl Inputs {
-    /// Adds the expensive signals that the document's expressions read (language and keyword sets),
-    /// and the state of its `nodes/…` targets. Known values stay, so inputs for another document
-    /// lose nothing. `text` gives the last user message and is called only where a value is
-    /// missing. Returns whether nothing is missing any more.
+    /// Adds the expensive signals that the document's expressions read: language and keyword sets.
+    /// Known values stay, so inputs for another document lose nothing. `text` gives the last user
+    /// message and is called only where a value is missing. Returns whether nothing is missing any
+    /// more.
     pub fn complete(&mut self, routing: &Routing, text: impl Fn() -> Option<String>) -> bool {
         let signals = routing.signals();
-        node_targets::fill(routing, &mut self.health, self.at, false);
         if signals.keywords {
             self.keywords = routing.keywords().find(&self.keywords, &text);
         }

@@ -1,17 +1,15 @@
 //! The decision: pure, so that live traffic, reroutes and evaluations of stored requests agree to
 //! the bit. It reads no clock, random source, atomic or map order. Ties keep document order.
 
-// Old paths.
-pub use super::decision::{Candidate, Choice, Decision, Trace};
-pub use super::refusal::{Refusal, TooLong};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiled::{Choosable, Recipe, Routing, Rule};
-use super::condition::{Evaluation, Facts};
+use super::compiled::{Recipe, Routing, Rule, WeightedTarget};
+use super::condition::{EvaluationContext, Signals};
+use super::decision::{Candidate, Decision, PlanEntry, Trace};
 use super::document::Strategy;
-use super::inputs::{Breaker, Inputs};
-use super::refusal::is_permanent;
+use super::inputs::{BreakerState, Inputs};
+use super::refusal::{Refusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
 use crate::bounds;
@@ -25,7 +23,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
     }
     match routing.target(name) {
         Some(target) => {
-            let choice = Choosable { target: Arc::clone(target), weight: 1.0 };
+            let choice = WeightedTarget { target: Arc::clone(target), weight: 1.0 };
             let selection = Selection {
                 recipe: "direct",
                 rule: None,
@@ -54,7 +52,7 @@ pub fn shadow<'r>(
         .filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
     // Only live traffic may probe a half-open breaker.
     let probing = node_targets::state(&shadow.target, inputs)
-        .is_some_and(|health| health.breaker != Breaker::Closed);
+        .is_some_and(|health| health.breaker != BreakerState::Closed);
     let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
     Some(against.map_or(Ok(&shadow.target), Err))
 }
@@ -65,7 +63,7 @@ fn by_recipe(
     alias: &str,
     inputs: &Inputs,
 ) -> Result<Decision, Refusal> {
-    let facts = Facts::new(inputs, routing.zone());
+    let facts = Signals::new(inputs, routing.zone());
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A checked recipe ends with a rule that always matches.
     let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
@@ -89,16 +87,17 @@ fn by_recipe(
 
 /// Evaluates the expressions of one decision and collects their errors.
 struct Evaluator<'a> {
-    facts: &'a Facts<'a>,
+    facts: &'a Signals<'a>,
     /// Built for the first expression.
-    evaluation: Option<Evaluation<'a>>,
+    evaluation: Option<EvaluationContext<'a>>,
     trace: Vec<Trace>,
 }
 
 impl Evaluator<'_> {
     fn matches(&mut self, rule: &Rule) -> bool {
         let Some(when) = rule.when() else { return true };
-        let holds = when.holds(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        let holds =
+            when.holds(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         holds.unwrap_or_else(|error| {
             self.trace.push(Trace { rule: rule.name().to_owned(), error });
             false
@@ -107,8 +106,9 @@ impl Evaluator<'_> {
 
     /// The sticky key of the rule; `None` if it has none or its evaluation fails.
     fn key(&mut self, rule: &Rule) -> Option<String> {
-        let read =
-            rule.key()?.read(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        let read = rule
+            .key()?
+            .read(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         read.map_err(|error| {
             self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })
         })
@@ -130,7 +130,7 @@ impl Selection<'_> {
     fn plan(
         self,
         routing: &Routing,
-        choices: &[Choosable],
+        choices: &[WeightedTarget],
         inputs: &Inputs,
     ) -> Result<Decision, Refusal> {
         let mut eligible = Vec::with_capacity(choices.len());
@@ -149,11 +149,11 @@ impl Selection<'_> {
         }
         let (order, propensity) =
             strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
-        let named = |choice: &&Choosable| Choice {
+        let named = |choice: &&WeightedTarget| PlanEntry {
             provider: choice.target().provider.name.to_string(),
             model: choice.target().model.to_string(),
         };
-        let plan: Vec<Choice> =
+        let plan: Vec<PlanEntry> =
             order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
         let Some(first) = plan.first().cloned() else {
             let retry_after = soonest(choices, &candidates, inputs);
@@ -178,7 +178,11 @@ impl Selection<'_> {
 }
 
 /// Time until a target may be free again, if all targets that fit the request are at a limit.
-fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<Duration> {
+fn soonest(
+    choices: &[WeightedTarget],
+    candidates: &[Candidate],
+    inputs: &Inputs,
+) -> Option<Duration> {
     let mut soonest: Option<Duration> = None;
     for (choice, candidate) in choices.iter().zip(candidates) {
         let wait = match candidate.reason.as_deref()? {
@@ -196,7 +200,11 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
 }
 
 /// The length of the request and the longest context that is too short for it.
-fn too_long(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<TooLong> {
+fn too_long(
+    choices: &[WeightedTarget],
+    candidates: &[Candidate],
+    inputs: &Inputs,
+) -> Option<TooLong> {
     let short = choices
         .iter()
         .zip(candidates)

@@ -27,7 +27,7 @@ pub struct Decision {
     /// Probability that the first entry came first, given the eligible targets.
     pub propensity: f64,
     /// Every eligible target, in the order to try.
-    pub plan: Vec<Choice>,
+    pub plan: Vec<PlanEntry>,
     /// Every target of the rule in document order, with the reason if it is ineligible.
     pub candidates: Vec<Candidate>,
     /// Expressions that failed to evaluate. A failed condition is false, a failed key is absent.
@@ -37,7 +37,7 @@ pub struct Decision {
 
 /// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct PlanEntry {
     /// Provider name.
     pub provider: String,
     /// Model name.

@@ -1,9 +1,6 @@
 //! The routing document as written: plain structs that keep the position of everything a check may
 //! reject. `config/` builds them from YAML; `compile` checks them and builds what runs.
 
-// Old paths.
-pub use super::settings::Protocol as ProtocolSpec;
-pub use super::suggest::did_you_mean;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -13,7 +10,7 @@ use crate::secret::Secret;
 
 /// A position in a document. Lines and columns count from one, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// Line, from one.
     pub line: usize,
     /// Column in characters, from one.
@@ -28,30 +25,30 @@ pub struct Located<T> {
     /// Path in the document, such as `recipes.balanced.rules[0].when`.
     pub path: String,
     /// Position in the document.
-    pub at: Place,
+    pub at: Position,
 }
 
 impl<T> Located<T> {
     /// A problem with this value.
-    pub fn fault(&self, message: impl Into<String>) -> Fault {
-        Fault { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
+    pub fn fault(&self, message: impl Into<String>) -> Finding {
+        Finding { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
     }
 }
 
 /// A problem at one position of a document. Messages quote names, never credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Finding {
     /// Path of the value.
     pub path: String,
     /// Position of the value.
-    pub at: Place,
+    pub at: Position,
     /// Description of the problem.
     pub message: String,
     /// How to fix it.
     pub hint: Option<String>,
 }
 
-impl Fault {
+impl Finding {
     /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: Option<impl Into<String>>) -> Self {
@@ -64,9 +61,9 @@ impl Fault {
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Errors.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<Finding>,
     /// Likely mistakes that alone would not stop the document.
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<Finding>,
 }
 
 /// The whole document.
@@ -85,7 +82,7 @@ pub struct RoutingSpec {
     /// Aliases in document order, each with the name of its recipe.
     pub aliases: Vec<(Located<String>, Located<String>)>,
     /// Warnings of the reader.
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<Finding>,
 }
 
 /// One provider. Credentials are already expanded.

@@ -17,7 +17,7 @@ const MOST: f64 = 2.0;
 /// Recent counted and estimated tokens by requested name. In memory only. Names come from the
 /// document, so their number is bounded.
 #[derive(Debug, Default)]
-pub struct Bias {
+pub struct EstimateCorrection {
     names: DashMap<String, TokenSums>,
 }
 
@@ -33,7 +33,7 @@ impl Default for TokenSums {
     }
 }
 
-impl Bias {
+impl EstimateCorrection {
     /// The corrected estimate for a request to `name`.
     pub fn correct(&self, name: &str, estimated: u64) -> u64 {
         match self.names.get(name) {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn it_follows_what_is_counted_within_its_bounds() {
-        let (bias, document) = (Bias::default(), routing("m"));
+        let (bias, document) = (EstimateCorrection::default(), routing("m"));
         assert_eq!(bias.correct("auto", 1000), 1000);
         bias.learn(&document, "auto", 10, 13);
         assert_eq!(bias.correct("auto", 1000), 1003, "one short prompt says little");
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn only_names_of_the_document_are_kept() {
-        let (bias, document) = (Bias::default(), routing("m"));
+        let (bias, document) = (EstimateCorrection::default(), routing("m"));
         for name in ["auto", "p/m", "p/unknown", "r", ""] {
             bias.learn(&document, name, 1000, 3000);
         }

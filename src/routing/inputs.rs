@@ -27,7 +27,7 @@ pub struct Inputs {
     #[serde(default)]
     pub keywords: BTreeMap<String, KeywordHit>,
     /// The sender.
-    pub principal: Who,
+    pub principal: PrincipalFacts,
     /// Seed of every draw. Sixteen hex digits in JSON, because JSON numbers lose bits.
     #[serde(with = "hex")]
     pub seed: u64,
@@ -166,7 +166,7 @@ pub struct KeywordHit {
 
 /// The sender of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Who {
+pub struct PrincipalFacts {
     /// Key id; none for a session.
     pub key: Option<String>,
     /// User id.
@@ -186,7 +186,7 @@ pub struct Who {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetHealth {
     /// State of the breaker.
-    pub breaker: Breaker,
+    pub breaker: BreakerState,
     /// Whether a half-open breaker still admits its probe.
     pub probe_free: bool,
     /// End of the cooldown.
@@ -204,10 +204,6 @@ pub struct TargetHealth {
     /// the node that would be tried next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// Only for `nodes/…` targets: `health` lists nodes only for models that the requested name may
-    /// lead to. For other models it says nothing, so they count as unknown, not as unserved.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_part: bool,
     /// Only for nodes: what the node serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeFacts>,
@@ -218,7 +214,7 @@ impl TargetHealth {
     /// `concurrency`.
     pub fn against(&self, at: Timestamp) -> Option<&'static str> {
         let TargetHealth { breaker, probe_free, cooldown_until, inflight, max, .. } = self;
-        if *breaker == Breaker::Open || (*breaker == Breaker::HalfOpen && !probe_free) {
+        if *breaker == BreakerState::Open || (*breaker == BreakerState::HalfOpen && !probe_free) {
             Some("breaker_open")
         } else if cooldown_until.is_some_and(|until| until > at) {
             Some("cooldown")
@@ -264,7 +260,7 @@ pub struct Abilities {
 /// State of a breaker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Breaker {
+pub enum BreakerState {
     /// All requests pass.
     #[default]
     Closed,
@@ -350,10 +346,10 @@ pub(crate) mod tests {
                 ..RequestFacts::default()
             },
             keywords: BTreeMap::new(),
-            principal: Who {
+            principal: PrincipalFacts {
                 key: Some("key_1".into()),
                 user: Some("usr_1".into()),
-                ..Who::default()
+                ..PrincipalFacts::default()
             },
             seed,
             health: BTreeMap::new(),
@@ -368,7 +364,7 @@ pub(crate) mod tests {
         inputs.health.insert(
             "a/b".into(),
             TargetHealth {
-                breaker: Breaker::HalfOpen,
+                breaker: BreakerState::HalfOpen,
                 cooldown_until: Some(inputs.at),
                 ewma_us: Some(u64::MAX),
                 ..TargetHealth::default()

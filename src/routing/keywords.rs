@@ -149,13 +149,13 @@ mod tests {
         let first = keywords(&[("a", &["x", "Y"]), ("b", &["z"])]);
         let known = first.find(&BTreeMap::new(), || Some("y".to_owned()));
         let second = keywords(&[("other", &["y", "X"]), ("b", &["z", "w"])]);
-        // The text says otherwise, and is not asked about `other`.
+        // Known hits stand, whatever the text says.
         let found = second.find(&known, || Some("w".to_owned()));
         assert!(found["other"].hit && found["b"].hit);
         let known_all =
             keywords(&[("other", &["y", "x"])]).find(&known, || panic!("nothing is left to ask"));
         assert!(known_all["other"].hit);
-        // Without a text what is not known is left out.
+        // Without a text, unknown sets are left out.
         assert_eq!(second.find(&known, || None).keys().collect::<Vec<_>>(), ["other"]);
         assert_ne!(
             hash(&["ab".to_owned(), "c".to_owned()].into()),

@@ -8,35 +8,44 @@ mod compile;
 mod compiled;
 mod complete;
 pub mod condition;
-pub mod decide;
+mod decide;
 mod decision;
-pub mod document;
+mod document;
 mod estimate_correction;
 pub mod health;
-pub mod inputs;
+mod inputs;
 pub mod keywords;
 pub mod language;
 pub mod node_targets;
-pub mod provider;
+mod provider;
 mod refusal;
 mod settings;
-pub mod strategy;
+mod strategy;
 mod suggest;
 mod target;
 #[cfg(test)]
 mod tests;
 
-/// Old paths.
-pub mod recipe {
-    pub use super::compile::Origin;
-    pub use super::compiled::*;
-    pub use super::target::*;
-}
-/// Old paths.
-pub mod bias {
-    pub use super::estimate_correction::Bias;
-}
-/// Old paths.
-pub mod on_nodes {
-    pub use super::node_targets::*;
-}
+pub use base_url::BaseUrl;
+pub use compile::BuildContext;
+pub use compiled::{ExpensiveSignals, Recipe, RetryPolicy, Routing, Rule, Shadow, WeightedTarget};
+pub use decide::{decide, shadow};
+pub use decision::{Candidate, Decision, PlanEntry, Trace};
+pub use document::{
+    BreakerSpec, Finding, Findings, Located, ModelSpec, Position, ProviderOptions, ProviderSpec,
+    RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec,
+    TimeoutsSpec,
+};
+pub use estimate_correction::EstimateCorrection;
+pub use inputs::{
+    Abilities, AgentRef, BreakerState, Demand, Inputs, KeywordHit, NodeFacts, PrincipalFacts,
+    RequestFacts, TargetHealth,
+};
+pub use provider::{NODES, Provider, ProviderIdentity};
+pub use refusal::{Refusal, TooLong};
+pub use settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
+pub use suggest::did_you_mean;
+pub use target::{Prices, Target};
+
+#[cfg(test)]
+pub(crate) use inputs::tests::chat;

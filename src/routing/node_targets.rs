@@ -35,28 +35,14 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
     }
 }
 
-/// Adds the state of the document's `nodes/…` targets, derived from the states of the nodes in
-/// `health`. `complete` says that `health` lists every node. Otherwise targets stay unknown where
-/// `health` lists no node, or only nodes for some models.
-pub fn fill(
-    routing: &Routing,
-    health: &mut BTreeMap<String, TargetHealth>,
-    at: Timestamp,
-    complete: bool,
-) {
-    let targets = routing.targets().filter(|target| target.is_on_nodes());
-    let missing: Vec<_> =
-        targets.filter(|target| !health.contains_key(&*target.name)).cloned().collect();
-    let lists_all = || {
-        health.values().any(|state| state.node.is_some() || state.nodes.is_some())
-            && !health.values().any(|state| state.in_part)
-    };
-    if missing.is_empty() || !(complete || lists_all()) {
-        return;
-    }
-    for target in missing {
-        let state = next(&target.model, health, at, None);
-        health.insert(target.name.to_string(), state);
+/// Adds the state of the document's `nodes/…` targets, derived from the states of all nodes in
+/// `health`. A known state stays.
+pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp) {
+    for target in routing.targets().filter(|target| target.is_on_nodes()) {
+        if !health.contains_key(&*target.name) {
+            let state = next(&target.model, health, at, None);
+            health.insert(target.name.to_string(), state);
+        }
     }
 }
 
@@ -135,10 +121,5 @@ fn next(
     // Ties keep the order of node ids.
     let next = serving.iter().min_by_key(|state| (wait(state), load(state), state.inflight));
     let nodes = Some(u32::try_from(serving.len()).unwrap_or(u32::MAX));
-    TargetHealth {
-        node: None,
-        in_part: false,
-        nodes,
-        ..next.map(|state| (*state).clone()).unwrap_or_default()
-    }
+    TargetHealth { node: None, nodes, ..next.map(|state| (*state).clone()).unwrap_or_default() }
 }

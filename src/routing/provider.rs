@@ -1,15 +1,14 @@
 //! A provider as run: its address, protocol, credentials and deadlines.
 
-// Old paths.
-pub use super::base_url::Base;
-pub use super::settings::*;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
+use super::base_url::BaseUrl;
 use super::health::ProviderState;
+use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
 use crate::secret::{Mask, Secret, is_credential};
 
 /// A server of models.
@@ -20,7 +19,7 @@ pub struct Provider {
     /// Wire protocol.
     pub protocol: Protocol,
     /// Root URL of the API.
-    pub base: Base,
+    pub base: BaseUrl,
     /// Credentials. If there are several, attempts use them in turn.
     pub api_keys: Vec<Secret>,
     /// Headers for every request, marked sensitive.
@@ -42,7 +41,7 @@ pub struct Provider {
     /// Breaker settings of all targets.
     pub breaker: BreakerSettings,
     /// Together with the name the key of its health state.
-    pub identity: Identity,
+    pub identity: ProviderIdentity,
     pub(super) state: OnceLock<Arc<ProviderState>>,
 }
 
@@ -52,12 +51,12 @@ pub const NODES: &str = "nodes";
 impl Provider {
     /// The provider of `nodes/…` targets. It has no address: each attempt goes to one node.
     pub(super) fn all_nodes() -> Provider {
-        Provider::of_node(Base::default(), None, None, Arc::default())
+        Provider::of_node(BaseUrl::default(), None, None, Arc::default())
     }
 
     /// A node as a provider. `state` counts the requests to it.
     pub fn of_node(
-        base: Base,
+        base: BaseUrl,
         api_key: Option<Secret>,
         max_concurrency: Option<u32>,
         state: Arc<ProviderState>,
@@ -66,7 +65,7 @@ impl Provider {
         Provider {
             name: NODES.into(),
             protocol: Protocol::OpenAi,
-            identity: Identity::of(Protocol::OpenAi, &base, &api_keys, &[]),
+            identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
             base,
             known_by: credentials(&api_keys, &[]),
             api_keys,
@@ -96,16 +95,16 @@ impl Provider {
 /// Digest of protocol, base URL, keys and headers. A provider that changes one of them is a new
 /// provider to [`super::health`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity([u8; 32]);
+pub struct ProviderIdentity([u8; 32]);
 
-impl Identity {
+impl ProviderIdentity {
     /// Digests the parts. The order of keys and headers does not matter.
     pub fn of(
         protocol: Protocol,
-        base: &Base,
+        base: &BaseUrl,
         keys: &[Secret],
         headers: &[(HeaderName, HeaderValue)],
-    ) -> Identity {
+    ) -> ProviderIdentity {
         let mut digest = Sha256::new();
         // The length before each part keeps different lists of parts apart.
         let mut add = |part: &[u8]| {
@@ -130,14 +129,14 @@ impl Identity {
             headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         headers.sort_unstable();
         headers.into_iter().flat_map(|(name, value)| [name.as_bytes(), value]).for_each(add);
-        Identity(digest.finalize().into())
+        ProviderIdentity(digest.finalize().into())
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for ProviderIdentity {
     /// Omits the digest: it is made of secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity")
+        f.write_str("ProviderIdentity")
     }
 }
 

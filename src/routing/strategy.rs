@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use super::compiled::{Choosable, Shadow};
+use super::compiled::{Shadow, WeightedTarget};
 use super::document::Strategy;
 use super::inputs::Inputs;
 use super::node_targets::state;
@@ -14,9 +14,9 @@ use crate::bounds;
 /// The targets in the order to try, as indices into `from`, and the probability that the first one
 /// is first, given all inputs except the seed. Equal ranks keep document order. `key` is the sticky
 /// key.
-pub fn order(
+pub(super) fn order(
     strategy: Strategy,
-    from: &[&Choosable],
+    from: &[&WeightedTarget],
     inputs: &Inputs,
     key: Option<&str>,
 ) -> (Vec<usize>, f64) {
@@ -33,7 +33,7 @@ pub fn order(
 }
 
 /// Indices by rank; equal ranks keep their order.
-fn ranked<K: Ord>(from: &[&Choosable], rank: impl Fn(&Target) -> K) -> Vec<usize> {
+fn ranked<K: Ord>(from: &[&WeightedTarget], rank: impl Fn(&Target) -> K) -> Vec<usize> {
     let mut order: Vec<(K, usize)> =
         from.iter().enumerate().map(|(at, choice)| (rank(choice.target()), at)).collect();
     order.sort();
@@ -43,7 +43,7 @@ fn ranked<K: Ord>(from: &[&Choosable], rank: impl Fn(&Target) -> K) -> Vec<usize
 /// Weighted sampling by exponential races (Efraimidis and Spirakis). The smallest −ln(u)/weight is
 /// first with probability weight/sum. Each target has its own draw, so a changed weight moves
 /// requests only to or from that target.
-fn weighted(from: &[&Choosable], seed: u64) -> (Vec<usize>, f64) {
+fn weighted(from: &[&WeightedTarget], seed: u64) -> (Vec<usize>, f64) {
     let mut ranked: Vec<(f64, usize)> =
         from.iter().enumerate().map(|(at, choice)| (rank(choice, seed), at)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable
@@ -55,7 +55,7 @@ fn weighted(from: &[&Choosable], seed: u64) -> (Vec<usize>, f64) {
     (ranked.into_iter().map(|(_, at)| at).collect(), propensity)
 }
 
-fn rank(choice: &Choosable, seed: u64) -> f64 {
+fn rank(choice: &WeightedTarget, seed: u64) -> f64 {
     if choice.weight() > 0.0 {
         -libm::log(draw(seed, "weighted", &choice.target().name)) / choice.weight()
     } else {
@@ -66,7 +66,7 @@ fn rank(choice: &Choosable, seed: u64) -> f64 {
 /// Power of two choices: two targets are drawn and the faster one is first. Load spreads, where
 /// always taking the fastest would send every request to one target. The others follow by expected
 /// latency; they serve failovers only.
-fn least_latency(from: &[&Choosable], inputs: &Inputs) -> (Vec<usize>, f64) {
+fn least_latency(from: &[&WeightedTarget], inputs: &Inputs) -> (Vec<usize>, f64) {
     let mut order = ranked(from, |target| expected(target, inputs));
     let mut drawn: Vec<(u64, usize)> =
         order.iter().enumerate().map(|(rank, at)| (hash(from, *at, inputs), rank)).collect();
@@ -83,7 +83,7 @@ fn least_latency(from: &[&Choosable], inputs: &Inputs) -> (Vec<usize>, f64) {
     (order, propensity)
 }
 
-fn hash(from: &[&Choosable], at: usize, inputs: &Inputs) -> u64 {
+fn hash(from: &[&WeightedTarget], at: usize, inputs: &Inputs) -> u64 {
     from.get(at)
         .map_or(u64::MAX, |choice| hash64(inputs.seed, "least_latency", &choice.target().name))
 }
@@ -125,7 +125,7 @@ impl Eq for ByCost {}
 
 /// Estimated cost of the request in millionths of a dollar; `None` if a required price is unknown.
 /// Few answers use up `max_tokens`, so the answer counts as [`bounds::ANSWER_TOKENS`] at most.
-pub fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
+pub(super) fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
     let prices = target.prices.as_ref()?;
     let prompt = inputs.request.prompt_tokens as f64 * prices.input_per_mtok?;
     match inputs.request.answer_tokens().min(bounds::ANSWER_TOKENS) {
@@ -137,7 +137,7 @@ pub fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
 /// Rendezvous hashing: each target hashes with the key, the highest hash is first. A target that
 /// leaves moves only its own keys; one that joins takes an equal share from each. Without a key the
 /// seed takes its place, and every target is equally likely.
-fn sticky(from: &[&Choosable], seed: u64, key: Option<&str>) -> (Vec<usize>, f64) {
+fn sticky(from: &[&WeightedTarget], seed: u64, key: Option<&str>) -> (Vec<usize>, f64) {
     let key = key.filter(|key| !key.is_empty());
     let seed = key.map_or(seed, |key| xxhash_rust::xxh3::xxh3_64(key.as_bytes()));
     let order = ranked(from, |target| Reverse(hash64(seed, "sticky", &target.name)));
@@ -146,7 +146,7 @@ fn sticky(from: &[&Choosable], seed: u64, key: Option<&str>) -> (Vec<usize>, f64
 
 /// Whether the request with this seed is copied to the shadow. The draw is independent of the
 /// plan's.
-pub fn is_shadowed(seed: u64, shadow: &Shadow) -> bool {
+pub(super) fn is_shadowed(seed: u64, shadow: &Shadow) -> bool {
     draw(seed, "shadow", &shadow.target.name) * 100.0 < shadow.percent
 }
 

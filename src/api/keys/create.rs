@@ -19,7 +19,7 @@ use crate::auth::{ADMIN_SCOPE, Key, Principal, Standing, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::idempotency::{self, IdempotentCall, Lookup};
+use crate::idempotency::{self, CallLookup, IdempotentCall};
 use crate::secret::Secret;
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
@@ -36,11 +36,11 @@ pub async fn create(
     let made = match named {
         None => make(app, who, shelf, user, request).await?,
         Some(key) => match app.made_keys.begin(asked(app, who, key, request), app.clock.now())? {
-            Lookup::Repeated(made) => {
+            CallLookup::Repeated(made) => {
                 still(app, who, shelf, user, request, &made)?;
                 made
             }
-            Lookup::First(claim) => {
+            CallLookup::First(claim) => {
                 let made = make(app, who, shelf, user, request).await?;
                 claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
                 made

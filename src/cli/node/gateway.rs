@@ -13,13 +13,13 @@ use crate::auth::signature::{Covered, Signer};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{NodeId, Random};
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 
 /// The gateway, and who speaks to it.
 pub(super) struct Gateway {
     agent: Agent,
-    base: Base,
+    base: BaseUrl,
     id: NodeId,
     generation: u32,
     secret: Secret,
@@ -46,7 +46,7 @@ pub(super) enum Said {
 impl Gateway {
     /// The gateway at this URL, whose certificate `ca` may vouch for.
     pub(super) fn new(
-        base: Base,
+        base: BaseUrl,
         ca: Option<&Path>,
         id: NodeId,
         generation: u32,

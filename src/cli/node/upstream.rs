@@ -11,14 +11,14 @@ use ureq::{Agent, RequestBuilder};
 
 use super::{agent, say, url};
 use crate::bounds;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 use crate::store::covers;
 
 /// A server that speaks OpenAI's API.
 pub(super) struct Upstream {
     agent: Agent,
-    base: Base,
+    base: BaseUrl,
     api_key: Option<Secret>,
     /// Patterns of the models to tell of; none: all.
     patterns: Vec<String>,
@@ -91,7 +91,7 @@ struct Shown {
 impl Upstream {
     /// The server at this URL, whose certificate `ca` may vouch for.
     pub(super) fn new(
-        base: Base,
+        base: BaseUrl,
         ca: Option<&Path>,
         api_key: Option<Secret>,
         patterns: Vec<String>,

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
-use super::{Origin, warnings};
+use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::Costly;
-use crate::routing::document::{Fault, Located, ModelSpec};
+use crate::routing::compiled::ExpensiveSignals;
+use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::provider::{NODES, Provider};
 use crate::routing::suggest::did_you_mean;
 use crate::routing::target::{Prices, Target};
@@ -17,12 +17,12 @@ use crate::routing::target::{Prices, Target};
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
 pub(super) struct Compiler<'o> {
-    pub(super) origin: &'o Origin<'o>,
-    pub(super) faults: Vec<Fault>,
-    pub(super) warnings: Vec<Fault>,
+    pub(super) origin: &'o BuildContext<'o>,
+    pub(super) faults: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
     pub(super) provider_names: Vec<String>,
     pub(super) set_names: Vec<String>,
-    pub(super) signals: Costly,
+    pub(super) signals: ExpensiveSignals,
     pub(super) providers: Vec<Arc<Provider>>,
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
@@ -40,14 +40,14 @@ struct ModelSettings {
 }
 
 impl<'o> Compiler<'o> {
-    pub(super) fn new(origin: &'o Origin<'o>, warnings: Vec<Fault>) -> Self {
+    pub(super) fn new(origin: &'o BuildContext<'o>, warnings: Vec<Finding>) -> Self {
         Compiler {
             origin,
             faults: Vec::new(),
             warnings,
             provider_names: Vec::new(),
             set_names: Vec::new(),
-            signals: Costly::default(),
+            signals: ExpensiveSignals::default(),
             providers: Vec::new(),
             nodes: Arc::new(Provider::all_nodes()),
             models: HashMap::new(),

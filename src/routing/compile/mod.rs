@@ -18,7 +18,7 @@ use crate::bounds;
 
 /// What a document is built with, besides its spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct BuildContext<'a> {
     /// First 12 hex digits of the document's hash.
     pub revision: &'a str,
     /// The document as written.
@@ -31,7 +31,7 @@ pub struct Origin<'a> {
 
 impl Routing {
     /// Checks a spec and builds what runs.
-    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Findings> {
+    pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
         let mut compiler = Compiler::new(origin, spec.warnings);
         let zone = compiler.zone(spec.timezone.as_ref());
         compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::compiler::Compiler;
 use super::warnings;
 use crate::bounds;
-use crate::routing::base_url::Base;
+use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Located, ProviderSpec};
-use crate::routing::provider::{Identity, Provider, credentials};
+use crate::routing::provider::{Provider, ProviderIdentity, credentials};
 use crate::routing::settings::{Protocol, Timeouts};
 use crate::secret::Secret;
 
@@ -21,7 +21,7 @@ impl Compiler<'_> {
         let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
         let base = match protocol {
             Protocol::OpenAi => self.remote_base(&spec, protocol),
-            Protocol::Anthropic => self.remote_base(&spec, protocol).map(Base::versioned),
+            Protocol::Anthropic => self.remote_base(&spec, protocol).map(BaseUrl::versioned),
             Protocol::Mock => Some(self.mock_base(&spec)),
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
@@ -32,7 +32,7 @@ impl Compiler<'_> {
         let provider = Provider {
             name: spec.name.value.as_str().into(),
             protocol,
-            identity: Identity::of(protocol, &base, &api_keys, &headers),
+            identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
             base,
             known_by: credentials(&api_keys, &headers),
             api_keys,
@@ -74,7 +74,7 @@ impl Compiler<'_> {
         keys
     }
 
-    fn remote_base(&mut self, spec: &ProviderSpec, protocol: Protocol) -> Option<Base> {
+    fn remote_base(&mut self, spec: &ProviderSpec, protocol: Protocol) -> Option<BaseUrl> {
         if let Some(latency) = &spec.latency {
             self.fault(latency, "only a `mock` provider has a latency", "remove it");
         }
@@ -95,7 +95,7 @@ impl Compiler<'_> {
             self.fault(&spec.name, "`base_url` is missing", hint);
             return None;
         };
-        let base = match Base::with_query(url.value.expose()) {
+        let base = match BaseUrl::with_query(url.value.expose()) {
             Ok(base) => base,
             Err(wrong) => {
                 let hint = "for example `https://api.example.com/v1`";
@@ -119,7 +119,7 @@ impl Compiler<'_> {
 
     /// The mock is reached like any provider, on a loopback port of this process. The path holds
     /// its latency.
-    fn mock_base(&mut self, spec: &ProviderSpec) -> Base {
+    fn mock_base(&mut self, spec: &ProviderSpec) -> BaseUrl {
         let options = &spec.options;
         let keys = options.api_keys.iter().flat_map(|keys| &keys.value);
         for secret in [&spec.base_url, &spec.api_key].into_iter().flatten().chain(keys) {
@@ -143,11 +143,11 @@ impl Compiler<'_> {
             self.fault(over, message, "for example `20ms`");
         }
         let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Base {
+        BaseUrl {
             host: at.ip().to_string(),
             port: at.port(),
             path: format!("/{}/v1", latency.as_millis()),
-            ..Base::default()
+            ..BaseUrl::default()
         }
     }
 }

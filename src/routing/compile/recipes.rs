@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use super::compiler::Compiler;
 use super::warnings;
 use crate::bounds;
-use crate::routing::compiled::{Choosable, Recipe, Retry, Rule, Shadow};
-use crate::routing::condition::{Compiled, Condition, Flaw, Key};
+use crate::routing::compiled::{Recipe, RetryPolicy, Rule, Shadow, WeightedTarget};
+use crate::routing::condition::{Compiled, Condition, Flaw, StickyKey};
 use crate::routing::document::{Located, RecipeSpec, RetryOn, RuleSpec, Strategy, TargetSpec};
 use crate::routing::suggest::did_you_mean;
 
@@ -15,8 +15,8 @@ impl Compiler<'_> {
     pub(super) fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
         self.plain_name(&spec.name, "recipe");
         self.rule_order(&spec);
-        let retry = Retry {
-            attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts),
+        let retry = RetryPolicy {
+            attempts: spec.retry.attempts.unwrap_or(RetryPolicy::default().attempts),
             on: spec.retry.on.unwrap_or(RetryOn::ALL),
             budget_percent: spec.retry.budget_percent,
         };
@@ -99,7 +99,7 @@ impl Compiler<'_> {
                 continue;
             }
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
-            choices.extend(self.target(target).map(|target| Choosable { target, weight }));
+            choices.extend(self.target(target).map(|target| WeightedTarget { target, weight }));
         }
         Rule {
             name: spec.name.value.as_str().into(),
@@ -150,9 +150,9 @@ impl Compiler<'_> {
         Some(expression)
     }
 
-    fn sticky_key(&mut self, spec: &RuleSpec) -> Option<Key> {
+    fn sticky_key(&mut self, spec: &RuleSpec) -> Option<StickyKey> {
         match (&spec.key, spec.strategy) {
-            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value)),
+            (Some(key), Strategy::Sticky) => self.compiled(key, StickyKey::compile(&key.value)),
             (Some(key), other) => {
                 let message = format!("`{}` does not use a key", other.as_str());
                 self.fault(key, message, "strategy: sticky");

@@ -1,8 +1,8 @@
 //! Warnings: what a document may say but hardly means.
 
 use crate::protocol::endpoint::Endpoint;
-use crate::routing::base_url::Base;
-use crate::routing::document::{Fault, Located, RuleSpec, Strategy};
+use crate::routing::base_url::BaseUrl;
+use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
 use crate::routing::provider::Provider;
 use crate::routing::settings::Protocol;
 use crate::routing::target::Prices;
@@ -10,7 +10,7 @@ use crate::secret::Secret;
 
 /// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
 /// appends the endpoint itself.
-pub(super) fn of_base(url: &Located<Secret>, base: &Base) -> Option<Fault> {
+pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> {
     // `/messages/count_tokens` before `/messages`.
     let found = Endpoint::ALL
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn of_price(
     name: &Located<String>,
     provider: &Provider,
     prices: Option<Prices>,
-) -> Option<Fault> {
+) -> Option<Finding> {
     if provider.protocol == Protocol::Mock
         || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
     {
@@ -43,7 +43,7 @@ pub(super) fn of_price(
 }
 
 /// A target without a weight among others that have one.
-pub(super) fn of_weights(rule: &RuleSpec) -> Option<Fault> {
+pub(super) fn of_weights(rule: &RuleSpec) -> Option<Finding> {
     let without = rule.targets.iter().find(|target| target.weight.is_none())?;
     let some = rule.targets.iter().any(|target| target.weight.is_some());
     let warning =

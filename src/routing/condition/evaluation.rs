@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use cel::{Context, Env};
 
 use super::pattern;
-use super::signals::Facts;
+use super::signals::Signals;
 
 /// The environment for all expressions of one decision.
-pub struct Evaluation<'a> {
+pub struct EvaluationContext<'a> {
     pub(super) context: Context<'a, 'a>,
 }
 
-impl<'a> Evaluation<'a> {
+impl<'a> EvaluationContext<'a> {
     /// Reads a signal from `facts` only when an expression names it.
-    pub fn new(facts: &'a Facts<'a>) -> Self {
+    pub fn new(facts: &'a Signals<'a>) -> Self {
         static LIBRARY: OnceLock<Arc<Env>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| {
             let mut library = Env::stdlib();
@@ -25,6 +25,6 @@ impl<'a> Evaluation<'a> {
         });
         let mut context = Context::with_env(Arc::clone(library));
         context.set_variable_resolver(facts);
-        Evaluation { context }
+        EvaluationContext { context }
     }
 }

@@ -12,11 +12,11 @@ use cel::context::VariableResolver;
 use cel::parser::Expression;
 use jiff::tz::TimeZone;
 
-use super::evaluation::Evaluation;
+use super::evaluation::EvaluationContext;
 use super::kind::ValueKind;
 use super::messages;
-use super::signals::Facts;
-use crate::routing::inputs::{Inputs, RequestFacts, Who};
+use super::signals::Signals;
+use crate::routing::inputs::{Inputs, PrincipalFacts, RequestFacts};
 
 /// The kind of a signal, by its value in an empty request.
 pub(super) fn of_signal(name: &str) -> ValueKind {
@@ -34,7 +34,7 @@ pub(super) fn of_call(call: &CallExpr, kinds: &[ValueKind]) -> Result<ValueKind,
     let tried = CallExpr { func_name: call.func_name.clone(), target, args: samples.collect() };
     let tried = Expression { id: 0, expr: Expr::Call(tried) };
     let facts = facts();
-    let evaluation = Evaluation::new(&facts);
+    let evaluation = EvaluationContext::new(&facts);
     match Value::resolve_val(&tried, &evaluation.context) {
         Ok(value) => Ok(ValueKind::of(&*value)),
         Err(error) if messages::depends_on_value(&error) => Ok(of_any(&call.func_name, kinds)),
@@ -74,18 +74,18 @@ fn of_any(function: &str, kinds: &[ValueKind]) -> ValueKind {
 }
 
 /// The signals of an empty request.
-fn facts() -> Facts<'static> {
+fn facts() -> Signals<'static> {
     static BLANK: LazyLock<Inputs> = LazyLock::new(|| Inputs {
         version: Inputs::VERSION,
         at: jiff::Timestamp::UNIX_EPOCH,
         request: RequestFacts::default(),
         keywords: BTreeMap::new(),
-        principal: Who::default(),
+        principal: PrincipalFacts::default(),
         seed: 0,
         health: BTreeMap::new(),
     });
     static ZONE: TimeZone = TimeZone::UTC;
-    Facts::new(&BLANK, &ZONE)
+    Signals::new(&BLANK, &ZONE)
 }
 
 /// A value of a kind, or a signal that has it.

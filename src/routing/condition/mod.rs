@@ -28,9 +28,9 @@ use self::kind::ValueKind;
 use crate::bounds;
 
 pub use self::check::Uses;
-pub use self::evaluation::Evaluation;
+pub use self::evaluation::EvaluationContext;
 pub use self::flaw::Flaw;
-pub use self::signals::{Facts, SIGNALS};
+pub use self::signals::{SIGNALS, Signals};
 
 /// A compiled expression that is true or false.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Condition(CheckedExpression);
 
 /// A compiled expression whose text is the sticky key of a request.
 #[derive(Debug)]
-pub struct Key(CheckedExpression);
+pub struct StickyKey(CheckedExpression);
 
 /// What conditions and keys have in common.
 pub trait Compiled {
@@ -58,7 +58,7 @@ impl Compiled for Condition {
     }
 }
 
-impl Compiled for Key {
+impl Compiled for StickyKey {
     fn uses(&self) -> &Uses {
         &self.0.uses
     }
@@ -85,7 +85,7 @@ impl Condition {
     }
 
     /// Whether it holds. The error says why the evaluation failed.
-    pub fn holds(&self, evaluation: &Evaluation<'_>) -> Result<bool, String> {
+    pub fn holds(&self, evaluation: &EvaluationContext<'_>) -> Result<bool, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => match value.downcast_ref::<CelBool>() {
                 Some(holds) => Ok(*holds.inner()),
@@ -98,10 +98,10 @@ impl Condition {
     }
 }
 
-impl Key {
+impl StickyKey {
     /// Parses and checks an expression.
-    pub fn compile(text: &str) -> Result<Key, Vec<Flaw>> {
-        compile(text, ResultKind::Text).map(Key)
+    pub fn compile(text: &str) -> Result<StickyKey, Vec<Flaw>> {
+        compile(text, ResultKind::Text).map(StickyKey)
     }
 
     /// The expression as written.
@@ -110,7 +110,7 @@ impl Key {
     }
 
     /// Its value as text. The error says why the evaluation failed.
-    pub fn read(&self, evaluation: &Evaluation<'_>) -> Result<String, String> {
+    pub fn read(&self, evaluation: &EvaluationContext<'_>) -> Result<String, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => text_of(&*value).ok_or_else(|| {
                 format!("the result is {}, not text", ValueKind::of(&*value).words())

@@ -38,15 +38,15 @@ pub const SIGNALS: [&str; 19] = [
 ];
 
 /// The signals of one request.
-pub struct Facts<'a> {
+pub struct Signals<'a> {
     inputs: &'a Inputs,
     zone: &'a TimeZone,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> Signals<'a> {
     /// The signals in `inputs`, with `hour` in `zone`.
     pub fn new(inputs: &'a Inputs, zone: &'a TimeZone) -> Self {
-        Facts { inputs, zone }
+        Signals { inputs, zone }
     }
 }
 
@@ -62,7 +62,7 @@ fn text(value: &str) -> CowVal<'_, '_> {
     CowVal::owned(CelString::from(value))
 }
 
-impl VariableResolver for Facts<'_> {
+impl VariableResolver for Signals<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
         let (request, who) = (&self.inputs.request, &self.inputs.principal);
         Some(match name {

@@ -14,8 +14,8 @@ use crate::routing::inputs::{AgentRef, Inputs, KeywordHit};
 fn holds(text: &str, inputs: &Inputs) -> Result<bool, String> {
     let condition = Condition::compile(text).map_err(|flaws| format!("{flaws:?}"))?;
     let zone = TimeZone::get("Asia/Tokyo").unwrap();
-    let facts = Facts::new(inputs, &zone);
-    condition.holds(&Evaluation::new(&facts))
+    let facts = Signals::new(inputs, &zone);
+    condition.holds(&EvaluationContext::new(&facts))
 }
 
 fn flaw(text: &str) -> String {
@@ -308,8 +308,8 @@ fn an_evaluation_is_cheap() {
     let mut inputs = chat("auto", 1);
     inputs.principal.labels.insert("team".into(), "core".into());
     let zone = TimeZone::UTC;
-    let facts = Facts::new(&inputs, &zone);
-    let evaluation = Evaluation::new(&facts);
+    let facts = Signals::new(&inputs, &zone);
+    let evaluation = EvaluationContext::new(&facts);
     assert_eq!(condition.holds(&evaluation), Ok(true));
     let hundred = || {
         let began = std::time::Instant::now();
@@ -346,8 +346,8 @@ proptest! {
             Ok(condition) => {
                 let inputs = chat("auto", 1);
                 let zone = TimeZone::UTC;
-                let facts = Facts::new(&inputs, &zone);
-                if let Err(error) = condition.holds(&Evaluation::new(&facts)) {
+                let facts = Signals::new(&inputs, &zone);
+                if let Err(error) = condition.holds(&EvaluationContext::new(&facts)) {
                     assert_plain(&text, &error);
                 }
             }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::deadline::{is_pending, micros};
 use super::sliding_window::SlidingWindow;
 use crate::bounds;
-use crate::routing::inputs::Breaker;
+use crate::routing::inputs::BreakerState;
 use crate::routing::settings::BreakerSettings;
 
 /// A change of state, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum BreakerChange {
     /// Opened for this long.
-    Opened(Why, Duration),
+    Opened(TripReason, Duration),
     /// Admits one probe.
     HalfOpen,
     /// Admits all requests again.
@@ -23,7 +23,7 @@ pub enum Change {
 
 /// Why a breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum TripReason {
     /// This many consecutive errors.
     InARow(u32),
     /// Errors, and requests in the window.
@@ -46,8 +46,8 @@ pub(super) struct Pass {
 
 impl Pass {
     /// The change of state by its admission.
-    pub(super) fn change(self) -> Option<Change> {
-        self.first.then_some(Change::HalfOpen)
+    pub(super) fn change(self) -> Option<BreakerChange> {
+        self.first.then_some(BreakerChange::HalfOpen)
     }
 }
 
@@ -87,12 +87,12 @@ impl Default for CircuitBreaker {
 
 impl CircuitBreaker {
     /// Its state, and whether it admits its probe.
-    pub(super) fn look(&self, at: i64) -> (Breaker, bool) {
+    pub(super) fn state_at(&self, at: i64) -> (BreakerState, bool) {
         match self.phase {
-            Phase::Closed => (Breaker::Closed, false),
-            Phase::Open { until } if is_pending(until, at) => (Breaker::Open, false),
-            Phase::Open { .. } => (Breaker::HalfOpen, true),
-            Phase::HalfOpen { probing } => (Breaker::HalfOpen, !probing),
+            Phase::Closed => (BreakerState::Closed, false),
+            Phase::Open { until } if is_pending(until, at) => (BreakerState::Open, false),
+            Phase::Open { .. } => (BreakerState::HalfOpen, true),
+            Phase::HalfOpen { probing } => (BreakerState::HalfOpen, !probing),
         }
     }
 
@@ -106,9 +106,9 @@ impl CircuitBreaker {
 
     /// Admits an attempt, or not.
     pub(super) fn enter(&mut self, at: i64) -> Option<Pass> {
-        let probe = match self.look(at) {
-            (Breaker::Closed, _) => false,
-            (Breaker::HalfOpen, true) => true,
+        let probe = match self.state_at(at) {
+            (BreakerState::Closed, _) => false,
+            (BreakerState::HalfOpen, true) => true,
             _ => return None,
         };
         let first = matches!(self.phase, Phase::Open { .. });
@@ -123,23 +123,22 @@ impl CircuitBreaker {
 
     /// A probe delivered content: the breaker closes at once and the attempt counts as an ordinary
     /// one.
-    pub(super) fn proved(&mut self, pass: &mut Pass, at: i64) -> Option<Change> {
+    pub(super) fn probe_succeeded(&mut self, pass: &mut Pass, at: i64) -> Option<BreakerChange> {
         if !pass.probe || pass.era != self.era {
             return None;
         }
         self.close(at);
         *pass = Pass { era: self.era, probe: false, first: false };
-        Some(Change::Closed)
+        Some(BreakerChange::Closed)
     }
 
-    /// An attempt succeeded.
     pub(super) fn succeeded(
         &mut self,
         mut pass: Pass,
         at: i64,
         settings: &BreakerSettings,
-    ) -> Option<Change> {
-        let change = self.proved(&mut pass, at);
+    ) -> Option<BreakerChange> {
+        let change = self.probe_succeeded(&mut pass, at);
         if pass.era == self.era {
             self.in_a_row = 0;
             self.counts.span(micros(settings.window));
@@ -154,13 +153,13 @@ impl CircuitBreaker {
         pass: Pass,
         at: i64,
         settings: &BreakerSettings,
-    ) -> Option<Change> {
+    ) -> Option<BreakerChange> {
         if pass.era != self.era {
             return None;
         }
         if pass.probe {
             self.opened = self.opened.saturating_add(1);
-            return Some(self.open(Why::Tried, at, settings));
+            return Some(self.open(TripReason::Tried, at, settings));
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.counts.span(micros(settings.window));
@@ -169,41 +168,45 @@ impl CircuitBreaker {
         let judged = good + bad >= u64::from(settings.min_requests);
         let over = judged && bad * 100 >= (good + bad) * u64::from(settings.error_percent);
         if self.in_a_row >= settings.consecutive {
-            return Some(self.trip(Why::InARow(self.in_a_row), at, settings));
+            return Some(self.trip(TripReason::InARow(self.in_a_row), at, settings));
         }
-        over.then(|| self.trip(Why::Share(bad, good + bad), at, settings))
+        over.then(|| self.trip(TripReason::Share(bad, good + bad), at, settings))
     }
 
     /// An attempt ended without a verdict on the target. A probe becomes available again.
-    pub(super) fn left(&mut self, pass: Pass) {
+    pub(super) fn abandoned(&mut self, pass: Pass) {
         if pass.probe && pass.era == self.era {
             self.phase = Phase::HalfOpen { probing: false };
         }
     }
 
     /// The provider's health check failed.
-    pub(super) fn check_failed(&mut self, at: i64, settings: &BreakerSettings) -> Option<Change> {
+    pub(super) fn check_failed(
+        &mut self,
+        at: i64,
+        settings: &BreakerSettings,
+    ) -> Option<BreakerChange> {
         let was_open = matches!(self.phase, Phase::Open { .. });
         let change = match self.phase {
-            Phase::Closed => self.trip(Why::Check, at, settings),
+            Phase::Closed => self.trip(TripReason::Check, at, settings),
             // It stays open while checks fail, without a longer backoff.
-            _ => self.open(Why::Check, at, settings),
+            _ => self.open(TripReason::Check, at, settings),
         };
         (!was_open).then_some(change)
     }
 
     /// The provider's health check passed: an open breaker becomes half-open.
-    pub(super) fn check_passed(&mut self) -> Option<Change> {
+    pub(super) fn check_passed(&mut self) -> Option<BreakerChange> {
         if !matches!(self.phase, Phase::Open { .. }) {
             return None;
         }
         self.era += 1;
         self.phase = Phase::HalfOpen { probing: false };
-        Some(Change::HalfOpen)
+        Some(BreakerChange::HalfOpen)
     }
 
     /// Opens a closed breaker. If it has closed recently, the backoff continues.
-    fn trip(&mut self, why: Why, at: i64, settings: &BreakerSettings) -> Change {
+    fn trip(&mut self, why: TripReason, at: i64, settings: &BreakerSettings) -> BreakerChange {
         let calm = micros(settings.window).max(self.length(settings));
         self.opened = if at.saturating_sub(self.closed_at) > calm {
             1
@@ -213,13 +216,13 @@ impl CircuitBreaker {
         self.open(why, at, settings)
     }
 
-    fn open(&mut self, why: Why, at: i64, settings: &BreakerSettings) -> Change {
+    fn open(&mut self, why: TripReason, at: i64, settings: &BreakerSettings) -> BreakerChange {
         let length = self.length(settings);
         self.phase = Phase::Open { until: at.saturating_add(length) };
         self.era += 1;
         self.in_a_row = 0;
         self.counts.clear();
-        Change::Opened(why, Duration::from_micros(length.unsigned_abs()))
+        BreakerChange::Opened(why, Duration::from_micros(length.unsigned_abs()))
     }
 
     fn close(&mut self, at: i64) {
@@ -262,7 +265,7 @@ mod tests {
             let pass = breaker.enter(at).unwrap();
             breaker.failed(pass, at, &settings());
         }
-        assert_eq!(breaker.look(at), (Breaker::Open, false));
+        assert_eq!(breaker.state_at(at), (BreakerState::Open, false));
         breaker
     }
 
@@ -277,25 +280,28 @@ mod tests {
                 breaker.failed(pass, START, &settings)
             };
         }
-        assert_eq!(breaker.look(START), (Breaker::Closed, false));
+        assert_eq!(breaker.state_at(START), (BreakerState::Closed, false));
         assert_eq!(opened(START).enter(START + SECOND - 1), None);
     }
 
     #[test]
     fn a_change_says_why_and_for_how_long() {
         let (mut breaker, settings) = (opened(START), settings());
-        let seconds = |why, seconds| Some(Change::Opened(why, Duration::from_secs(seconds)));
+        let seconds = |why, seconds| Some(BreakerChange::Opened(why, Duration::from_secs(seconds)));
         let probe = breaker.enter(START + SECOND).unwrap();
-        assert_eq!(probe.change(), Some(Change::HalfOpen));
-        assert_eq!(breaker.failed(probe, START + SECOND, &settings), seconds(Why::Tried, 2));
+        assert_eq!(probe.change(), Some(BreakerChange::HalfOpen));
+        assert_eq!(breaker.failed(probe, START + SECOND, &settings), seconds(TripReason::Tried, 2));
         assert_eq!(breaker.check_failed(START + SECOND, &settings), None, "it is open already");
         assert_eq!(
             (breaker.check_passed(), breaker.check_passed()),
-            (Some(Change::HalfOpen), None)
+            (Some(BreakerChange::HalfOpen), None)
         );
-        assert_eq!(breaker.check_failed(START + SECOND, &settings), seconds(Why::Check, 2));
+        assert_eq!(breaker.check_failed(START + SECOND, &settings), seconds(TripReason::Check, 2));
         let probe = breaker.enter(START + 3 * SECOND).unwrap();
-        assert_eq!(breaker.succeeded(probe, START + 3 * SECOND, &settings), Some(Change::Closed));
+        assert_eq!(
+            breaker.succeeded(probe, START + 3 * SECOND, &settings),
+            Some(BreakerChange::Closed)
+        );
         let mut fresh = CircuitBreaker::default();
         let opens = |breaker: &mut CircuitBreaker, good: &[bool]| {
             let attempts = good.iter().map(|good| {
@@ -308,10 +314,10 @@ mod tests {
             });
             attempts.collect::<Vec<_>>().pop().flatten()
         };
-        assert_eq!(opens(&mut fresh, &[false; 3]), seconds(Why::InARow(3), 1));
+        assert_eq!(opens(&mut fresh, &[false; 3]), seconds(TripReason::InARow(3), 1));
         assert_eq!(
             opens(&mut CircuitBreaker::default(), &[true, false].repeat(5)),
-            seconds(Why::Share(5, 10), 1)
+            seconds(TripReason::Share(5, 10), 1)
         );
     }
 
@@ -319,7 +325,7 @@ mod tests {
     fn a_share_of_errors_opens_it_once_there_are_enough_requests() {
         let (mut breaker, settings) = (CircuitBreaker::default(), settings());
         for number in 0..10 {
-            assert_eq!(breaker.look(START), (Breaker::Closed, false), "{number}");
+            assert_eq!(breaker.state_at(START), (BreakerState::Closed, false), "{number}");
             let pass = breaker.enter(START).unwrap();
             if number % 2 == 0 {
                 breaker.succeeded(pass, START, &settings)
@@ -327,24 +333,27 @@ mod tests {
                 breaker.failed(pass, START, &settings)
             };
         }
-        assert_eq!(breaker.look(START), (Breaker::Open, false));
+        assert_eq!(breaker.state_at(START), (BreakerState::Open, false));
     }
 
     #[test]
     fn half_open_lets_one_through_and_goes_by_it() {
         let mut breaker = opened(START);
         let at = START + SECOND;
-        assert_eq!(breaker.look(at), (Breaker::HalfOpen, true));
+        assert_eq!(breaker.state_at(at), (BreakerState::HalfOpen, true));
         let probe = breaker.enter(at).unwrap();
         assert!(probe.probe);
-        assert_eq!((breaker.enter(at), breaker.look(at)), (None, (Breaker::HalfOpen, false)));
-        breaker.left(probe);
-        assert_eq!(breaker.look(at), (Breaker::HalfOpen, true), "nothing was learnt");
+        assert_eq!(
+            (breaker.enter(at), breaker.state_at(at)),
+            (None, (BreakerState::HalfOpen, false))
+        );
+        breaker.abandoned(probe);
+        assert_eq!(breaker.state_at(at), (BreakerState::HalfOpen, true), "nothing was learnt");
         let mut probe = breaker.enter(at).unwrap();
-        breaker.proved(&mut probe, at);
-        assert_eq!(breaker.look(at), (Breaker::Closed, false));
+        breaker.probe_succeeded(&mut probe, at);
+        assert_eq!(breaker.state_at(at), (BreakerState::Closed, false));
         breaker.failed(probe, at, &settings());
-        assert_eq!(breaker.look(at), (Breaker::Closed, false), "one error among others");
+        assert_eq!(breaker.state_at(at), (BreakerState::Closed, false), "one error among others");
     }
 
     #[test]
@@ -381,22 +390,22 @@ mod tests {
     fn health_checks_open_and_half_open_it() {
         let mut breaker = CircuitBreaker::default();
         breaker.check_passed();
-        assert_eq!(breaker.look(START), (Breaker::Closed, false));
+        assert_eq!(breaker.state_at(START), (BreakerState::Closed, false));
         let under_way = breaker.enter(START).unwrap();
         breaker.check_failed(START, &settings());
-        assert_eq!(breaker.look(START), (Breaker::Open, false));
+        assert_eq!(breaker.state_at(START), (BreakerState::Open, false));
         breaker.check_failed(START + SECOND / 2, &settings());
         assert_eq!(
-            breaker.look(START + SECOND),
-            (Breaker::Open, false),
+            breaker.state_at(START + SECOND),
+            (BreakerState::Open, false),
             "each failure counts from when it is seen"
         );
         breaker.check_passed();
-        assert_eq!(breaker.look(START + SECOND), (Breaker::HalfOpen, true));
+        assert_eq!(breaker.state_at(START + SECOND), (BreakerState::HalfOpen, true));
         breaker.succeeded(under_way, START + SECOND, &settings());
         assert_eq!(
-            breaker.look(START + SECOND),
-            (Breaker::HalfOpen, true),
+            breaker.state_at(START + SECOND),
+            (BreakerState::HalfOpen, true),
             "an answer to an older question"
         );
     }
@@ -405,11 +414,11 @@ mod tests {
     fn a_clock_that_was_set_back_keeps_nobody_out() {
         let breaker = opened(START);
         assert_eq!(
-            breaker.look(START - 60 * SECOND),
-            (Breaker::Open, false),
+            breaker.state_at(START - 60 * SECOND),
+            (BreakerState::Open, false),
             "a request that was long in coming"
         );
-        assert_eq!(breaker.look(START - 3_600 * SECOND), (Breaker::HalfOpen, true));
+        assert_eq!(breaker.state_at(START - 3_600 * SECOND), (BreakerState::HalfOpen, true));
     }
 
     proptest! {
@@ -418,17 +427,17 @@ mod tests {
         #[test]
         fn no_order_of_events_breaks_it(events in prop::collection::vec((0u8..7, 0i64..3, any::<prop::sample::Index>()), 1..200)) {
             let (mut breaker, settings, mut at) = (CircuitBreaker::default(), settings(), START);
-            let (mut under_way, mut told): (Vec<Pass>, _) = (Vec::new(), Breaker::Closed);
+            let (mut under_way, mut told): (Vec<Pass>, _) = (Vec::new(), BreakerState::Closed);
             for (event, seconds, which) in events {
                 at += seconds * SECOND / 2;
-                let before = breaker.look(at);
+                let before = breaker.state_at(at);
                 let pass = (!under_way.is_empty() && event < 4).then(|| under_way.swap_remove(which.index(under_way.len())));
                 let change = match (event, pass) {
                     (0, Some(pass)) => breaker.succeeded(pass, at, &settings),
                     (1, Some(pass)) => breaker.failed(pass, at, &settings),
-                    (2, Some(pass)) => { breaker.left(pass); None }
+                    (2, Some(pass)) => { breaker.abandoned(pass); None }
                     (3, Some(mut pass)) => {
-                        let change = breaker.proved(&mut pass, at);
+                        let change = breaker.probe_succeeded(&mut pass, at);
                         under_way.push(pass);
                         change
                     }
@@ -436,22 +445,22 @@ mod tests {
                     (5, _) => breaker.check_passed(),
                     _ => {
                         let entered = breaker.enter(at);
-                        prop_assert_eq!(entered.is_some(), before.0 == Breaker::Closed || before == (Breaker::HalfOpen, true));
-                        prop_assert_eq!(entered.is_some_and(|pass| pass.probe), before == (Breaker::HalfOpen, true));
+                        prop_assert_eq!(entered.is_some(), before.0 == BreakerState::Closed || before == (BreakerState::HalfOpen, true));
+                        prop_assert_eq!(entered.is_some_and(|pass| pass.probe), before == (BreakerState::HalfOpen, true));
                         under_way.extend(entered);
                         entered.and_then(Pass::change)
                     }
                 };
-                // Every change is told, and told once.
+                // Every change of state is reported exactly once.
                 let now = match breaker.phase {
-                    Phase::Closed => Breaker::Closed,
-                    Phase::Open { .. } => Breaker::Open,
-                    Phase::HalfOpen { .. } => Breaker::HalfOpen,
+                    Phase::Closed => BreakerState::Closed,
+                    Phase::Open { .. } => BreakerState::Open,
+                    Phase::HalfOpen { .. } => BreakerState::HalfOpen,
                 };
                 let said = change.map(|change| match change {
-                    Change::Opened(..) => Breaker::Open,
-                    Change::HalfOpen => Breaker::HalfOpen,
-                    Change::Closed => Breaker::Closed,
+                    BreakerChange::Opened(..) => BreakerState::Open,
+                    BreakerChange::HalfOpen => BreakerState::HalfOpen,
+                    BreakerChange::Closed => BreakerState::Closed,
                 });
                 prop_assert_eq!(said, (now != told).then_some(now));
                 told = now;
@@ -462,11 +471,11 @@ mod tests {
                     prop_assert!(until - at <= micros(bounds::BREAKER_OPEN_MAX));
                 }
             }
-            under_way.into_iter().for_each(|pass| breaker.left(pass));
+            under_way.into_iter().for_each(|pass| breaker.abandoned(pass));
             at += micros(bounds::BREAKER_OPEN_MAX);
             let pass = breaker.enter(at).unwrap();
             breaker.succeeded(pass, at, &settings);
-            prop_assert_eq!(breaker.look(at), (Breaker::Closed, false));
+            prop_assert_eq!(breaker.state_at(at), (BreakerState::Closed, false));
         }
     }
 }

@@ -26,7 +26,6 @@ impl fmt::Debug for KeyCooldowns {
 }
 
 impl KeyCooldowns {
-    /// Starts a cooldown.
     pub(super) fn put(&self, key: &Secret, until: i64, at: i64) {
         let mut entries = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let hash = hash(key);

@@ -1,5 +1,5 @@
 //! The current state of targets, as this process sees it. Each decision's inputs hold a copy.
-//! States hang on the built targets, so that a request looks nothing up. [`Health`] gives the state
+//! States hang on the built targets, so that a request looks nothing up. [`HealthRegistry`] gives the state
 //! to the same `provider/model` of the next document as long as the provider's identity stays the
 //! same. Callers pass the time. Replays and shadows change nothing but the number of attempts in
 //! flight.
@@ -17,9 +17,9 @@ mod target_state;
 #[cfg(test)]
 mod tests;
 
-pub use breaker::{Change, Why};
-pub use permit::{Apart, Barred, Ended, Ending, Permit};
+pub use breaker::{BreakerChange, TripReason};
+pub use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, OutcomeEffect, PermitDenied};
 pub use provider_state::ProviderState;
-pub use registry::Health;
-pub use retry_budget::Budget;
-pub use target_state::{Shown, TargetState};
+pub use registry::HealthRegistry;
+pub use retry_budget::RetryBudget;
+pub use target_state::{TargetState, TargetStatus};

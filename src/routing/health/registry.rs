@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use jiff::Timestamp;
 
 use super::provider_state::ProviderState;
-use super::retry_budget::Budget;
+use super::retry_budget::RetryBudget;
 use super::target_state::TargetState;
 use crate::routing::compiled::Routing;
 use crate::routing::inputs::TargetHealth;
-use crate::routing::provider::Identity;
+use crate::routing::provider::ProviderIdentity;
 
 /// The states of what the live document names. A state that neither the document nor a request
 /// under an older document uses is dropped.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct HealthRegistry {
     pub(super) known: Mutex<States>,
 }
 
@@ -24,11 +24,11 @@ pub struct Health {
 pub(super) struct States {
     pub(super) targets: HashMap<HealthKey, Weak<TargetState>>,
     pub(super) providers: HashMap<HealthKey, Weak<ProviderState>>,
-    pub(super) budgets: HashMap<Arc<str>, Weak<Budget>>,
+    pub(super) budgets: HashMap<Arc<str>, Weak<RetryBudget>>,
 }
 
 /// Name of a target or provider, and identity of the provider.
-type HealthKey = (Arc<str>, Identity);
+type HealthKey = (Arc<str>, ProviderIdentity);
 
 /// The state in use under this key, else a new one.
 fn shared<K: Hash + Eq, T: Default>(known: &mut HashMap<K, Weak<T>>, key: K) -> Arc<T> {
@@ -40,7 +40,7 @@ fn shared<K: Hash + Eq, T: Default>(known: &mut HashMap<K, Weak<T>>, key: K) -> 
     state
 }
 
-impl Health {
+impl HealthRegistry {
     /// Gives a document that is about to go live the states of what it names.
     pub fn attach(&self, routing: &Routing) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +65,7 @@ impl Health {
     pub fn snapshot(&self, routing: &Routing, at: Timestamp) -> BTreeMap<String, TargetHealth> {
         let mut snapshot = BTreeMap::new();
         for target in routing.targets() {
-            if let Some(health) = target.state().look(&target.provider, at) {
+            if let Some(health) = target.state().health_at(&target.provider, at) {
                 snapshot.insert(target.name.to_string(), health);
             }
         }

@@ -10,18 +10,18 @@ use crate::bounds;
 /// Requests and retries of one recipe over the last ten seconds. Reloads keep it by the recipe's
 /// name.
 #[derive(Debug)]
-pub struct Budget {
+pub struct RetryBudget {
     counts: Mutex<SlidingWindow<10>>,
 }
 
-impl Default for Budget {
+impl Default for RetryBudget {
     fn default() -> Self {
         let span = i64::try_from(bounds::RETRY_SPAN.as_micros()).unwrap_or(i64::MAX);
-        Budget { counts: Mutex::new(SlidingWindow::new(span)) }
+        RetryBudget { counts: Mutex::new(SlidingWindow::new(span)) }
     }
 }
 
-impl Budget {
+impl RetryBudget {
     /// Counts a request of the recipe.
     pub fn request(&self, at: Timestamp) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(at.as_microsecond(), 1, 0);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_few_are_always_there_and_come_back() {
-        let budget = Budget::default();
+        let budget = RetryBudget::default();
         let taken = (0..100).filter(|_| budget.take(20, at(0))).count();
         assert_eq!(taken, 30, "three a second over ten");
         assert!(!budget.has_room(20, at(8_999)) && budget.has_room(20, at(10_000)));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn many_requests_make_room_for_a_share_of_them() {
-        let budget = Budget::default();
+        let budget = RetryBudget::default();
         (0..1_000).for_each(|_| budget.request(at(0)));
         assert_eq!((0..1_000).filter(|_| budget.take(20, at(5_000))).count(), 200);
         assert_eq!(
@@ -83,7 +83,7 @@ mod tests {
     proptest! {
         #[test]
         fn retries_stay_within_the_share(steps in prop::collection::vec((any::<bool>(), 0i64..300), 1..300), percent in 0u16..200) {
-            let (budget, mut now) = (Budget::default(), 0);
+            let (budget, mut now) = (RetryBudget::default(), 0);
             let (mut requests, mut retries) = (Vec::new(), Vec::new());
             for (request, wait) in steps {
                 now += wait;

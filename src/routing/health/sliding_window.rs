@@ -44,7 +44,6 @@ impl<const N: usize> SlidingWindow<N> {
             .fold((0, 0), |sum, slot| (sum.0 + u64::from(slot.0), sum.1 + u64::from(slot.1)))
     }
 
-    /// Clears the counts.
     pub(super) fn clear(&mut self) {
         self.slots = [(0, 0); N];
     }

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use super::breaker::{Change, CircuitBreaker};
+use super::breaker::{BreakerChange, CircuitBreaker};
 use super::deadline::{is_pending, timestamp};
 use super::key_rotation::{KeyCooldowns, KeyRotation};
 use super::latency::PeakEwma;
 use super::sliding_window::SlidingWindow;
-use crate::routing::inputs::{Breaker, TargetHealth};
+use crate::routing::inputs::{BreakerState, TargetHealth};
 use crate::routing::provider::Provider;
 use crate::routing::settings::BreakerSettings;
 
@@ -19,7 +19,7 @@ use crate::routing::settings::BreakerSettings;
 pub struct TargetState {
     inflight: AtomicU32,
     /// Whether `vitals` may differ from the default. The lock of a healthy target is not taken.
-    stirred: AtomicBool,
+    touched: AtomicBool,
     vitals: Mutex<Vitals>,
     /// Keys that are rate limited or forbidden for this target.
     pub(super) limited: KeyCooldowns,
@@ -49,9 +49,9 @@ impl Default for Vitals {
 
 /// State of a target as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct TargetStatus {
     /// State of the breaker.
-    pub breaker: Breaker,
+    pub breaker: BreakerState,
     /// End of the cooldown or of the breaker's open phase, if one is pending.
     pub retry_at: Option<Timestamp>,
     /// Peak EWMA of the time to first content, in microseconds.
@@ -66,7 +66,7 @@ pub struct Shown {
 
 impl TargetState {
     /// The state for a decision; `None` if the target is healthy and idle.
-    pub(super) fn look(&self, provider: &Provider, at: Timestamp) -> Option<TargetHealth> {
+    pub(super) fn health_at(&self, provider: &Provider, at: Timestamp) -> Option<TargetHealth> {
         let now = at.as_microsecond();
         let inflight = self.inflight.load(Ordering::Relaxed);
         let free =
@@ -78,41 +78,41 @@ impl TargetState {
             ..TargetHealth::default()
         };
         let keys_until = self.keys_until(provider, now);
-        if self.stirred.load(Ordering::Acquire) {
+        if self.touched.load(Ordering::Acquire) {
             let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
-            (health.breaker, health.probe_free) = vitals.breaker.look(now);
+            (health.breaker, health.probe_free) = vitals.breaker.state_at(now);
             health.ewma_us = vitals.latency.at(now);
             health.cooldown_until = Some(vitals.cooldown_until)
                 .filter(|until| is_pending(*until, now))
                 .and_then(timestamp);
-            if health.breaker == Breaker::Closed
+            if health.breaker == BreakerState::Closed
                 && health.ewma_us.is_none()
                 && health.cooldown_until.is_none()
             {
-                self.stirred.store(false, Ordering::Release);
+                self.touched.store(false, Ordering::Release);
             }
         }
         health.cooldown_until = health.cooldown_until.max(keys_until.and_then(timestamp));
         let idle = inflight == 0 && free != Some(0) && health.cooldown_until.is_none();
-        let healthy = health.breaker == Breaker::Closed && health.ewma_us.is_none();
+        let healthy = health.breaker == BreakerState::Closed && health.ewma_us.is_none();
         (!(idle && healthy)).then_some(health)
     }
 
     /// The state of a node for a decision.
     pub fn at_node(&self, provider: &Provider, at: Timestamp) -> TargetHealth {
-        self.look(provider, at).unwrap_or_default()
+        self.health_at(provider, at).unwrap_or_default()
     }
 
     /// The state as operators see it.
-    pub fn show(&self, provider: &Provider, at: Timestamp) -> Shown {
+    pub fn show(&self, provider: &Provider, at: Timestamp) -> TargetStatus {
         let now = at.as_microsecond();
         let keys_until = self.keys_until(provider, now);
         let mut vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
         let (requests_1m, errors_1m) = vitals.minute.sums(now);
         let cooldown = Some(vitals.cooldown_until).filter(|until| is_pending(*until, now));
         let retry_at = cooldown.max(vitals.breaker.open_until(now)).max(keys_until);
-        Shown {
-            breaker: vitals.breaker.look(now).0,
+        TargetStatus {
+            breaker: vitals.breaker.state_at(now).0,
             retry_at: retry_at.and_then(timestamp),
             ewma_us: vitals.latency.at(now),
             inflight: self.inflight.load(Ordering::Relaxed),
@@ -122,31 +122,34 @@ impl TargetState {
     }
 
     /// Records a failed health check of the provider.
-    pub fn check_failed(&self, settings: &BreakerSettings, at: Timestamp) -> Option<Change> {
-        self.stir().breaker.check_failed(at.as_microsecond(), settings)
+    pub fn check_failed(&self, settings: &BreakerSettings, at: Timestamp) -> Option<BreakerChange> {
+        self.lock_vitals().breaker.check_failed(at.as_microsecond(), settings)
     }
 
     /// Records a passed health check of the provider.
-    pub fn check_passed(&self) -> Option<Change> {
-        self.stir().breaker.check_passed()
+    pub fn check_passed(&self) -> Option<BreakerChange> {
+        self.lock_vitals().breaker.check_passed()
     }
 
     /// Whether the breaker would admit an attempt now.
-    pub(super) fn lets_in(&self, now: i64) -> bool {
+    pub(super) fn admits(&self, now: i64) -> bool {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(vitals.breaker.look(now), (Breaker::Closed, _) | (Breaker::HalfOpen, true))
+        matches!(
+            vitals.breaker.state_at(now),
+            (BreakerState::Closed, _) | (BreakerState::HalfOpen, true)
+        )
     }
 
     /// Locks the vitals for a change.
-    pub(super) fn stir(&self) -> MutexGuard<'_, Vitals> {
+    pub(super) fn lock_vitals(&self) -> MutexGuard<'_, Vitals> {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stirred.store(true, Ordering::Release);
+        self.touched.store(true, Ordering::Release);
         vitals
     }
 
     pub(super) fn cooldown_until(&self, provider: &Provider, now: i64) -> Option<i64> {
         let keys_until = self.keys_until(provider, now);
-        if !self.stirred.load(Ordering::Acquire) {
+        if !self.touched.load(Ordering::Acquire) {
             return keys_until;
         }
         let until = self.vitals.lock().unwrap_or_else(PoisonError::into_inner).cooldown_until;
