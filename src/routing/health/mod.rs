@@ -1,8 +1,8 @@
 //! The current state of targets, as this process sees it. Each decision's inputs hold a copy.
-//! States hang on the built targets, so that a request looks nothing up. [`HealthRegistry`] gives the state
-//! to the same `provider/model` of the next document as long as the provider's identity stays the
-//! same. Callers pass the time. Replays and shadows change nothing but the number of attempts in
-//! flight.
+//! States hang on the built targets, so that a request looks nothing up. [`HealthRegistry`] gives
+//! the state to the same `provider/model` of the next document as long as the provider's identity
+//! stays the same. Callers pass the time. Replays and shadows change nothing but the number of
+//! attempts in flight.
 
 mod breaker;
 mod deadline;
