@@ -12,10 +12,7 @@ use rerouter::config;
 use rerouter::protocol::endpoint::Endpoint;
 use rerouter::protocol::openai::read_request;
 use rerouter::protocol::tokens;
-use rerouter::routing::decide::decide;
-use rerouter::routing::inputs::{Inputs, RequestFacts};
-use rerouter::routing::language;
-use rerouter::routing::recipe::Routing;
+use rerouter::routing::{Inputs, RequestFacts, Routing, decide, language};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 /// Counts, on top of the system's allocator.

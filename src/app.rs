@@ -18,15 +18,13 @@ use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{Server, Variables};
 use crate::id::Random;
+use crate::idempotency::IdempotencyCache;
 use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::repeats::Repeats;
-use crate::routing::bias::Bias;
-use crate::routing::health::Health;
-use crate::routing::inputs::TargetHealth;
-use crate::routing::recipe::Routing;
+use crate::routing::health::HealthRegistry;
+use crate::routing::{EstimateCorrection, Routing, TargetHealth};
 use crate::secret::Secret;
 use crate::store::Store;
 use crate::turns::Turns;
@@ -75,9 +73,9 @@ pub struct App {
     /// The random source of ids, seeds and secrets.
     pub random: Random,
     /// Breakers, cooldowns and latencies of targets.
-    pub health: Health,
+    pub health: HealthRegistry,
     /// Recent errors of prompt estimates.
-    pub bias: Bias,
+    pub bias: EstimateCorrection,
     /// The queue of the capture writer.
     pub captures: CaptureQueue,
     /// Stored captures.
@@ -103,7 +101,7 @@ pub struct App {
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
     /// Answers to creations of keys with an `Idempotency-Key`.
-    pub made_keys: Repeats<MadeKey>,
+    pub made_keys: IdempotencyCache<MadeKey>,
     live: ArcSwap<Live>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -143,7 +141,7 @@ impl App {
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
-        let health = Health::default();
+        let health = HealthRegistry::default();
         health.attach(&parts.routing);
         App {
             server: parts.server,
@@ -158,7 +156,7 @@ impl App {
             clock: parts.clock,
             random: parts.random,
             health,
-            bias: Bias::default(),
+            bias: EstimateCorrection::default(),
             captures: parts.captures,
             archive: parts.archive,
             body_memory,
@@ -179,7 +177,7 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
-            made_keys: Repeats::new("body"),
+            made_keys: IdempotencyCache::new("body"),
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),

@@ -19,8 +19,7 @@ use crate::protocol::agent::{self, Preset};
 use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai::{self, ModelRequest};
-use crate::routing::decide::Refusal;
-use crate::routing::inputs::{AgentRef, Inputs, RequestFacts, Who};
+use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts};
 
 /// What the names of agents begin with where models are asked for.
 pub const AGENT_PREFIX: &str = "agent/";
@@ -307,9 +306,9 @@ pub fn gather(
     inputs
 }
 
-fn who(principal: &Principal) -> Who {
+fn who(principal: &Principal) -> PrincipalFacts {
     let key = principal.key();
-    Who {
+    PrincipalFacts {
         key: key.map(|key| key.id.to_string()),
         user: principal.user_id().map(|user| user.to_string()),
         labels: key.map(|key| key.labels.clone()).unwrap_or_default(),

@@ -16,7 +16,7 @@ use crate::blocking::blocking;
 use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{Event, Store};
 
 /// Stores the text of a document, before any capture can have its revision.

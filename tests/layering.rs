@@ -1,7 +1,8 @@
-//! The house rules that the compiler does not hold: arrows between rooms go up only, each external crate has its door,
-//! every file says what it is for and stays short. Reads the source with `syn`; code under `#[cfg(test)]` is free.
+//! Rules of structure that the compiler does not check. A room uses only rooms above it. The files of a
+//! room form no import cycle. Each external crate enters through its own files. Type names are unique.
+//! Reads the source with `syn`. Code under `#[cfg(test)]` is exempt.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
@@ -19,7 +20,7 @@ const ROWS: &[&[&str]] = &[
     &["protocol"],
     &["auth"],
     &["limits"],
-    &["repeats"],
+    &["idempotency"],
     &["routing"],
     &["nodes"],
     &["capture"],
@@ -28,7 +29,7 @@ const ROWS: &[&[&str]] = &[
     &["config"],
     &["app"],
     &["prompt"],
-    &["evaluation"],
+    &["evaluate"],
     &["reload"],
     &["api"],
     &["gateway"],
@@ -69,67 +70,114 @@ const DOORS: &[(&str, &[&str])] = &[
     ("env_logger", &["log"]),
     ("mimalloc", &["main"]),
     ("std::env", &["config", "cli"]),
-    // What a panic there says would be told by tokio's error.
+    // Elsewhere the text of a panic would end up in the error that tokio returns.
     ("tokio::task::spawn_blocking", &["blocking"]),
 ];
 
-/// Lines of a source file above its tests.
-const LINES: usize = 700;
-/// A flat list of constants: longer than other files, and still read at a glance.
-const LIST: &str = "bounds.rs";
+/// Rooms that still have import cycles among their files. A room that has none any more must leave the list.
+const CYCLES_EXCUSED: &[&str] = &[
+    "api", "capture", "cli", "gateway", "limits", "protocol", "reload", "secret", "server", "store",
+];
 
-fn row(room: &str) -> Option<usize> {
+/// Type names that are still defined more than once. A name that is unique by now must leave the list.
+const NAMES_EXCUSED: &[&str] = &[
+    "Answer",
+    "Arguments",
+    "Asked",
+    "Block",
+    "Call",
+    "Came",
+    "Change",
+    "Client",
+    "Coming",
+    "Command",
+    "Counts",
+    "Data",
+    "Entries",
+    "Entry",
+    "Event",
+    "Failure",
+    "Faults",
+    "Fields",
+    "Found",
+    "Gateway",
+    "Held",
+    "Inner",
+    "Instead",
+    "Item",
+    "Kind",
+    "Left",
+    "Look",
+    "Message",
+    "Node",
+    "Pace",
+    "Part",
+    "Parts",
+    "Place",
+    "Places",
+    "Preset",
+    "Progress",
+    "Prompt",
+    "Reach",
+    "Refused",
+    "Role",
+    "Room",
+    "Rule",
+    "Said",
+    "Seen",
+    "Session",
+    "Shelf",
+    "Shown",
+    "Slot",
+    "Source",
+    "State",
+    "Table",
+    "Tables",
+    "Taken",
+    "Tally",
+    "Target",
+    "Told",
+    "Turn",
+    "Unread",
+    "Verdict",
+    "Wanted",
+    "Whose",
+    "Written",
+];
+
+pub(crate) fn row(room: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&room))
 }
 
 /// Every violation in one file; `path` is below `src/`, `crates` are the names of the dependencies.
 fn violations(path: &str, source: &str, crates: &BTreeSet<String>) -> Vec<String> {
-    let mut module: Vec<String> =
-        path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-    let file = module.join("/");
-    let room = module[0].clone();
-    if module.last().is_some_and(|name| name == "mod") || room == "lib" || room == "main" {
-        module.pop();
-    }
+    let room = path.trim_end_matches(".rs").split('/').next().unwrap();
     let mut found = Vec::new();
-    if row(&room).is_none() {
+    if row(room).is_none() {
         found.push(format!("{path}: room `{room}` is not in the table"));
     }
     if !source.starts_with("//! ") {
         found.push(format!("{path}: does not begin with a line of `//!`"));
     }
-    let lines = lines_without_tests(source);
-    if lines > LINES && path != LIST {
-        found.push(format!("{path}: {lines} lines, more than {LINES}"));
-    }
     match syn::parse_file(source) {
         Err(error) => found.push(format!("{path}: {error}")),
-        Ok(_) if is_test_file(path) => {}
         Ok(tree) => {
-            let mut reader =
-                Reader { file: &file, room: &room, module, crates, found: BTreeSet::new() };
-            reader.visit_file(&tree);
+            let files = BTreeSet::new();
+            let reader = Reader::read(path, &tree, crates, &files);
             found.extend(reader.found.into_iter().map(|what| format!("{path}: {what}")));
         }
     }
     found
 }
 
-/// Tests that outgrew their room: `tests.rs` beside `mod.rs`, which declares it under `#[cfg(test)]` (held below).
-fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs")
-}
-
-/// Inline test modules stand at the left margin and end with a brace there.
-fn lines_without_tests(source: &str) -> usize {
-    let (mut count, mut inside, mut before) = (0, false, "");
-    for line in source.lines() {
-        inside |= before == "#[cfg(test)]" && line.starts_with("mod ") && line.ends_with('{');
-        count += usize::from(!inside);
-        inside &= line != "}";
-        before = line;
+/// The module of a file, as path segments; `path` is below `src/`. Empty for the crate's root.
+fn module_of(path: &str) -> Vec<String> {
+    let mut module: Vec<String> =
+        path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+        module.pop();
     }
-    count
+    module
 }
 
 struct Reader<'a> {
@@ -137,13 +185,45 @@ struct Reader<'a> {
     room: &'a str,
     module: Vec<String>,
     crates: &'a BTreeSet<String>,
+    /// The modules of the crate that have a file.
+    files: &'a BTreeSet<Vec<String>>,
     found: BTreeSet<String>,
+    /// Absolute paths in the crate that this file names.
+    named: BTreeSet<Vec<String>>,
+    /// What `use` brings into this file, by its name there: other files may import it from here.
+    imported: BTreeMap<String, Vec<String>>,
+    types: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(
+        path: &'a str,
+        tree: &syn::File,
+        crates: &'a BTreeSet<String>,
+        files: &'a BTreeSet<Vec<String>>,
+    ) -> Self {
+        let file = path.trim_end_matches(".rs");
+        let mut reader = Self {
+            file,
+            room: file.split('/').next().unwrap(),
+            module: module_of(path),
+            crates,
+            files,
+            found: BTreeSet::new(),
+            named: BTreeSet::new(),
+            imported: BTreeMap::new(),
+            types: Vec::new(),
+        };
+        reader.visit_file(tree);
+        reader
+    }
 }
 
 impl Reader<'_> {
-    /// Judges one path: absolute in the crate, relative, or of another crate. `whole` when it names all of what it ends in.
-    fn judge(&mut self, segments: &[String], whole: bool) {
-        let Some(first) = segments.first() else { return };
+    /// Judges one path: absolute in the crate, relative, or of another crate. `whole` is set when the path
+    /// names everything in the module it ends in. Returns the absolute path within the crate.
+    fn judge(&mut self, segments: &[String], whole: bool) -> Option<Vec<String>> {
+        let first = segments.first()?;
         let mut at = self.module.clone();
         let mut rest = segments;
         match first.as_str() {
@@ -152,14 +232,20 @@ impl Reader<'_> {
                 while let Some(word @ ("self" | "super")) = rest.first().map(String::as_str) {
                     if word == "super" && at.pop().is_none() {
                         self.found.insert(format!("{} leaves the crate", segments.join("::")));
-                        return;
+                        return None;
                     }
                     rest = &rest[1..];
                 }
             }
-            _ => return self.judge_door(segments),
+            // A child module needs no `self`.
+            _ if self.files.contains(&[&at[..], &segments[..1]].concat()) => {}
+            _ => {
+                self.judge_door(segments);
+                return None;
+            }
         }
         at.extend(rest.iter().cloned());
+        self.named.insert(at.clone());
         match at.first() {
             Some(room) => self.judge_arrow(&room.clone(), &segments.join("::")),
             None if whole => {
@@ -167,6 +253,7 @@ impl Reader<'_> {
             }
             None => {}
         }
+        Some(at)
     }
 
     fn judge_arrow(&mut self, to: &str, text: &str) {
@@ -215,20 +302,23 @@ impl Reader<'_> {
             syn::UseTree::Group(group) => {
                 group.items.iter().for_each(|item| self.read_use(item, before))
             }
-            syn::UseTree::Glob(_) => self.judge(before, true),
-            syn::UseTree::Name(name) => self.read_name(name.ident.to_string(), before),
-            syn::UseTree::Rename(rename) => self.read_name(rename.ident.to_string(), before),
+            syn::UseTree::Glob(_) => {
+                self.judge(before, true);
+            }
+            syn::UseTree::Name(name) => self.read_name(&name.ident, &name.ident, before),
+            syn::UseTree::Rename(rename) => self.read_name(&rename.ident, &rename.rename, before),
         }
     }
 
-    fn read_name(&mut self, name: String, before: &mut Vec<String>) {
+    fn read_name(&mut self, name: &syn::Ident, known_as: &syn::Ident, before: &[String]) {
         // `use a::b::{self}` names a::b; a leading `self` or `super` is part of the path.
-        if name == "self" && !before.is_empty() {
-            return self.judge(before, true);
+        let own = (name != "self" || before.is_empty()).then(|| name.to_string());
+        let path = [before, own.as_slice()].concat();
+        if let Some(absolute) = self.judge(&path, true) {
+            let known_as = if name == known_as { path.last().cloned() } else { None }
+                .unwrap_or_else(|| known_as.to_string());
+            self.imported.insert(known_as, absolute);
         }
-        before.push(name);
-        self.judge(before, true);
-        before.pop();
     }
 
     /// Paths within the tokens of a macro or an attribute, which `syn` does not parse.
@@ -305,6 +395,26 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         self.module.pop();
     }
 
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.types.push(item.ident.to_string());
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.types.push(item.ident.to_string());
+        visit::visit_item_enum(self, item);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.types.push(item.ident.to_string());
+        visit::visit_item_trait(self, item);
+    }
+
+    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
+        self.types.push(item.ident.to_string());
+        visit::visit_item_type(self, item);
+    }
+
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         self.read_use(&item.tree, &mut Vec::new());
     }
@@ -356,7 +466,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -373,39 +483,198 @@ fn crates() -> BTreeSet<String> {
         .collect()
 }
 
-fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            into.push(path);
+/// The sources of the crate without its test files: path below `src/`, and text.
+pub(crate) fn production() -> BTreeMap<String, String> {
+    let src = root().join("src");
+    let all: BTreeMap<String, String> = rust_files(&src)
+        .into_iter()
+        .map(|file| {
+            let path = file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+            (path, std::fs::read_to_string(file).unwrap())
+        })
+        .collect();
+    let tests: BTreeSet<Vec<String>> =
+        all.iter().flat_map(|(path, source)| test_modules(path, source)).collect();
+    let is_test = |path: &str| tests.iter().any(|test| module_of(path).starts_with(test));
+    all.into_iter().filter(|(path, _)| !is_test(path)).collect()
+}
+
+/// The modules with a file of their own that `source` declares under `#[cfg(test)]`.
+fn test_modules(path: &str, source: &str) -> Vec<Vec<String>> {
+    let tree = syn::parse_file(source).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let declared = tree.items.into_iter().filter_map(|item| match item {
+        syn::Item::Mod(item) if item.content.is_none() && is_for_tests(&item.attrs) => Some(item),
+        _ => None,
+    });
+    declared
+        .map(|item| match item.attrs.iter().find_map(path_attribute) {
+            Some(file) => module_of(Path::new(path).with_file_name(file).to_str().unwrap()),
+            None => [module_of(path), vec![item.ident.to_string()]].concat(),
+        })
+        .collect()
+}
+
+/// The file of `#[path = "file"]`.
+fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
+    let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+    match &pair.value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(file), .. })
+            if pair.path.is_ident("path") =>
+        {
+            Some(file.value())
         }
+        _ => None,
     }
 }
 
-#[test]
-fn every_source_file_keeps_the_house_rules() {
-    let (src, crates) = (root().join("src"), crates());
-    let mut files = Vec::new();
-    sources(&src, &mut files);
-    files.sort();
-    assert!(files.len() > 5);
-    let found: Vec<String> = files
+/// All Rust files below a folder, build output aside.
+pub(crate) fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") && !path.ends_with("node_modules") {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Which files of a room import which, `mod.rs` aside: a room's `mod.rs` declares its files and hands on
+/// what they define. An import from there counts as one from the file that defines the name.
+fn imports(sources: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
+    let crates = crates();
+    let files: BTreeMap<Vec<String>, &str> =
+        sources.keys().map(|path| (module_of(path), path.as_str())).collect();
+    let modules: BTreeSet<Vec<String>> = files.keys().cloned().collect();
+    let read: BTreeMap<&str, Reader<'_>> = sources
         .iter()
-        .flat_map(|file| {
-            let path = file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
-            if is_test_file(&path) {
-                let room = std::fs::read_to_string(file.with_file_name("mod.rs")).unwrap();
-                assert!(
-                    room.contains("#[cfg(test)]\nmod tests;\n"),
-                    "{path} is not declared under #[cfg(test)]"
-                );
-            }
-            violations(&path, &std::fs::read_to_string(file).unwrap(), &crates)
+        .map(|(path, source)| {
+            let tree = syn::parse_file(source).unwrap_or_else(|error| panic!("{path}: {error}"));
+            (path.as_str(), Reader::read(path, &tree, &crates, &modules))
         })
         .collect();
+    let defined_in = |path: &[String]| {
+        let mut path = path.to_vec();
+        // A name can be handed on a few times; a name that is handed on in a circle does not compile.
+        for _ in 0..8 {
+            let length =
+                (1..=path.len()).rev().find(|length| modules.contains(&path[..*length]))?;
+            let file = files[&path[..length]];
+            let onward = path.get(length).and_then(|name| read[file].imported.get(name));
+            match onward {
+                Some(to) => path = [&to[..], &path[length + 1..]].concat(),
+                None => return Some(file),
+            }
+        }
+        None
+    };
+    let is_face = |file: &str| file.ends_with("/mod.rs");
+    read.iter()
+        .filter(|(path, reader)| !is_face(path) && !reader.module.is_empty())
+        .map(|(path, reader)| {
+            let used = reader.named.iter().filter_map(|named| defined_in(named));
+            let in_room = used.filter(|file| {
+                file != path && !is_face(file) && module_of(file).first() == reader.module.first()
+            });
+            ((*path).to_owned(), in_room.map(str::to_owned).collect())
+        })
+        .collect()
+}
+
+/// The groups of nodes that reach each other, each sorted.
+fn cycles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<String>> {
+    let reach = |from: &str| {
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(node) = todo.pop() {
+            for next in graph.get(&node).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    todo.push(next.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<String>> =
+        graph.keys().map(|node| (node.as_str(), reach(node))).collect();
+    let group = |node: &str| {
+        let back = reached[node].iter().filter(|to| reached[to.as_str()].contains(node));
+        back.cloned().collect::<Vec<_>>()
+    };
+    graph.keys().map(|node| group(node)).filter(|group| !group.is_empty()).collect()
+}
+
+#[test]
+fn rooms_use_only_rooms_above_and_crates_enter_by_their_doors() {
+    let crates = crates();
+    let sources = production();
+    assert!(sources.len() > 5);
+    let found: Vec<String> =
+        sources.iter().flat_map(|(path, source)| violations(path, source, &crates)).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn the_files_of_a_room_form_no_cycle() {
+    let room = |path: &str| path.split('/').next().unwrap().trim_end_matches(".rs").to_owned();
+    let found = cycles(&imports(&production()));
+    let rooms: BTreeSet<String> = found.iter().map(|group| room(&group[0])).collect();
+    let new: Vec<String> = found
+        .iter()
+        .filter(|group| !CYCLES_EXCUSED.contains(&room(&group[0]).as_str()))
+        .map(|group| group.join(", "))
+        .collect();
+    assert!(new.is_empty(), "import each other:\n{}", new.join("\n"));
+    let clean: Vec<_> = CYCLES_EXCUSED.iter().filter(|room| !rooms.contains(**room)).collect();
+    assert!(clean.is_empty(), "no cycle any more: take off CYCLES_EXCUSED: {clean:?}");
+}
+
+#[test]
+fn cycles_are_found_through_names_that_are_handed_on() {
+    let sources = |files: &[(&str, &str)]| {
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    };
+    let found = cycles(&imports(&sources(&[
+        ("room/mod.rs", "mod a; mod b; mod c; mod d; pub use b::Thing; use d::Other;"),
+        ("room/a.rs", "use super::Thing;"),
+        ("room/b.rs", "fn f() { crate::room::c::go(); }"),
+        ("room/c.rs", "mod inner { use super::super::a; }"),
+        ("room/d.rs", "use super::{Thing, Other}; #[cfg(test)] mod tests { use super::super::a; }"),
+        ("other/mod.rs", "mod a; mod b;"),
+        ("other/a.rs", "use super::b; use crate::room::Thing;"),
+        ("other/b.rs", "use super::*;"),
+    ])));
+    let expected: Vec<_> = ["room/a.rs", "room/b.rs", "room/c.rs"].map(str::to_owned).into();
+    assert_eq!(found, BTreeSet::from([expected]));
+    let child = cycles(&imports(&sources(&[
+        ("room/mod.rs", "mod a;"),
+        ("room/a.rs", "mod b; fn f() { b::go(); }"),
+        ("room/a/b.rs", "use super::Thing;"),
+    ])));
+    assert_eq!(child.len(), 1, "{child:?}");
+}
+
+#[test]
+fn type_names_are_unique() {
+    let crates = crates();
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, source) in production() {
+        let tree = syn::parse_file(&source).unwrap();
+        for name in Reader::read(&path, &tree, &crates, &BTreeSet::new()).types {
+            defined.entry(name).or_default().push(path.clone());
+        }
+    }
+    defined.retain(|_, files| files.len() > 1);
+    let new: Vec<String> = defined
+        .iter()
+        .filter(|(name, _)| !NAMES_EXCUSED.contains(&name.as_str()))
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
+    assert!(new.is_empty(), "defined more than once:\n{}", new.join("\n"));
+    let unique: Vec<_> =
+        NAMES_EXCUSED.iter().filter(|name| !defined.contains_key(**name)).collect();
+    assert!(unique.is_empty(), "unique: take off NAMES_EXCUSED: {unique:?}");
 }
 
 #[test]
@@ -431,7 +700,7 @@ fn every_door_is_of_a_crate_that_is_used_and_every_place_is_a_room() {
 fn planted_violations_are_found() {
     let crates = crates();
     let planted = [
-        ("auth/token.rs", "use crate::routing::decide::decide;", "does not go up"),
+        ("auth/token.rs", "use crate::routing::decide;", "does not go up"),
         (
             "auth/token.rs",
             "async fn f() { tokio::task::spawn_blocking(|| 1).await.ok(); }",
@@ -475,10 +744,6 @@ fn planted_violations_are_found() {
         let found = violations(path, &format!("//! Planted.\n{code}\n"), &crates);
         assert!(found.iter().any(|what| what.contains(expected)), "{path}: {code}: {found:?}");
     }
-    let long = format!("//! Planted.\n{}", "const _: () = ();\n".repeat(LINES));
-    assert!(violations("auth/token.rs", &long, &crates)[0].contains("lines"));
-    let hidden = long.replacen('\n', "\n#[cfg(test)]\nmod tests;\n", 1);
-    assert!(violations("auth/token.rs", &hidden, &crates)[0].contains("lines"));
     assert!(violations("auth/token.rs", "// Planted.\n", &crates)[0].contains("`//!`"));
 }
 
@@ -510,9 +775,4 @@ fn what_is_allowed_is_not_found() {
         let found = violations(path, &format!("//! Fine.\n{code}\n"), &crates);
         assert!(found.is_empty(), "{path}: {code}: {found:?}");
     }
-    let tests = format!(
-        "//! Fine.\n#[cfg(test)]\nmod tests {{\n{}}}\n",
-        "    const _: () = ();\n".repeat(LINES)
-    );
-    assert!(violations("auth/token.rs", &tests, &crates).is_empty());
 }

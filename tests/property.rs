@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rerouter::config;
-use rerouter::routing::decide::decide;
-use rerouter::routing::inputs::Inputs;
-use rerouter::routing::recipe::Routing;
+use rerouter::routing::{Inputs, Routing, decide};
 use serde_json::Value;
 
 use crate::support::count;

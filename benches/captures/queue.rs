@@ -14,8 +14,7 @@ use rerouter::capture::queue::CaptureQueue;
 use rerouter::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use rerouter::id::{Random, RequestId, UserId};
 use rerouter::metrics::Metrics;
-use rerouter::routing::decide::{Candidate, Choice, Decision};
-use rerouter::routing::inputs::{Inputs, RequestFacts, Who};
+use rerouter::routing::{Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts};
 use rerouter::secret::SecretBytes;
 use rerouter::store::Faults;
 use serde_json::Value;
@@ -111,7 +110,7 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         at,
         request,
         keywords: Default::default(),
-        principal: Who::default(),
+        principal: PrincipalFacts::default(),
         seed,
         health: Default::default(),
     });
@@ -127,7 +126,7 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         revision: "9f2c41d07a1b".into(),
         seed,
         propensity: 1.0,
-        plan: targets.clone().map(|(provider, model)| Choice { provider, model }).to_vec(),
+        plan: targets.clone().map(|(provider, model)| PlanEntry { provider, model }).to_vec(),
         candidates: targets
             .map(|(provider, model)| Candidate { provider, model, eligible: true, reason: None })
             .to_vec(),

@@ -14,7 +14,7 @@ use crate::capture::record;
 use crate::error::{Error, Result};
 use crate::prompt::{Prompt, Unread, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
-use crate::routing::decide::decide;
+use crate::routing::decide;
 
 /// Query parameters.
 pub const PARAMETERS: &[&str] = &["endpoint"];

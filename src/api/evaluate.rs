@@ -18,10 +18,11 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
-use crate::evaluation::{self, Document, Evaluation, Progress, Told, Window};
-use crate::replay::evaluate::Standing;
-use crate::replay::report::Report;
-use crate::routing::recipe::Routing;
+use crate::evaluate::{
+    self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
+    EvaluationReport, HealthSource,
+};
+use crate::routing::Routing;
 use crate::store::{Action, Shadows};
 
 /// Names of filters: the parameters of lists, without those of pages.
@@ -41,7 +42,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         ));
     }
     let permit = super::limits::draw(app, who)?;
-    let turn = evaluation::turn(&app.evaluations, &app.auth.tenant(who)).await?;
+    let turn = evaluate::turn(&app.evaluations, &app.auth.tenant(who)).await?;
     let conditions = asked.document.is_some() || who.has_scope("config");
     let live = app.live();
     let candidate = match asked.document {
@@ -51,10 +52,10 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
             Err(problems) => return Ok(at_once(lines, routing::problems(&problems))),
         },
     };
-    let standing = match asked.health.as_str() {
-        "recorded" => Standing::Recorded,
-        "current" => Standing::Given(current(app, &candidate, &live.routing)),
-        _ => Standing::Given(BTreeMap::new()),
+    let health = match asked.health.as_str() {
+        "recorded" => HealthSource::Recorded,
+        "current" => HealthSource::Given(current(app, &candidate, &live.routing)),
+        _ => HealthSource::Given(BTreeMap::new()),
     };
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
     let query = Query::of(asked.filter, &filters())?;
@@ -87,13 +88,13 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let asked = Evaluation {
         candidate,
         baseline,
-        standing,
+        health,
         filter,
-        window: Window::of(asked.limit),
+        limits: CaptureLimits::of(asked.limit),
         without_imported: false,
         conditions,
     };
-    let told = evaluation::begin(app, turn, asked)?;
+    let told = evaluate::begin(app, turn, asked)?;
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(async move {
         pass_on(told, step, heading).await;
@@ -109,7 +110,7 @@ fn current(
     app: &App,
     candidate: &Document,
     live: &Routing,
-) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
+) -> BTreeMap<String, crate::routing::TargetHealth> {
     let now = app.clock.now();
     let mut snapshot = app.standing(live, None, now);
     snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
@@ -118,15 +119,19 @@ fn current(
 }
 
 /// Turns progress of the work into steps for the client. Ends the work when the client leaves.
-async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<ProgressStep>, heading: Value) {
+async fn pass_on(
+    mut told: mpsc::Receiver<EvaluationEvent>,
+    step: mpsc::Sender<ProgressStep>,
+    heading: Value,
+) {
     loop {
         let event = tokio::select! {
             event = told.recv() => event,
             () = step.closed() => return,
         };
         let next = match event {
-            Some(Told::Progress(progress)) => ProgressStep::Line(line(progress)),
-            Some(Told::Done(report)) => ProgressStep::Answer(
+            Some(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
+            Some(EvaluationEvent::Done(report)) => ProgressStep::Answer(
                 report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report))),
             ),
             None => {
@@ -140,13 +145,13 @@ async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<ProgressStep
     }
 }
 
-fn line(progress: Progress) -> Value {
-    let Progress { done, limit, changed, reached } = progress;
+fn line(progress: EvaluationProgress) -> Value {
+    let EvaluationProgress { done, limit, changed, reached } = progress;
     json!({ "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed, "reached": rfc3339(reached) })
 }
 
 /// The report, with what was asked for.
-fn whole(heading: Value, report: &Report) -> Value {
+fn whole(heading: Value, report: &EvaluationReport) -> Value {
     let mut whole = report.json();
     if let (Some(fields), Value::Object(heading)) = (whole.as_object_mut(), heading) {
         fields.extend(heading);

@@ -12,11 +12,10 @@ use super::page::Query;
 use crate::app::{App, Live};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::evaluation::{self, Document, Evaluation, Window};
-use crate::replay::evaluate::Standing;
-use crate::replay::report::Report;
-use crate::replay::share;
-use crate::routing::recipe::Routing;
+use crate::evaluate::{
+    self, CaptureLimits, Document, Evaluation, EvaluationReport, HealthSource, share,
+};
+use crate::routing::Routing;
 use crate::store::CaptureFilter;
 
 /// The conditions of a change.
@@ -70,25 +69,25 @@ impl Gate {
         live: Arc<Live>,
         examples: bool,
     ) -> Result<Option<Response<Bytes>>> {
-        let turn = evaluation::turn(&app.gates, "").await?;
+        let turn = evaluate::turn(&app.gates, "").await?;
         app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
         let since = app.clock.now() - bounds::GATE_AGE;
         let asked = Evaluation {
             candidate: Document::Given(Arc::new(candidate)),
             // Recorded decisions may be those of an older document.
             baseline: Some(Document::Live(live)),
-            standing: Standing::Recorded,
+            health: HealthSource::Recorded,
             filter: CaptureFilter {
                 since_us: Some(since.as_microsecond()),
                 ..CaptureFilter::default()
             },
-            window: Window { looked_at: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
+            limits: CaptureLimits { read: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
             // Imported captures are not traffic of this gateway.
             without_imported: true,
             // The caller may read the document.
             conditions: true,
         };
-        let mut report = evaluation::finish(evaluation::begin(app, turn, asked)?).await?;
+        let mut report = evaluate::finish(evaluate::begin(app, turn, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
             let unread = Some(report.unreadable)
                 .filter(|unread| *unread > 0)
@@ -109,8 +108,8 @@ impl Gate {
     }
 
     /// Why the report refuses the change.
-    fn against(&self, report: &Report) -> Option<String> {
-        let Report { changed, evaluated, routed_before, unroutable, .. } = report;
+    fn against(&self, report: &EvaluationReport) -> Option<String> {
+        let EvaluationReport { changed, evaluated, routed_before, unroutable, .. } = report;
         if self.forbid_unroutable && *unroutable > 0 {
             return Some(format!("{unroutable} of {evaluated} requests would have no target."));
         }

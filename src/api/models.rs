@@ -17,7 +17,7 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::prompt::{AGENT_PREFIX, may_call};
-use crate::routing::decide::Refusal;
+use crate::routing::Refusal;
 
 /// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";

@@ -18,8 +18,8 @@ use crate::bounds;
 use crate::config::{Denied, Egress, EgressPeer};
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
-use crate::nodes::{Load, Report, Status, Untaken};
-use crate::routing::provider::Base;
+use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
@@ -118,7 +118,7 @@ pub async fn heartbeat(
     let required = |name: &str| Error::invalid(name, format!("{name} is required."));
     let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
     let status = fields.text("status")?;
-    let status = Status::parse(&status)
+    let status = NodeStatus::parse(&status)
         .ok_or_else(|| Error::invalid("status", "status must be ready, draining or error."))?;
     let running: u32 =
         fields.take("running", "a whole number")?.ok_or_else(|| required("running"))?;
@@ -129,11 +129,11 @@ pub async fn heartbeat(
     if let Some(models) = &models {
         within_enrolment(&row, models)?;
     }
-    let report = Report { epoch, signed_s, seq, status, load: Load { running, queued } };
+    let report = Heartbeat { epoch, signed_s, seq, status, load: NodeLoad { running, queued } };
     app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
-        Untaken::Seq => Error::new(Kind::Conflict, "seq must increase with each heartbeat."),
-        Untaken::Epoch => gone(StoreError::Conflict),
-        Untaken::Unregistered => {
+        HeartbeatError::Seq => Error::new(Kind::Conflict, "seq must increase with each heartbeat."),
+        HeartbeatError::Epoch => gone(StoreError::Conflict),
+        HeartbeatError::Unregistered => {
             Error::new(Kind::Conflict, "The node is not registered. Register first.")
         }
     })?;
@@ -350,7 +350,12 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
 /// Checks the endpoint of a node: that of its enrolment, else at the address that it registers from.
 /// It is never one of the gateway's own listeners, an address that `egress.deny` forbids, or one where
 /// clouds keep credentials. Host names are resolved here, and again for each request.
-async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &ClientOrigin) -> Result<()> {
+async fn may_serve_at(
+    app: &App,
+    row: &NodeRow,
+    base: &BaseUrl,
+    client: &ClientOrigin,
+) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     match &row.endpoint {
         Some(endpoint) if nodes::place(endpoint)? != *base => {
@@ -359,7 +364,7 @@ async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &ClientOrig
         Some(_) => {}
         None => from_there(app, base, client)?,
     }
-    let public = app.server.public_url.as_deref().and_then(|url| Base::parse(url).ok());
+    let public = app.server.public_url.as_deref().and_then(|url| BaseUrl::parse(url).ok());
     if public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port)) {
         return refuse("The gateway itself listens at this address.");
     }
@@ -381,7 +386,7 @@ async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &ClientOrig
 }
 
 /// Checks that a node without an enrolled endpoint registers from the address that it names.
-fn from_there(app: &App, base: &Base, client: &ClientOrigin) -> Result<()> {
+fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
     let Some(from) = from else {
@@ -407,7 +412,7 @@ fn from_there(app: &App, base: &Base, client: &ClientOrigin) -> Result<()> {
 }
 
 /// The addresses of a base URL, as far as they are known.
-async fn addresses(base: &Base) -> Vec<SocketAddr> {
+async fn addresses(base: &BaseUrl) -> Vec<SocketAddr> {
     if let Ok(address) = base.host.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, base.port)];
     }

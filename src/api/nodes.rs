@@ -15,8 +15,8 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
-use crate::nodes::Shown;
-use crate::routing::provider::Base;
+use crate::nodes::NodeSnapshot;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
@@ -156,7 +156,7 @@ fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
     Ok(record)
 }
 
-fn find(app: &App, request: &Request<Bytes>) -> Result<Shown> {
+fn find(app: &App, request: &Request<Bytes>) -> Result<NodeSnapshot> {
     let id =
         request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
     id.and_then(|id| app.nodes.show(&id, app.clock.now())).ok_or_else(|| Error::not_found("node"))
@@ -180,17 +180,17 @@ fn check_patterns(patterns: &[String]) -> Result<()> {
 }
 
 /// Parses an endpoint: the base URL of an OpenAI-compatible API, with or without `/v1`.
-pub(super) fn place(endpoint: &str) -> Result<Base> {
+pub(super) fn place(endpoint: &str) -> Result<BaseUrl> {
     let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES {
-        Base::parse(endpoint)
+        BaseUrl::parse(endpoint)
     } else {
         Err("is too long")
     };
-    base.map(Base::versioned)
+    base.map(BaseUrl::versioned)
         .map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
 }
 
-pub(super) fn record(shown: &Shown) -> Value {
+pub(super) fn record(shown: &NodeSnapshot) -> Value {
     let row = &shown.row;
     let registered = row.registration.as_ref().map(|registration| {
         let at = jiff::Timestamp::from_microsecond(registration.at_us).ok().map(rfc3339);

@@ -12,10 +12,8 @@ use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::nodes;
-use crate::routing::health::Shown;
-use crate::routing::inputs::Breaker;
-use crate::routing::provider::{NODES, Protocol, Provider};
-use crate::routing::recipe::Target;
+use crate::routing::health::TargetStatus;
+use crate::routing::{BreakerState, NODES, Protocol, Provider, Target};
 
 /// `GET /v1/router/providers`, in document order, nodes last.
 pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -75,18 +73,18 @@ fn of_nodes(app: &App, live: &Live, now: Timestamp) -> Value {
 /// A target on nodes: the sums of its nodes, the best state of those that are ready, and each node.
 fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     let behind = app.nodes.behind(model, now);
-    let most = |node: &nodes::Shown| {
+    let most = |node: &nodes::NodeSnapshot| {
         node.row.registration.as_ref().and_then(|registration| registration.max_concurrency)
     };
-    let ready: Vec<&(nodes::Shown, Shown)> =
-        behind.iter().filter(|(node, _)| node.standing == nodes::Standing::Ready).collect();
+    let ready: Vec<&(nodes::NodeSnapshot, TargetStatus)> =
+        behind.iter().filter(|(node, _)| node.standing == nodes::NodeState::Ready).collect();
     let all = || ready.iter().map(|(_, shown)| shown);
-    let rank = |breaker: Breaker| match breaker {
-        Breaker::Closed => 0,
-        Breaker::HalfOpen => 1,
-        Breaker::Open => 2,
+    let rank = |breaker: BreakerState| match breaker {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
     };
-    let whole = Shown {
+    let whole = TargetStatus {
         breaker: all()
             .map(|shown| shown.breaker)
             .min_by_key(|breaker| rank(*breaker))
@@ -115,7 +113,7 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
 }
 
 /// Adds the activity of a target or node to its record.
-fn doing(mut record: Value, shown: &Shown, max_concurrency: Option<u32>) -> Value {
+fn doing(mut record: Value, shown: &TargetStatus, max_concurrency: Option<u32>) -> Value {
     let told = [
         ("breaker", json!(shown.breaker)),
         ("retry_at", json!(shown.retry_at.map(rfc3339))),

@@ -19,8 +19,8 @@ use crate::bounds;
 use crate::capture::queue::CaptureQueue;
 use crate::capture::record::{Capture, CaptureState, Head};
 use crate::error::{Error, Kind, Result};
+use crate::evaluate::compare;
 use crate::id::{KeyId, RequestId, UserId};
-use crate::replay::compare;
 use crate::store::{Action, CaptureFilter, Shadows};
 
 /// Query parameters of the list.

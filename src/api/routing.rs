@@ -18,7 +18,7 @@ use crate::clock::rfc3339;
 use crate::config::{self, Problem};
 use crate::error::{Error, Kind, Result};
 use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.

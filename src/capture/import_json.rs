@@ -12,8 +12,7 @@ use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use crate::error::Kind;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::protocol::usage::Usage;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
+use crate::routing::{Decision, Inputs};
 
 #[derive(Deserialize)]
 struct ExportedCapture {

@@ -13,8 +13,7 @@ use crate::id::{KeyId, RequestId, UserId};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream;
 use crate::protocol::usage::Usage;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::{AgentRef, Inputs};
+use crate::routing::{AgentRef, Decision, Inputs};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -364,8 +363,7 @@ mod micros {
 pub(crate) mod tests {
     use super::*;
     use crate::id::Random;
-    use crate::routing::decide::{Candidate, Choice};
-    use crate::routing::inputs::{RequestFacts, Who};
+    use crate::routing::{Candidate, PlanEntry, PrincipalFacts, RequestFacts};
 
     /// A capture of an ordinary answer, `second` seconds after the beginning of the tests' time.
     pub(crate) fn capture(second: i64, owner: &UserId, random: &Random) -> Capture {
@@ -382,7 +380,7 @@ pub(crate) mod tests {
             at,
             request,
             keywords: std::collections::BTreeMap::new(),
-            principal: Who::default(),
+            principal: PrincipalFacts::default(),
             seed: u64::MAX,
             health: std::collections::BTreeMap::new(),
         });
@@ -396,7 +394,7 @@ pub(crate) mod tests {
             revision: "9f2c41d07a1b".into(),
             seed: u64::MAX,
             propensity: 1.0,
-            plan: vec![Choice { provider: "openai".into(), model: "gpt-5".into() }],
+            plan: vec![PlanEntry { provider: "openai".into(), model: "gpt-5".into() }],
             candidates: vec![Candidate {
                 provider: "openai".into(),
                 model: "gpt-5".into(),

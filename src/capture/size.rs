@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::mem::size_of;
 
 use super::record::Head;
-use crate::routing::decide::{Candidate, Choice, Decision, Trace};
-use crate::routing::inputs::{Abilities, Inputs, KeywordHit, RequestFacts, TargetHealth, Who};
+use crate::routing::{
+    Abilities, Candidate, Decision, Inputs, KeywordHit, PlanEntry, PrincipalFacts, RequestFacts,
+    TargetHealth, Trace,
+};
 
 /// The fixed part of a head, with the overhead of its few allocations.
 const FIXED: usize = 2048;
@@ -35,7 +37,7 @@ fn inputs(inputs: &Inputs) -> usize {
         .map(|(name, KeywordHit { hash, .. })| name.len() + hash.len() + 2 * ENTRY)
         .sum();
     let RequestFacts { needs, headers, model, name, .. } = &inputs.request;
-    let Who { labels, user_labels, models, .. } = &inputs.principal;
+    let PrincipalFacts { labels, user_labels, models, .. } = &inputs.principal;
     let asked = texts(needs) + model.len() + name.len() + pairs(headers);
     health
         + keywords
@@ -62,7 +64,7 @@ fn decision(decision: &Decision) -> usize {
     let plan = decision
         .plan
         .iter()
-        .map(|Choice { provider, model }| provider.len() + model.len() + size_of::<Choice>());
+        .map(|PlanEntry { provider, model }| provider.len() + model.len() + size_of::<PlanEntry>());
     let reason = |candidate: &Candidate| candidate.reason.as_ref().map_or(0, String::len);
     let candidates = decision.candidates.iter();
     let candidates = candidates
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
     use crate::capture::record::tests::capture;
     use crate::id::{Random, UserId};
-    use crate::routing::inputs::NodeFacts;
+    use crate::routing::NodeFacts;
     use std::sync::Arc;
 
     #[test]
@@ -136,7 +138,7 @@ mod tests {
                 _ = inputs.keywords.insert(text(), KeywordHit { hash: "h".into(), hit: true })
             }),
             decision(&|decision| {
-                decision.plan.push(Choice { provider: text(), model: "m".into() })
+                decision.plan.push(PlanEntry { provider: text(), model: "m".into() })
             }),
             decision(&|decision| {
                 decision.candidates.push(Candidate {

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::bounds;
-use crate::routing::provider::Authorities;
+use crate::routing::Authorities;
 
 /// Reads the file. Errors do not quote its path, which may be from the environment.
 pub(super) fn load(path: &str) -> Result<Authorities, String> {

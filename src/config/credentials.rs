@@ -4,7 +4,7 @@ use super::diagnostics::Diagnostics;
 use super::expand::{self, ExpandError, Lookup, expand};
 use super::read::Field;
 use super::tree::{TreeEntry, TreeNode, TreeValue};
-use crate::routing::document::Located;
+use crate::routing::Located;
 use crate::secret::{Secret, is_credential};
 
 /// Stands for the values of variables that are not read: a host that does not exist (RFC 2606).

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::routing::document::Fault;
+use crate::routing::Finding;
 
 /// Diagnostics and warnings of a document, and the keys that its readers know.
 #[derive(Default)]
 pub(super) struct Diagnostics {
-    faults: Vec<Fault>,
+    faults: Vec<Finding>,
     /// Probable mistakes in a valid document.
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<Finding>,
     known_keys: BTreeSet<String>,
     /// The environment is not read, and the document may be for another machine.
     pub(super) no_env: bool,
@@ -22,20 +22,20 @@ impl Diagnostics {
         Diagnostics { no_env, ..Diagnostics::default() }
     }
 
-    pub(super) fn push(&mut self, fault: Fault) {
+    pub(super) fn push(&mut self, fault: Finding) {
         self.faults.push(fault);
     }
 
-    pub(super) fn extend(&mut self, faults: impl IntoIterator<Item = Fault>) {
+    pub(super) fn extend(&mut self, faults: impl IntoIterator<Item = Finding>) {
         self.faults.extend(faults);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Fault> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.faults.iter()
     }
 
     /// Adds a fault of this machine: only a warning if the document may be for another one.
-    pub(super) fn push_local(&mut self, fault: Fault) {
+    pub(super) fn push_local(&mut self, fault: Finding) {
         let list = if self.no_env { &mut self.warnings } else { &mut self.faults };
         list.push(fault);
     }
@@ -54,7 +54,7 @@ impl Diagnostics {
     }
 }
 
-impl From<Diagnostics> for Vec<Fault> {
+impl From<Diagnostics> for Vec<Finding> {
     fn from(diagnostics: Diagnostics) -> Self {
         diagnostics.faults
     }

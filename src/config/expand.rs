@@ -3,7 +3,7 @@
 
 use super::diagnostics::Diagnostics;
 use super::tree::{TreeEntry, TreeNode, TreeValue};
-use crate::routing::document::Fault;
+use crate::routing::Finding;
 
 /// Hint for a variable that cannot be expanded.
 pub(super) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
@@ -87,7 +87,7 @@ pub(super) fn expand_tree(
                 TreeValue::Unknown
             }
             Err(failure) => {
-                faults.push(Fault {
+                faults.push(Finding {
                     path: path.to_owned(),
                     at: node.at,
                     message: failure.message(),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{Problem, Server};
 use crate::interface::Interface;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 
 impl Server {
     /// A problem with the value at a path, with its place in the document.
@@ -115,11 +115,11 @@ impl Server {
             return public.to_owned();
         }
         let Some(at) = connected_to else { return String::new() };
-        let base = Base {
+        let base = BaseUrl {
             tls,
             host: at.ip().to_canonical().to_string(),
             port: at.port(),
-            ..Base::default()
+            ..BaseUrl::default()
         };
         base.authority()
     }
@@ -127,7 +127,7 @@ impl Server {
     /// Whether an unnamed proxy on this machine may be in front: the public URL is not local, and
     /// `trusted_proxies` is empty. Then connections from loopback may be from anywhere.
     pub fn may_be_fronted(&self) -> bool {
-        let public = self.public_url.as_deref().and_then(|url| Base::parse(url).ok());
+        let public = self.public_url.as_deref().and_then(|url| BaseUrl::parse(url).ok());
         let local = |host: &str| {
             host == "localhost"
                 || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())

@@ -9,7 +9,7 @@ use super::read::{Field, Section};
 use super::settings::{Listener, TlsFiles};
 use crate::bounds;
 use crate::interface::Interface;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 
 pub(super) fn path(field: &Field<'_>, faults: &mut Diagnostics) -> Option<PathBuf> {
     let text = field.text(faults)?;
@@ -65,7 +65,7 @@ pub(super) fn host(field: &Field<'_>, faults: &mut Diagnostics) -> Option<String
 }
 
 pub(super) fn public_url(field: &Field<'_>, faults: &mut Diagnostics) -> Option<String> {
-    let found = Base::parse(field.text(faults)?);
+    let found = BaseUrl::parse(field.text(faults)?);
     let wrong = match &found {
         Ok(base) if base.path.is_empty() => None,
         Ok(_) => Some("must not have a path"),

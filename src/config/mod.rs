@@ -40,8 +40,7 @@ pub use source::{
     routing_path, stored_routing,
 };
 
-use crate::routing::document::Fault;
-use crate::routing::recipe::{Origin, Routing};
+use crate::routing::{BuildContext, Finding, Routing};
 use credentials::{CredentialReader, placeholder};
 use diagnostics::Diagnostics;
 use positions::Positions;
@@ -224,7 +223,7 @@ fn examine_routing(
     {
         // Probably a file that is being written. The live document stays.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
-        let fault = Fault {
+        let fault = Finding {
             path: String::new(),
             at: root.at,
             message: "the document is empty".to_owned(),
@@ -238,8 +237,12 @@ fn examine_routing(
         return DocumentReading::refused(problems(file, faults));
     };
     let revision = revision(&tree::canonical(root));
-    let origin =
-        Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
+    let origin = BuildContext {
+        revision: &revision,
+        text,
+        mock,
+        signal_headers: &server.routing.signal_headers,
+    };
     match Routing::build(spec, &origin) {
         Ok(routing) => {
             let warnings = warnings(file, &routing);

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::diagnostics::Diagnostics;
 use super::problem::Problem;
 use super::tree::{TreeNode, TreeValue, join};
-use crate::routing::document::Place;
+use crate::routing::Position;
 
 /// The place of each value.
 #[derive(Clone, Default)]
 pub(super) struct Positions {
     file: String,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Position>,
     /// Paths of values that have faults or need unread variables.
     unknown: BTreeSet<String>,
 }
@@ -51,7 +51,7 @@ impl Positions {
             match (self.places.get(nearest), nearest.rfind(['.', '['])) {
                 (Some(at), _) => break *at,
                 (None, Some(end)) => nearest = nearest.get(..end).unwrap_or_default(),
-                (None, None) => break Place { line: 1, column: 1 },
+                (None, None) => break Position { line: 1, column: 1 },
             }
         };
         let (path, hint) = (path.to_owned(), Some(hint.to_owned()));
@@ -67,7 +67,7 @@ impl Positions {
     }
 }
 
-fn note_places(node: &TreeNode, path: String, places: &mut BTreeMap<String, Place>) {
+fn note_places(node: &TreeNode, path: String, places: &mut BTreeMap<String, Position>) {
     match &node.value {
         TreeValue::Map(entries) => entries
             .iter()

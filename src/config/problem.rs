@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::bounds;
-use crate::routing::document::Fault;
+use crate::routing::Finding;
 
 /// A problem of a document, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,20 +45,20 @@ impl fmt::Display for Problem {
 }
 
 /// The problems of a document in order of their places, without duplicates, up to a maximum.
-pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
+pub(super) fn problems(file: &str, faults: impl Into<Vec<Finding>>) -> Vec<Problem> {
     listed(file, faults.into(), false)
 }
 
 /// The same for probable mistakes in a valid document.
-pub(super) fn warnings(file: &str, faults: Vec<Fault>) -> Vec<Problem> {
+pub(super) fn warnings(file: &str, faults: Vec<Finding>) -> Vec<Problem> {
     listed(file, faults, true)
 }
 
-fn listed(file: &str, mut faults: Vec<Fault>, warning: bool) -> Vec<Problem> {
+fn listed(file: &str, mut faults: Vec<Finding>, warning: bool) -> Vec<Problem> {
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
     faults.truncate(bounds::DOCUMENT_PROBLEMS);
-    let problem = |fault: Fault| Problem {
+    let problem = |fault: Finding| Problem {
         warning,
         file: file.to_owned(),
         path: fault.path,

@@ -11,10 +11,10 @@ use super::expand::expand;
 use super::read::{Field, Section};
 use crate::bounds;
 use crate::redaction::is_in_query;
-use crate::routing::document::{
-    BreakerSpec, Located, ProtocolSpec, ProviderOptions, ProviderSpec, TimeoutsSpec,
+use crate::routing::{
+    Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, Protocol, ProviderOptions,
+    ProviderSpec, StreamUsage, TimeoutsSpec,
 };
-use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
 use crate::secret::{Secret, is_credential};
 
 /// Request headers that the gateway sets itself.
@@ -52,9 +52,9 @@ pub(super) fn read(
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
         let words = [
-            ("openai", ProtocolSpec::OpenAi),
-            ("anthropic", ProtocolSpec::Anthropic),
-            ("mock", ProtocolSpec::Mock),
+            ("openai", Protocol::OpenAi),
+            ("anthropic", Protocol::Anthropic),
+            ("mock", Protocol::Mock),
         ];
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
@@ -96,7 +96,7 @@ fn url(
         return None;
     }
     let known = credentials.expanded && !url.value.expose().contains(PLACEHOLDER);
-    if known || Base::with_query(url.value.expose()).is_ok() {
+    if known || BaseUrl::with_query(url.value.expose()).is_ok() {
         return Some(url);
     }
     let expanded_url = |sample: &&str| {
@@ -105,7 +105,7 @@ fn url(
     let found = URL_SAMPLES
         .iter()
         .filter_map(expanded_url)
-        .find(|expanded_url| Base::with_query(expanded_url).is_ok());
+        .find(|expanded_url| BaseUrl::with_query(expanded_url).is_ok());
     Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::diagnostics::Diagnostics;
 use super::tree::{self, TreeEntry, TreeNode, TreeValue, join};
-use crate::routing::document::{Fault, Located, Place, did_you_mean};
+use crate::routing::{Finding, Located, Position, did_you_mean};
 
 /// A value with its path.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ impl<'a> Field<'a> {
         Field { node, path: String::new() }
     }
 
-    pub(super) fn fault(&self, message: impl Into<String>) -> Fault {
+    pub(super) fn fault(&self, message: impl Into<String>) -> Finding {
         self.located(()).fault(message)
     }
 
@@ -278,7 +278,7 @@ fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 pub(super) struct Section<'a> {
     entries: &'a [TreeEntry],
     path: String,
-    at: Place,
+    at: Position,
     known: Vec<&'static str>,
 }
 
@@ -325,7 +325,7 @@ impl<'a> Section<'a> {
             return;
         }
         let hint = Some(format!("add `{key}: …` here"));
-        faults.push(Fault {
+        faults.push(Finding {
             path: self.path.clone(),
             at: self.at,
             message: format!("`{key}` is missing"),
@@ -338,7 +338,7 @@ impl<'a> Section<'a> {
     pub(super) fn require_explicit(&mut self, key: &'static str, faults: &mut Diagnostics) {
         if self.take(key).is_none() {
             let entry = self.entries.iter().find(|entry| entry.key == key);
-            faults.push(Fault {
+            faults.push(Finding {
                 path: self.path.clone(),
                 at: entry.map_or(self.at, |entry| entry.at),
                 message: format!("`{key}` is missing or empty"),
@@ -355,7 +355,12 @@ impl<'a> Section<'a> {
                 let hint = did_you_mean(&entry.key, self.known.iter().copied())
                     .or_else(|| Some(format!("known: {}", self.known.join(", "))));
                 let path = join(&self.path, &entry.key);
-                faults.push(Fault { path, at: entry.at, message: "unknown key".to_owned(), hint });
+                faults.push(Finding {
+                    path,
+                    at: entry.at,
+                    message: "unknown key".to_owned(),
+                    hint,
+                });
             }
         }
     }

@@ -7,7 +7,7 @@ use super::provider;
 use super::read::{Field, Section};
 use super::tree::TreeValue;
 use crate::bounds;
-use crate::routing::document::{
+use crate::routing::{
     Located, ModelSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec,
     Strategy, TargetSpec,
 };

@@ -16,7 +16,7 @@ use super::settings::{
 };
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
-use crate::routing::provider::Authorities;
+use crate::routing::Authorities;
 
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];

@@ -11,7 +11,7 @@ use super::net::Net;
 use super::positions::Positions;
 use crate::interface::Interface;
 use crate::redaction::Redactor;
-use crate::routing::provider::Authorities;
+use crate::routing::Authorities;
 
 /// The server document.
 #[derive(Clone)]

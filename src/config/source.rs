@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::problem::{Problem, problems};
 use super::settings::Server;
 use crate::bounds;
-use crate::routing::document::{Fault, Place};
+use crate::routing::{Finding, Position};
 
 /// Default path of the server document.
 pub const SERVER_FILE: &str = "conf/rerouter.yaml";
@@ -81,7 +81,12 @@ pub fn load(path: &Path) -> Result<DocumentSource, Vec<Problem>> {
         let hint = Some("it has to be a YAML file that this user may read".to_owned());
         problems(
             &file,
-            vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }],
+            vec![Finding {
+                path: String::new(),
+                at: Position { line: 1, column: 1 },
+                message,
+                hint,
+            }],
         )
     };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;

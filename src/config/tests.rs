@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::bounds;
-use crate::routing::provider::Protocol;
-use crate::routing::recipe::Retry;
+use crate::routing::{Protocol, RetryPolicy};
 
 fn env(name: &str) -> Option<String> {
     match name {
@@ -180,7 +179,7 @@ fn the_demo_document_runs() {
         routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(),
         Some(("auto", "balanced"))
     );
-    assert_eq!(routing.alias("auto").unwrap().retry(), Retry::default());
+    assert_eq!(routing.alias("auto").unwrap().retry(), RetryPolicy::default());
     assert_eq!(routing.target("demo/small").unwrap().prices.unwrap().output_per_mtok, Some(2.0));
 }
 

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::bounds;
-use crate::routing::document::{Fault, Place};
+use crate::routing::{Finding, Position};
 
 /// A value and where it begins.
 #[derive(Clone)]
 pub(super) struct TreeNode {
-    pub(super) at: Place,
+    pub(super) at: Position,
     pub(super) value: TreeValue,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum TreeValue {
 pub(super) struct TreeEntry {
     pub(super) key: String,
     /// The place of the key.
-    pub(super) at: Place,
+    pub(super) at: Position,
     pub(super) node: TreeNode,
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Parsed {
     /// Of duplicate keys, the first.
     pub(super) root: TreeNode,
     /// A fault for each duplicate key.
-    pub(super) duplicates: Vec<Fault>,
+    pub(super) duplicates: Vec<Finding>,
 }
 
 /// Parses one document, up to its first syntax error.
-pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
+pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
-            Place { line: 1, column: 1 },
+            Position { line: 1, column: 1 },
             "",
             format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES),
             "shorten it",
@@ -135,8 +135,8 @@ fn join_surrogates(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn fault(at: Place, path: &str, message: impl Into<String>, hint: &str) -> Fault {
-    Fault { path: path.to_owned(), at, message: message.into(), hint: Some(hint.to_owned()) }
+fn fault(at: Position, path: &str, message: impl Into<String>, hint: &str) -> Finding {
+    Finding { path: path.to_owned(), at, message: message.into(), hint: Some(hint.to_owned()) }
 }
 
 /// `path.key`, or `path["odd key"]`.
@@ -152,26 +152,29 @@ pub(super) fn join(path: &str, key: &str) -> String {
 
 struct Builder<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    faults: Vec<Fault>,
+    faults: Vec<Finding>,
 }
 
 impl<'a> Builder<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Place), Fault> {
+    fn next(&mut self) -> Result<(Event<'a>, Position), Finding> {
         match self.parser.next_event() {
             Some(Ok((event, Span { start, .. }))) => {
-                Ok((event, Place { line: start.line(), column: start.col() + 1 }))
+                Ok((event, Position { line: start.line(), column: start.col() + 1 }))
             }
             Some(Err(error)) => {
-                let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
+                let at = Position { line: error.marker().line(), column: error.marker().col() + 1 };
                 Err(fault(at, "", format!("not YAML: {}", error.info()), SYNTAX))
             }
-            None => {
-                Err(fault(Place { line: 1, column: 1 }, "", "the document is incomplete", SYNTAX))
-            }
+            None => Err(fault(
+                Position { line: 1, column: 1 },
+                "",
+                "the document is incomplete",
+                SYNTAX,
+            )),
         }
     }
 
-    fn document(&mut self) -> Result<TreeNode, Fault> {
+    fn document(&mut self) -> Result<TreeNode, Finding> {
         let mut root = None;
         loop {
             let (event, at) = self.next()?;
@@ -191,7 +194,7 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(root.unwrap_or(TreeNode {
-            at: Place { line: 1, column: 1 },
+            at: Position { line: 1, column: 1 },
             value: TreeValue::Map(Vec::new()),
         }))
     }
@@ -199,10 +202,10 @@ impl<'a> Builder<'a> {
     fn node(
         &mut self,
         event: Event<'a>,
-        at: Place,
+        at: Position,
         path: &str,
         depth: usize,
-    ) -> Result<TreeNode, Fault> {
+    ) -> Result<TreeNode, Finding> {
         if depth > bounds::DOCUMENT_DEPTH {
             return Err(fault(
                 at,
@@ -232,7 +235,7 @@ impl<'a> Builder<'a> {
         Ok(TreeNode { at, value })
     }
 
-    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<TreeNode>, Fault> {
+    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<TreeNode>, Finding> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -247,7 +250,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<TreeEntry>, Fault> {
+    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<TreeEntry>, Finding> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         loop {
@@ -286,7 +289,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn marked(at: Place, path: &str) -> Fault {
+fn marked(at: Position, path: &str) -> Finding {
     fault(
         at,
         path,
@@ -381,7 +384,7 @@ mod tests {
         canonical(&parsed.root)
     }
 
-    fn refusal(text: &str) -> Fault {
+    fn refusal(text: &str) -> Finding {
         let mut faults = parse(text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
         assert!(!faults.is_empty(), "{text}");
         faults.remove(0)

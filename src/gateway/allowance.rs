@@ -19,9 +19,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai::Ceiling;
 use crate::protocol::tokens;
 use crate::protocol::usage::Usage;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
-use crate::routing::recipe::Target;
+use crate::routing::{Decision, Inputs, Target};
 use crate::store::{NanoUsd, dollars, nano_usd};
 
 static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");

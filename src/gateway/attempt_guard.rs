@@ -11,8 +11,10 @@ use super::relay::Relay;
 use super::retry_after;
 use crate::app::App;
 use crate::id::NodeId;
-use crate::routing::health::{Apart, Barred, Change, Ending, Permit, Why};
-use crate::routing::recipe::Target;
+use crate::routing::Target;
+use crate::routing::health::{
+    AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitDenied, TripReason,
+};
 use crate::secret::Secret;
 
 /// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
@@ -22,7 +24,7 @@ pub(super) struct AttemptGuard {
     target: Arc<Target>,
     /// The node behind the target.
     node: Option<NodeId>,
-    permit: Option<Permit>,
+    permit: Option<AttemptPermit>,
 }
 
 impl AttemptGuard {
@@ -31,13 +33,13 @@ impl AttemptGuard {
         app: &Arc<App>,
         target: &Arc<Target>,
         node: Option<NodeId>,
-        apart: Option<&Arc<Apart>>,
+        apart: Option<&Arc<IsolatedCooldowns>>,
     ) -> Result<Self, AttemptFailure> {
         let permit =
-            Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
-                Barred::BreakerOpen => AttemptFailure::BreakerOpen,
-                Barred::CoolDown => AttemptFailure::CoolDown,
-                Barred::Concurrency => AttemptFailure::Concurrency,
+            AttemptPermit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
+                PermitDenied::BreakerOpen => AttemptFailure::BreakerOpen,
+                PermitDenied::CoolDown => AttemptFailure::CoolDown,
+                PermitDenied::Concurrency => AttemptFailure::Concurrency,
             })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
         let change = permit.change();
@@ -49,7 +51,7 @@ impl AttemptGuard {
 
     /// The key of the provider that this attempt uses.
     pub(super) fn key(&self) -> Option<&Secret> {
-        self.permit.as_ref().and_then(Permit::key)
+        self.permit.as_ref().and_then(AttemptPermit::key)
     }
 
     /// Notes the first content, `took` after the start. Further calls do nothing.
@@ -73,29 +75,31 @@ impl AttemptGuard {
         // A refusal may have been passed on as an answer when there was no other target.
         let failure = failure.or_else(|| relay.refused());
         let ending = match failure {
-            None => Ending::Answered,
+            None => AttemptOutcome::Answered,
             Some(AttemptFailure::RateLimited) => {
-                Ending::Limited(retry_after::read(&relay.headers, now))
+                AttemptOutcome::Limited(retry_after::read(&relay.headers, now))
             }
             Some(AttemptFailure::ServerError) if relay.status == Some(503) => {
-                Ending::Unavailable(retry_after::read(&relay.headers, now))
+                AttemptOutcome::Unavailable(retry_after::read(&relay.headers, now))
             }
             // An error inside a stream may name a status.
             Some(AttemptFailure::InBand) => {
                 match relay.tally.error().and_then(|error| error.status) {
-                    Some(401) => Ending::Refused,
-                    Some(403) => Ending::Forbidden,
-                    Some(429) => Ending::Limited(None),
-                    Some(400..=499) => Ending::Answered,
-                    _ => Ending::Failed,
+                    Some(401) => AttemptOutcome::Refused,
+                    Some(403) => AttemptOutcome::Forbidden,
+                    Some(429) => AttemptOutcome::Limited(None),
+                    Some(400..=499) => AttemptOutcome::Answered,
+                    _ => AttemptOutcome::Failed,
                 }
             }
             Some(AttemptFailure::Connect | AttemptFailure::ServerError | AttemptFailure::Cut) => {
-                Ending::Failed
+                AttemptOutcome::Failed
             }
-            Some(AttemptFailure::Timeout) => Ending::TimedOut,
-            Some(AttemptFailure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
-            Some(AttemptFailure::Unauthorized) => Ending::Refused,
+            Some(AttemptFailure::Timeout) => AttemptOutcome::TimedOut,
+            Some(AttemptFailure::Unauthorized) if relay.status == Some(403) => {
+                AttemptOutcome::Forbidden
+            }
+            Some(AttemptFailure::Unauthorized) => AttemptOutcome::Refused,
             Some(
                 AttemptFailure::TooLarge
                 | AttemptFailure::ClientGone
@@ -104,21 +108,21 @@ impl AttemptGuard {
                 | AttemptFailure::CoolDown
                 | AttemptFailure::Concurrency
                 | AttemptFailure::NoNode,
-            ) => Ending::Nothing,
+            ) => AttemptOutcome::Nothing,
         };
         let ended = permit.end(ending, took, now);
         self.log(ended.change, failure.map_or("", AttemptFailure::as_str));
         ended.another_key
     }
 
-    fn log(&self, change: Option<Change>, last_error: &str) {
+    fn log(&self, change: Option<BreakerChange>, last_error: &str) {
         log_change(change, &self.target, self.node.as_ref(), last_error);
     }
 }
 
 /// Logs the change of a target's breaker, if there is one.
 pub(super) fn log_change(
-    change: Option<Change>,
+    change: Option<BreakerChange>,
     target: &Target,
     node: Option<&NodeId>,
     error: &str,
@@ -127,19 +131,21 @@ pub(super) fn log_change(
     let node = node.map(|node| format!(" at {node}")).unwrap_or_default();
     let breaker = format!("the breaker of {}/{}{node}", target.provider.name, target.model);
     match change {
-        Change::Opened(why, time) => {
+        BreakerChange::Opened(why, time) => {
             let why = match why {
-                Why::InARow(errors) => format!("{errors} errors in a row, the last: {error}"),
-                Why::Share(errors, of) => {
+                TripReason::InARow(errors) => {
+                    format!("{errors} errors in a row, the last: {error}")
+                }
+                TripReason::Share(errors, of) => {
                     format!("{errors} errors among {of} requests, the last: {error}")
                 }
-                Why::Tried => format!("its probe failed: {error}"),
-                Why::Check => format!("its health check failed: {error}"),
+                TripReason::Tried => format!("its probe failed: {error}"),
+                TripReason::Check => format!("its health check failed: {error}"),
             };
             warn!("{breaker} is open for {time:?}: {why}");
         }
-        Change::HalfOpen => info!("{breaker} is half-open: one request probes it"),
-        Change::Closed => info!("{breaker} is closed: it answers again"),
+        BreakerChange::HalfOpen => info!("{breaker} is half-open: one request probes it"),
+        BreakerChange::Closed => info!("{breaker} is closed: it answers again"),
     }
 }
 

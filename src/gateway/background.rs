@@ -22,7 +22,7 @@ use super::provider_headers::{add_credential, value};
 use super::resolver::ResolveError;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::provider::{HealthCheck, Identity, NODES, Protocol, Provider};
+use crate::routing::{HealthCheck, NODES, Protocol, Provider, ProviderIdentity};
 
 /// The background work of one gateway.
 pub struct BackgroundWork {
@@ -32,7 +32,7 @@ pub struct BackgroundWork {
 }
 
 /// A provider by its name and identity: with another endpoint or credential it is another.
-type ProviderKey = (Arc<str>, Identity);
+type ProviderKey = (Arc<str>, ProviderIdentity);
 
 fn key_of(provider: &Provider) -> ProviderKey {
     (provider.name.clone(), provider.identity)

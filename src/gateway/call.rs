@@ -18,9 +18,9 @@ use crate::bounds;
 use crate::capture::record::Attempt;
 use crate::id::{NodeId, RequestId};
 use crate::limits::Slot;
-use crate::nodes::Ready;
-use crate::routing::health::{Apart, Budget};
-use crate::routing::recipe::Target;
+use crate::nodes::ReadyNode;
+use crate::routing::Target;
+use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::secret::Secret;
 use crate::store::FaultPlace;
 
@@ -51,7 +51,7 @@ pub(super) struct CallProgress {
     started: Option<Instant>,
     in_flight: Option<AttemptGuard>,
     /// What a replay or a shadow learns of the health of targets: it stays apart from live traffic.
-    apart: Option<Arc<Apart>>,
+    apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
     /// A dead connection of the pool was replaced once for this target.
     stale_replaced: bool,
@@ -207,7 +207,7 @@ impl InferenceCall {
 
     /// The nodes that serve this entry of the plan, can take the request and were not asked yet,
     /// the least loaded first.
-    fn unasked(&self, progress: &CallProgress, planned: &Target) -> Vec<Ready> {
+    fn unasked(&self, progress: &CallProgress, planned: &Target) -> Vec<ReadyNode> {
         let mut ready = self.app.nodes.ready(&planned.model, self.app.clock.now());
         ready.retain(|ready| ready.takes(&planned.model, &self.plan.demand));
         ready.retain(|ready| {
@@ -363,7 +363,7 @@ impl InferenceCall {
         more && self.within_budget(|budget, percent| budget.has_room(percent, self.app.clock.now()))
     }
 
-    fn within_budget(&self, ask: impl FnOnce(&Budget, u16) -> bool) -> bool {
+    fn within_budget(&self, ask: impl FnOnce(&RetryBudget, u16) -> bool) -> bool {
         match (&self.plan.budget, self.plan.retry.budget_percent) {
             (Some(budget), Some(percent)) => ask(budget, percent),
             _ => true,

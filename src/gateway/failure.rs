@@ -2,7 +2,7 @@
 
 use pingora::{Error, ErrorType};
 
-use crate::routing::document::RetryOn;
+use crate::routing::RetryOn;
 
 /// Error type: no content came before the deadline for the first.
 pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";

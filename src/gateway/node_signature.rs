@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
-use crate::nodes::NonceRefused;
+use crate::nodes::NonceError;
 use crate::store::{SpentNonce, StoreError};
 
 /// Signatures as this gateway checks them.
@@ -49,8 +49,8 @@ impl NodeSignatures<'_> {
         let (nodes, now) = (&self.app.nodes, self.app.clock.now());
         let (generation, created) = (signed.generation, signed.created);
         nodes.spend_nonce(&node, &signed.nonce, created, now).map_err(|refused| match refused {
-            NonceRefused::Spent => self.no_node("nonce"),
-            NonceRefused::TooMany => too_many(),
+            NonceError::Spent => self.no_node("nonce"),
+            NonceError::TooMany => too_many(),
         })?;
         // A report needs no more than that: a store that takes nothing must not stop traffic to nodes.
         let in_memory = route == NODE_REPORT && nodes.changes_nothing(&node, generation);

@@ -18,7 +18,7 @@ use crate::protocol::coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
-use crate::routing::recipe::Target;
+use crate::routing::Target;
 
 /// The end of a call.
 pub(super) struct Outcome {

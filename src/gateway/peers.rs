@@ -13,7 +13,7 @@ use super::resolver::{ResolveError, Resolver};
 use crate::app::App;
 use crate::bounds;
 use crate::config::{Egress, EgressPeer};
-use crate::routing::provider::{Authorities, Protocol, Provider};
+use crate::routing::{Authorities, Protocol, Provider};
 
 /// The peers of all providers, shared by calls and health checks.
 pub(super) struct Peers {

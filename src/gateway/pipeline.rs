@@ -32,21 +32,20 @@ use crate::auth::Principal;
 use crate::body_memory::Held;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::idempotency::IdempotencyCache;
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, gather, may_ask_for};
 use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::redaction::without_credentials;
-use crate::repeats::Repeats;
-use crate::routing::decide::{Decision, decide};
-use crate::routing::inputs::Inputs;
+use crate::routing::{Decision, Inputs, decide};
 use crate::store::FaultPlace;
 
 /// What the stages work with.
 pub(super) struct Pipeline {
     pub(super) app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
-    pub(super) repeats: Repeats<RerouteAnswer>,
+    pub(super) repeats: IdempotencyCache<RerouteAnswer>,
 }
 
 /// A body that has been read.
@@ -67,7 +66,7 @@ enum Management {
 
 impl Pipeline {
     pub(super) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
-        Pipeline { app, proxy, repeats: Repeats::new("capture") }
+        Pipeline { app, proxy, repeats: IdempotencyCache::new("capture") }
     }
 
     /// Answers one request whose head has been read. Its session is in `slot` but while the engine

@@ -13,12 +13,10 @@ use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
 use crate::protocol::openai;
-use crate::routing::decide::Decision;
-use crate::routing::document::RetryOn;
-use crate::routing::health::Budget;
-use crate::routing::inputs::{Demand, Inputs};
-use crate::routing::provider::{Protocol, StreamUsage};
-use crate::routing::recipe::{Retry, Rule, Target};
+use crate::routing::health::RetryBudget;
+use crate::routing::{
+    Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage, Target,
+};
 
 /// The targets of one call and the rules for going from one to the next.
 pub(super) struct CallPlan {
@@ -26,9 +24,9 @@ pub(super) struct CallPlan {
     pub(super) decision: Arc<Decision>,
     /// The decision's targets, no more than the recipe has attempts.
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) retry: Retry,
+    pub(super) retry: RetryPolicy,
     /// The recipe's retry budget, if it has one. Only live traffic draws on it.
-    pub(super) budget: Option<Arc<Budget>>,
+    pub(super) budget: Option<Arc<RetryBudget>>,
     /// The name of the deciding rule, and the same as a header.
     pub(super) rule: Option<(Arc<str>, HeaderValue)>,
     /// What a model on a node must be capable of.
@@ -77,7 +75,7 @@ impl CallPlan {
             live,
             decision,
             targets: vec![target],
-            retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
             rule: None,
             demand: demand(inputs),

@@ -20,8 +20,7 @@ use super::failure::{CUT, fault};
 use super::plan::ANTHROPIC_VERSION;
 use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::protocol::anthropic;
-use crate::routing::provider::{Protocol, Provider};
-use crate::routing::recipe::Target;
+use crate::routing::{Protocol, Provider, Target};
 use crate::secret::Secret;
 use crate::store::FaultPlace;
 

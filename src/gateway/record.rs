@@ -21,8 +21,7 @@ use crate::capture::record::{self, Bodies, CaptureState, Head};
 use crate::error::Error;
 use crate::id::{RequestId, UserId};
 use crate::prompt::Prompt;
-use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
+use crate::routing::{Decision, Inputs};
 
 /// The record of one call.
 pub(super) struct Record {

@@ -27,15 +27,14 @@ use crate::capture::pending::PendingCapture;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
+use crate::idempotency::{self, CallLookup, IdempotentCall};
+use crate::idempotency::{Claim, IdempotencyCache};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, may_ask_for};
 use crate::protocol::completion::Instead;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
-use crate::repeats::{self, Asked, Found};
-use crate::repeats::{Claim, Repeats};
-use crate::routing::decide::decide;
-use crate::routing::inputs::Inputs;
+use crate::routing::{Inputs, decide};
 use crate::store::Action;
 
 /// A reroute as the client asks for it.
@@ -54,7 +53,7 @@ impl RerouteRequest {
         exchange: &HttpExchange,
         admitted: &Admission,
     ) -> Result<Self> {
-        let key = repeats::key(&session.req_header().headers)?;
+        let key = idempotency::key(&session.req_header().headers)?;
         let dry_run = wants_dry_run(exchange.query.as_deref())?;
         // A dry run costs nothing, so it may be repeated freely.
         let key = key.filter(|_| !dry_run);
@@ -113,28 +112,28 @@ impl KeyedReroute {
 /// whatever was answered before.
 pub(super) async fn find_repeat(
     app: &App,
-    repeats: &Repeats<RerouteAnswer>,
+    repeats: &IdempotencyCache<RerouteAnswer>,
     exchange: &HttpExchange,
     principal: &Principal,
     asked: &RerouteRequest,
 ) -> Result<Repeat> {
     let Some(key) = asked.key.clone() else { return Ok(Repeat::New(None)) };
     let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
-    let call = Asked {
+    let call = IdempotentCall {
         caller: caller(principal),
         payer: app.auth.tenant(principal),
         key,
         about: original.head.id.to_string(),
     };
     match repeats.begin(call, exchange.at)? {
-        Found::Repeated(answer) => {
+        CallLookup::Repeated(answer) => {
             audit_foreign(app, exchange, principal, &original).await?;
             if let Some(replay) = &answer.replay {
                 replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
             }
             Ok(Repeat::Answered(json_bytes(StatusCode::OK, answer.body)))
         }
-        Found::First(claim) => {
+        CallLookup::First(claim) => {
             let captured = app.server.capture.enabled
                 && kept(app, principal, &original.head) != CaptureLevel::Off;
             let replay = captured.then(|| exchange.id.clone());

@@ -25,8 +25,7 @@ use crate::error::Result;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
-use crate::routing::decide::{Decision, shadow};
-use crate::routing::recipe::Target;
+use crate::routing::{Decision, Target, shadow};
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
 /// nothing: where too many are running, the copy is dropped.

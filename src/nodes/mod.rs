@@ -1,136 +1,56 @@
-//! The nodes in memory: who they are, by their signatures, and what they are doing, by their reports. Enrolments and
-//! registrations change only by following the store; leases, reported load and breakers are this process's own, and begin anew
-//! with it: a node that is known to the store is unreachable until its next report.
+//! The nodes in memory: identified by their signatures, with the state that their heartbeats
+//! report. Enrolments and registrations follow the store. Leases, reported load and breakers belong
+//! to this process: after a restart a node is unreachable until its next heartbeat.
 
-mod life;
-mod look;
+mod health_snapshot;
+mod lease;
+mod node;
 mod nonces;
-mod standing;
-mod turn;
+mod ready;
+mod round_robin;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
-use self::life::Life;
-pub use self::life::{Load, Report, Status, Untaken};
-pub use self::nonces::NonceRefused;
-pub use self::standing::Standing;
-use self::turn::Turn;
+use self::lease::Lease;
+use self::node::{NodeEntry, Serving, epoch};
+use self::round_robin::RoundRobin;
 use crate::auth::signature::Signed;
 use crate::bounds;
 use crate::id::{NodeId, Random};
-use crate::routing::decide::state_against;
-use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
-use crate::routing::inputs::{Abilities, Breaker, Demand, TargetHealth};
-use crate::routing::provider::{Authorities, Base, Provider};
-use crate::routing::recipe::Target;
+use crate::routing::health::{ProviderState, TargetStatus};
+use crate::routing::{Authorities, BaseUrl, Provider};
 use crate::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
-use crate::store::{Change, Committed, NodeModel, NodeRow};
+use crate::store::{Change, Committed, NodeRow};
 
-/// A cheap handle to the table.
+pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+pub use self::node::NodeSnapshot;
+pub use self::nonces::NonceError;
+pub use self::ready::ReadyNode;
+pub use self::state::NodeState;
+
+/// All nodes. Clones share the table.
 #[derive(Clone)]
-pub struct Nodes(Arc<Table>);
+pub struct Nodes(Arc<NodeTable>);
 
-struct Table {
+struct NodeTable {
     sealing: SecretBytes,
-    /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
+    /// Certificate authorities for nodes; `None`: the system's.
     authorities: Option<Arc<Authorities>>,
-    known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
-    /// When this process began, in seconds since the epoch. It knows no nonce from before.
+    known: RwLock<BTreeMap<NodeId, Arc<NodeEntry>>>,
+    /// Start of this process, in seconds since 1970.
     started_s: i64,
-    /// With which all of them take turns.
-    turns: Turn,
+    rotation: RoundRobin,
 }
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nodes")
-    }
-}
-
-/// One node as it is now.
-pub struct Node {
-    row: Arc<NodeRow>,
-    /// What it said of its models, as decisions are told of it.
-    said: Arc<BTreeMap<String, Arc<Abilities>>>,
-    /// Its secrets by generation, the older one with its end.
-    secrets: Vec<(u32, Secret, Option<Timestamp>)>,
-    /// How it is reached; none before it registers, and after it left.
-    serving: Option<Serving>,
-    /// The requests under way there, whichever of its registrations they were sent under: it has as many places as it says, also
-    /// for those that it began before it left and came again.
-    places: Arc<ProviderState>,
-    /// Outlives changes of the row.
-    life: Arc<Mutex<Life>>,
-}
-
-#[derive(Clone)]
-struct Serving {
-    epoch: u64,
-    provider: Arc<Provider>,
-    state: Arc<TargetState>,
-    turn: Turn,
-}
-
-/// What an operator is shown of a node.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    /// Its row.
-    pub row: Arc<NodeRow>,
-    /// How it stands.
-    pub standing: Standing,
-    /// Its last report's.
-    pub load: Load,
-    /// Until when its last report holds.
-    pub lease_until: Option<Timestamp>,
-    /// Requests of ours under way there.
-    pub inflight: u32,
-    /// Its breaker; none before it registers, and after it left.
-    pub breaker: Option<Breaker>,
-}
-
-/// A node that may be given a request.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// Which.
-    pub id: NodeId,
-    provider: Arc<Provider>,
-    state: Arc<TargetState>,
-    row: Arc<NodeRow>,
-    said: Arc<BTreeMap<String, Arc<Abilities>>>,
-    load: u32,
-    inflight: u32,
-    turn: Turn,
-}
-
-impl Ready {
-    fn models(&self) -> &[NodeModel] {
-        self.row.registration.as_ref().map_or(&[], |registration| &registration.models)
-    }
-
-    /// Whether its model is one that can take such a request.
-    pub fn takes(&self, model: &str, demand: &Demand<'_>) -> bool {
-        let said = self.models().iter().find(|served| served.id == model);
-        said.is_some_and(|said| {
-            demand.against(said.context, said.capabilities.as_deref()).is_none()
-        })
-    }
-
-    /// Whether nothing of its state speaks against asking it.
-    pub fn may_be_asked(&self, now: Timestamp) -> bool {
-        let told = self.state.at_node(&self.provider, now);
-        let (inflight, max) = (self.inflight, self.provider.max_concurrency);
-        state_against(&TargetHealth { inflight, max, ..told }, now).is_none()
-    }
-
-    /// The target as it is at this node, which is about to be asked.
-    pub fn target(&self, planned: &Target) -> Target {
-        self.turn.take();
-        planned.at_node(self.provider.clone(), self.state.clone())
     }
 }
 
@@ -140,30 +60,30 @@ impl Nodes {
         Nodes::with(keys.into().derive(Purpose::Nodes, b""), None, i64::MIN)
     }
 
-    /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
+    /// An empty table with these certificate authorities; `None`: the system's.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
         Nodes::with(self.0.sealing.clone(), authorities, self.0.started_s)
     }
 
-    /// An empty table of a process that began at `now`: signatures from before are refused, since their nonces may have
-    /// been spent without a trace.
+    /// An empty table of a process that began at `now`. Signatures from before are refused, since
+    /// their nonces may have been spent without the store.
     #[must_use]
     pub fn started_at(self, now: Timestamp) -> Nodes {
         Nodes::with(self.0.sealing.clone(), self.0.authorities.clone(), now.as_second())
     }
 
     fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>, started_s: i64) -> Nodes {
-        let (known, turns) = (RwLock::default(), Turn::default());
-        Nodes(Arc::new(Table { sealing, authorities, known, started_s, turns }))
+        let (known, rotation) = (RwLock::default(), RoundRobin::default());
+        Nodes(Arc::new(NodeTable { sealing, authorities, known, started_s, rotation }))
     }
 
-    /// Takes in what the store has at the start.
+    /// Takes in the rows of the store at start.
     pub fn load(&self, rows: Vec<NodeRow>) {
         rows.into_iter().for_each(|row| self.put(row.into()));
     }
 
-    /// Takes in one mutation.
+    /// Takes in one mutation of the store.
     pub fn apply(&self, committed: &Committed) {
         for change in &committed.changes {
             match change {
@@ -193,37 +113,38 @@ impl Nodes {
                 None => log::error!("the secret of {} cannot be opened: rotate it", row.id),
             }
         }
-        let places = before.as_ref().map(|before| before.places.clone()).unwrap_or_default();
-        let serving = self.serving(&row, before.as_deref(), &places);
-        let said = look::said(&row);
-        let life = before.as_ref().map(|before| before.life.clone()).unwrap_or_default();
+        let inflight = before.as_ref().map(|before| before.inflight.clone()).unwrap_or_default();
+        let serving = self.serving(&row, before.as_deref(), &inflight);
+        let abilities = health_snapshot::abilities(&row).into();
+        let lease = before.as_ref().map(|before| before.lease.clone()).unwrap_or_default();
         if let (Some(before), Some(epoch)) =
             (before.as_ref().and_then(|before| before.epoch()), epoch(&row))
         {
-            // A registration is a report: the lease goes on until it has begun its own.
-            let mut life = life.lock().unwrap_or_else(PoisonError::into_inner);
-            if before < epoch && life.is_of(before) {
-                life.carried = Some(epoch);
+            // The lease continues until the new registration has its own.
+            let mut lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+            if before < epoch && lease.is_of(before) {
+                lease.carried = Some(epoch);
             }
         }
         let node =
-            Arc::new(Node { row: row.clone(), said: said.into(), secrets, serving, places, life });
+            Arc::new(NodeEntry { row: row.clone(), abilities, secrets, serving, inflight, lease });
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
-    /// How the node is reached by its registration. A new epoch has a new breaker; requests of those before still take its places.
+    /// How the node is reached by its registration. A new epoch starts with a new breaker. Requests
+    /// of earlier epochs still count as in flight.
     fn serving(
         &self,
         row: &NodeRow,
-        before: Option<&Node>,
-        places: &Arc<ProviderState>,
+        before: Option<&NodeEntry>,
+        inflight: &Arc<ProviderState>,
     ) -> Option<Serving> {
         let registration = row.registration.as_ref().filter(|registration| !registration.ended)?;
         let before = before.and_then(|before| before.serving.as_ref());
         if let Some(same) = before.filter(|before| before.epoch == registration.epoch) {
             return Some(same.clone());
         }
-        let base = Base::parse(&registration.endpoint).ok()?.versioned();
+        let base = BaseUrl::parse(&registration.endpoint).ok()?.versioned();
         let key = match &registration.api_key {
             None => None,
             Some(sealed) => match open(&self.0.sealing, &key_context(&row.id), sealed)
@@ -232,7 +153,7 @@ impl Nodes {
                 Some(key) => Some(Secret::new(key)),
                 None => {
                     log::error!(
-                        "the key that {} wants cannot be opened: it has to register again",
+                        "the API key of {} cannot be opened: the node has to register again",
                         row.id
                     );
                     return None;
@@ -240,9 +161,9 @@ impl Nodes {
             },
         };
         let mut provider =
-            Provider::of_node(base, key, registration.max_concurrency, places.clone());
+            Provider::of_node(base, key, registration.max_concurrency, inflight.clone());
         provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
-        let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
+        let turn = before.map_or_else(|| self.0.rotation.another(), |before| before.turn.clone());
         Some(Serving {
             epoch: registration.epoch,
             provider: provider.into(),
@@ -251,7 +172,7 @@ impl Nodes {
         })
     }
 
-    /// Seals a secret of a generation; `None` only if the cipher refuses.
+    /// Seals a secret of a generation; `None` only if the cipher fails.
     pub fn seal_secret(
         &self,
         id: &NodeId,
@@ -262,13 +183,13 @@ impl Nodes {
         seal(&self.0.sealing, &secret_context(id, generation), secret.expose().as_bytes(), random)
     }
 
-    /// Seals what a node wants to be shown.
+    /// Seals the API key that a node expects.
     pub fn seal_key(&self, id: &NodeId, key: &Secret, random: &Random) -> Option<Vec<u8>> {
         seal(&self.0.sealing, &key_context(id), key.expose().as_bytes(), random)
     }
 
-    /// Whose signature it is. The error is a word of the metric: `key`, `skew` or `mac`. Its nonce is spent apart
-    /// ([`Nodes::spend_nonce`]).
+    /// The node that made a signature. The error is a label of the metric: `key`, `skew` or `mac`.
+    /// The caller checks the nonce.
     pub fn identify(&self, signed: &Signed, now: Timestamp) -> Result<NodeId, &'static str> {
         let node = NodeId::parse(&signed.node).and_then(|id| self.get(&id)).ok_or("key")?;
         let secret = node.secret(signed.generation, now).ok_or("key")?;
@@ -282,16 +203,16 @@ impl Nodes {
         }
     }
 
-    /// Whether a secret of this generation is taken.
+    /// Whether the secret of this generation is valid.
     pub fn takes(&self, id: &NodeId, generation: u32, now: Timestamp) -> bool {
         self.get(id).is_some_and(|node| node.secret(generation, now).is_some())
     }
 
-    fn get(&self, id: &NodeId) -> Option<Arc<Node>> {
+    fn get(&self, id: &NodeId) -> Option<Arc<NodeEntry>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    fn all(&self) -> Vec<Arc<Node>> {
+    fn all(&self) -> Vec<Arc<NodeEntry>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -300,13 +221,13 @@ impl Nodes {
         self.get(id).map(|node| node.row.clone())
     }
 
-    /// A node as an operator is shown it.
-    pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<Shown> {
+    /// A node as operators see it.
+    pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<NodeSnapshot> {
         self.get(id).map(|node| node.show(now))
     }
 
-    /// Up to `limit` nodes, newest first, older than `after`.
-    pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<Shown> {
+    /// Up to `limit` nodes older than `after`, newest first.
+    pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<NodeSnapshot> {
         let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &NodeId| after.is_none_or(|after| id < after);
         known
@@ -318,12 +239,12 @@ impl Nodes {
             .collect()
     }
 
-    /// How many nodes stand how.
-    pub fn count(&self, standing: Standing, now: Timestamp) -> usize {
-        self.all().iter().filter(|node| node.standing(&node.life(), now) == standing).count()
+    /// Number of nodes in a state.
+    pub fn count(&self, standing: NodeState, now: Timestamp) -> usize {
+        self.all().iter().filter(|node| node.standing(&node.lease(), now) == standing).count()
     }
 
-    /// Hosts and ports of the nodes that registered.
+    /// Hosts and ports of the registered nodes.
     pub fn places(&self) -> Vec<(String, u16)> {
         let all = self.all();
         let bases = all
@@ -333,80 +254,86 @@ impl Nodes {
         bases.map(|base| (base.host.clone(), base.port)).collect()
     }
 
-    /// A node's epoch has begun: its lease runs, and reports count from anew. Not where a later one has begun meanwhile.
+    /// Starts the lease of a new registration, unless a later one has started.
     pub fn begin(&self, id: &NodeId, epoch: u64, now: Timestamp) {
         let Some(node) = self.get(id) else { return };
-        let mut life = node.life();
-        if life.epoch < epoch {
-            let nonces = std::mem::take(&mut life.nonces);
-            *life = Life {
+        let mut lease = node.lease();
+        if lease.epoch < epoch {
+            let nonces = std::mem::take(&mut lease.nonces);
+            *lease = Lease {
                 epoch,
-                lease_until: lease(now),
-                leased: Some(Instant::now()),
+                until: lease_end(now),
+                started: Some(Instant::now()),
                 nonces,
-                ..Life::default()
+                ..Lease::default()
             };
         }
     }
 
-    /// Takes a report.
-    pub fn report(&self, id: &NodeId, report: Report, now: Timestamp) -> Result<(), Untaken> {
-        let node = self.get(id).ok_or(Untaken::Unregistered)?;
-        let epoch = node.epoch().filter(|_| node.serving.is_some()).ok_or(Untaken::Unregistered)?;
+    /// Takes in a heartbeat.
+    pub fn report(
+        &self,
+        id: &NodeId,
+        report: Heartbeat,
+        now: Timestamp,
+    ) -> Result<(), HeartbeatError> {
+        let node = self.get(id).ok_or(HeartbeatError::Unregistered)?;
+        let epoch =
+            node.epoch().filter(|_| node.serving.is_some()).ok_or(HeartbeatError::Unregistered)?;
         if node
             .row
             .registration
             .as_ref()
             .is_some_and(|registration| registration.is_after(report.epoch, report.signed_s))
         {
-            return Err(Untaken::Epoch);
+            return Err(HeartbeatError::Epoch);
         }
-        let mut life = node.life();
-        // A registration may have come since the node was looked up.
-        if life.epoch > epoch {
-            return Err(Untaken::Epoch);
+        let mut lease = node.lease();
+        // A newer registration may have come since the look-up.
+        if lease.epoch > epoch {
+            return Err(HeartbeatError::Epoch);
         }
-        if life.epoch == epoch && life.seq.is_some_and(|last| report.seq <= last) {
-            return Err(Untaken::Seq);
+        if lease.epoch == epoch && lease.seq.is_some_and(|last| report.seq <= last) {
+            return Err(HeartbeatError::Seq);
         }
-        life.epoch = epoch;
-        life.carried = None;
-        life.seq = Some(report.seq);
-        life.lease_until = lease(now);
-        life.leased = Some(Instant::now());
-        life.status = report.status;
-        life.reported = report.load;
-        life.ours_then = node.places.under_way();
+        lease.epoch = epoch;
+        lease.carried = None;
+        lease.seq = Some(report.seq);
+        lease.until = lease_end(now);
+        lease.started = Some(Instant::now());
+        lease.status = report.status;
+        lease.reported = report.load;
+        lease.inflight_then = node.inflight.under_way();
         Ok(())
     }
 
-    /// Spends the nonce of a good signature in memory, which is enough for this process.
+    /// Spends the nonce of a valid signature in memory, which is enough for this process.
     pub fn spend_nonce(
         &self,
         id: &NodeId,
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), NonceRefused> {
-        self.get(id).ok_or(NonceRefused::Spent)?.life().nonces.spend(nonce, created, now)
+    ) -> Result<(), NonceError> {
+        self.get(id).ok_or(NonceError::Spent)?.lease().nonces.spend(nonce, created, now)
     }
 
-    /// Whether a signature of this generation changes nothing in the store. The first use of a generation does: it ends
-    /// the one before, durably.
+    /// Whether a signature of this generation changes nothing in the store. The first use of a
+    /// generation does: it ends the previous one, durably.
     pub fn changes_nothing(&self, id: &NodeId, generation: u32) -> bool {
         self.get(id)
             .is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
     }
 
-    /// Whether a node that serves has not reported for as long as its lease lasts.
+    /// Whether the lease of a registered node has expired.
     pub fn has_lapsed(&self, id: &NodeId, now: Timestamp) -> bool {
-        self.get(id).is_some_and(|node| node.standing(&node.life(), now) == Standing::Unreachable)
+        self.get(id).is_some_and(|node| node.standing(&node.lease(), now) == NodeState::Unreachable)
     }
 
-    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
-    /// one that was asked longest ago.
-    pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
-        let mut ready: Vec<Ready> = self
+    /// The nodes that may take a request for the model, in the order to try: the least loaded
+    /// first, then the one that was used longest ago.
+    pub fn ready(&self, model: &str, now: Timestamp) -> Vec<ReadyNode> {
+        let mut ready: Vec<ReadyNode> = self
             .all()
             .iter()
             .filter(|node| node.serves(model))
@@ -418,117 +345,19 @@ impl Nodes {
         ready
     }
 
-    /// The nodes that serve a model, ready or not, in the order of their ids, as operators are shown them: each with what it is
-    /// doing for all of its models together.
-    pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(Shown, Doing)> {
+    /// The nodes that serve a model, ready or not, in id order. The second part covers all models
+    /// of the node.
+    pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(NodeSnapshot, TargetStatus)> {
         let serving = self.all().into_iter().filter(|node| node.serves(model));
         serving.filter_map(|node| Some((node.show(now), node.doing(now)?))).collect()
     }
 }
 
-impl Node {
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn doing(&self, now: Timestamp) -> Option<Doing> {
-        let serving = self.serving.as_ref()?;
-        Some(Doing {
-            inflight: self.places.under_way(),
-            ..serving.state.show(&serving.provider, now)
-        })
-    }
-
-    fn epoch(&self) -> Option<u64> {
-        epoch(&self.row)
-    }
-
-    fn secret(&self, generation: u32, now: Timestamp) -> Option<&Secret> {
-        let taken = |end: &Option<Timestamp>| end.is_none_or(|end| now < end);
-        self.secrets
-            .iter()
-            .find(|(known, _, end)| *known == generation && taken(end))
-            .map(|(_, secret, _)| secret)
-    }
-
-    fn standing(&self, life: &Life, now: Timestamp) -> Standing {
-        let Some(registration) = &self.row.registration else { return Standing::Pending };
-        if registration.ended {
-            return Standing::Gone;
-        }
-        // By both clocks: one that was set back makes no lease longer, and a request that came before the report is none the worse.
-        let lasts = life.leased.is_some_and(|begun| begun.elapsed() < bounds::NODE_LEASE);
-        let held = lasts
-            && life.is_of(registration.epoch)
-            && life.lease_until.is_some_and(|until| now < until);
-        match (held && self.serving.is_some(), life.status) {
-            (false, _) => Standing::Unreachable,
-            (true, Status::Ready) => Standing::Ready,
-            (true, Status::Draining | Status::Error) => Standing::Draining,
-        }
-    }
-
-    fn serves(&self, model: &str) -> bool {
-        self.row
-            .registration
-            .as_ref()
-            .is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
-    }
-
-    /// As it may be given requests, if it may.
-    fn ready(&self, now: Timestamp) -> Option<Ready> {
-        let serving = self.serving.as_ref()?;
-        let life = self.life();
-        if self.standing(&life, now) != Standing::Ready {
-            return None;
-        }
-        let inflight = self.places.under_way();
-        let reported = life.reported.running.saturating_add(life.reported.queued);
-        // What it said, and what we have given it, or had back, since.
-        let load = reported.saturating_add(inflight).saturating_sub(life.ours_then).max(inflight);
-        Some(Ready {
-            id: self.row.id.clone(),
-            provider: serving.provider.clone(),
-            state: serving.state.clone(),
-            row: self.row.clone(),
-            said: self.said.clone(),
-            load,
-            inflight,
-            turn: serving.turn.clone(),
-        })
-    }
-
-    fn show(&self, now: Timestamp) -> Shown {
-        let life = self.life();
-        Shown {
-            row: self.row.clone(),
-            standing: self.standing(&life, now),
-            load: life.reported,
-            lease_until: life
-                .lease_until
-                .filter(|_| self.epoch().is_some_and(|epoch| life.is_of(epoch))),
-            inflight: self.places.under_way(),
-            breaker: self
-                .serving
-                .as_ref()
-                .map(|serving| serving.state.at_node(&serving.provider, now).breaker),
-        }
-    }
-}
-
-/// The registration that is not ended.
-fn epoch(row: &NodeRow) -> Option<u64> {
-    row.registration
-        .as_ref()
-        .filter(|registration| !registration.ended)
-        .map(|registration| registration.epoch)
-}
-
-fn lease(now: Timestamp) -> Option<Timestamp> {
+fn lease_end(now: Timestamp) -> Option<Timestamp> {
     now.checked_add(bounds::NODE_LEASE).ok()
 }
 
-/// A sealed secret opens for its node and generation only.
+/// Binds a sealed secret to its node and generation.
 fn secret_context(id: &NodeId, generation: u32) -> Vec<u8> {
     format!("{id} secret {generation}").into_bytes()
 }

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use crate::bounds;
 
-/// Nonces that are kept before the old ones are looked for: a node that reports every ten seconds has twelve.
+/// SpentNonces that are kept before the old ones are looked for: a node that reports every ten seconds has twelve.
 const FEW: usize = 64;
 
 /// Why a nonce is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NonceRefused {
+pub enum NonceError {
     /// It was spent before.
     Spent,
     /// The node made too many signatures of late.
@@ -21,22 +21,22 @@ pub enum NonceRefused {
 
 /// Spent nonces, with the second at which each signature says it was made.
 #[derive(Default)]
-pub(super) struct Nonces {
+pub(super) struct SpentNonces {
     spent: HashMap<String, i64>,
     /// At how many the old ones are forgotten next.
     prune_at: usize,
 }
 
-impl Nonces {
+impl SpentNonces {
     /// Spends a nonce of a signature that is timely at `now`.
     pub(super) fn spend(
         &mut self,
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), NonceRefused> {
+    ) -> Result<(), NonceError> {
         if self.spent.contains_key(nonce) {
-            return Err(NonceRefused::Spent);
+            return Err(NonceError::Spent);
         }
         if self.spent.len() >= self.prune_at.max(FEW) {
             // Older signatures are refused for their time, whichever of the two clocks is ahead.
@@ -46,7 +46,7 @@ impl Nonces {
             self.prune_at = (2 * self.spent.len()).min(bounds::NODE_NONCES);
         }
         if self.spent.len() >= bounds::NODE_NONCES {
-            return Err(NonceRefused::TooMany);
+            return Err(NonceError::TooMany);
         }
         self.spent.insert(nonce.to_owned(), created);
         Ok(())
@@ -63,24 +63,24 @@ mod tests {
 
     #[test]
     fn a_nonce_is_spent_once_and_old_ones_take_no_memory() {
-        let mut nonces = Nonces::default();
+        let mut nonces = SpentNonces::default();
         for second in 1_000..3_000 {
             let nonce = second.to_string();
             nonces.spend(&nonce, second, at(second)).unwrap();
-            assert_eq!(nonces.spend(&nonce, second, at(second)), Err(NonceRefused::Spent));
+            assert_eq!(nonces.spend(&nonce, second, at(second)), Err(NonceError::Spent));
         }
         assert!(nonces.spent.len() <= 4 * 60 + FEW, "{}", nonces.spent.len());
-        assert_eq!(nonces.spend("2900", 2_900, at(3_000)), Err(NonceRefused::Spent));
+        assert_eq!(nonces.spend("2900", 2_900, at(3_000)), Err(NonceError::Spent));
     }
 
     #[test]
     fn a_node_that_signs_too_much_waits_until_its_nonces_are_old() {
-        let mut nonces = Nonces::default();
+        let mut nonces = SpentNonces::default();
         for number in 0..bounds::NODE_NONCES {
             nonces.spend(&number.to_string(), 1_000, at(1_000)).unwrap();
         }
-        assert_eq!(nonces.spend("one more", 1_000, at(1_000)), Err(NonceRefused::TooMany));
-        assert_eq!(nonces.spend("one more", 1_120, at(1_120)), Err(NonceRefused::TooMany));
+        assert_eq!(nonces.spend("one more", 1_000, at(1_000)), Err(NonceError::TooMany));
+        assert_eq!(nonces.spend("one more", 1_120, at(1_120)), Err(NonceError::TooMany));
         nonces.spend("one more", 1_121, at(1_121)).unwrap();
         assert_eq!(nonces.spent.len(), 1);
     }

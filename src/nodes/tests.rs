@@ -1,11 +1,10 @@
-//! How nodes stand and which is asked first, with a clock that is told.
+//! States of nodes, leases and the order of nodes, with a clock that the test sets.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config;
-use crate::routing::decide::{Refusal, decide};
-use crate::routing::inputs::tests::chat;
+use crate::routing::{Refusal, chat, decide};
 use crate::store::{NodeModel, PreviousNodeSecret, Registration};
 
 fn at(second: i64) -> Timestamp {
@@ -53,8 +52,8 @@ fn registered(row: &NodeRow, epoch: u64, models: &[&str]) -> NodeRow {
     NodeRow { registration: Some(registration), ..row.clone() }
 }
 
-fn report(seq: u64, status: Status, running: u32) -> Report {
-    Report { epoch: None, signed_s: 0, seq, status, load: Load { running, queued: 0 } }
+fn report(seq: u64, status: NodeStatus, running: u32) -> Heartbeat {
+    Heartbeat { epoch: None, signed_s: 0, seq, status, load: NodeLoad { running, queued: 0 } }
 }
 
 /// A node that serves `m` since second 0.
@@ -71,73 +70,76 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     let row = enrolled(&nodes, "a");
     nodes.load(vec![row.clone()]);
     let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
-    assert_eq!(standing(0), Standing::Pending);
+    assert_eq!(standing(0), NodeState::Pending);
     assert_eq!(
-        nodes.report(&row.id, report(1, Status::Ready, 0), at(0)),
-        Err(Untaken::Unregistered)
+        nodes.report(&row.id, report(1, NodeStatus::Ready, 0), at(0)),
+        Err(HeartbeatError::Unregistered)
     );
     nodes.load(vec![registered(&row, 1, &["m"])]);
-    assert_eq!(standing(0), Standing::Unreachable, "as after a start");
+    assert_eq!(standing(0), NodeState::Unreachable, "as after a start");
     nodes.begin(&row.id, 1, at(0));
     assert_eq!(
         (standing(0), standing(29), standing(30)),
-        (Standing::Ready, Standing::Ready, Standing::Unreachable)
+        (NodeState::Ready, NodeState::Ready, NodeState::Unreachable)
     );
-    nodes.report(&row.id, report(3, Status::Ready, 0), at(40)).unwrap();
+    nodes.report(&row.id, report(3, NodeStatus::Ready, 0), at(40)).unwrap();
     assert_eq!(
         (standing(39), standing(-30)),
-        (Standing::Ready, Standing::Ready),
+        (NodeState::Ready, NodeState::Ready),
         "to a request that came before the report"
     );
     assert_eq!(
         (standing(40), standing(69), standing(70)),
-        (Standing::Ready, Standing::Ready, Standing::Unreachable)
+        (NodeState::Ready, NodeState::Ready, NodeState::Unreachable)
     );
     for seq in [3, 2] {
-        assert_eq!(nodes.report(&row.id, report(seq, Status::Ready, 0), at(60)), Err(Untaken::Seq));
+        assert_eq!(
+            nodes.report(&row.id, report(seq, NodeStatus::Ready, 0), at(60)),
+            Err(HeartbeatError::Seq)
+        );
     }
-    assert_eq!(standing(70), Standing::Unreachable, "what is not taken extends nothing");
-    nodes.report(&row.id, report(4, Status::Draining, 0), at(70)).unwrap();
-    assert_eq!(standing(70), Standing::Draining);
-    nodes.report(&row.id, report(5, Status::Error, 0), at(70)).unwrap();
-    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Draining, 0));
-    nodes.report(&row.id, report(6, Status::Ready, 0), at(70)).unwrap();
+    assert_eq!(standing(70), NodeState::Unreachable, "what is not taken extends nothing");
+    nodes.report(&row.id, report(4, NodeStatus::Draining, 0), at(70)).unwrap();
+    assert_eq!(standing(70), NodeState::Draining);
+    nodes.report(&row.id, report(5, NodeStatus::Error, 0), at(70)).unwrap();
+    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (NodeState::Draining, 0));
+    nodes.report(&row.id, report(6, NodeStatus::Ready, 0), at(70)).unwrap();
     nodes.load(vec![registered(&row, 2, &["m"])]);
     assert_eq!(
         (standing(70), standing(100)),
-        (Standing::Ready, Standing::Unreachable),
+        (NodeState::Ready, NodeState::Unreachable),
         "whoever registers again is there meanwhile"
     );
     assert_eq!(nodes.show(&row.id, at(70)).unwrap().lease_until, Some(at(100)));
     nodes.load(vec![registered(&row, 3, &["m"])]);
-    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Ready, 1), "also twice");
+    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (NodeState::Ready, 1), "also twice");
     nodes.load(vec![registered(&row, 2, &["m"])]);
-    nodes.report(&row.id, report(1, Status::Ready, 0), at(70)).unwrap();
+    nodes.report(&row.id, report(1, NodeStatus::Ready, 0), at(70)).unwrap();
     assert_eq!(
         (standing(70), nodes.ready("m", at(70)).len(), nodes.ready("n", at(70)).len()),
-        (Standing::Ready, 1, 0)
+        (NodeState::Ready, 1, 0)
     );
     let mut left = registered(&row, 2, &["m"]);
     left.registration.as_mut().unwrap().ended = true;
     nodes.load(vec![left]);
-    assert_eq!((standing(70), nodes.count(Standing::Gone, at(70))), (Standing::Gone, 1));
+    assert_eq!((standing(70), nodes.count(NodeState::Gone, at(70))), (NodeState::Gone, 1));
 }
 
 #[test]
 fn a_clock_that_is_set_back_makes_no_lease_longer() {
     let nodes = nodes();
     let row = serving(&nodes, "a");
-    nodes.report(&row.id, report(1, Status::Ready, 0), at(40)).unwrap();
+    nodes.report(&row.id, report(1, NodeStatus::Ready, 0), at(40)).unwrap();
     let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
-    assert_eq!((standing(-3_600), standing(40)), (Standing::Ready, Standing::Ready));
-    nodes.get(&row.id).unwrap().life().leased = Instant::now().checked_sub(bounds::NODE_LEASE);
+    assert_eq!((standing(-3_600), standing(40)), (NodeState::Ready, NodeState::Ready));
+    nodes.get(&row.id).unwrap().lease().started = Instant::now().checked_sub(bounds::NODE_LEASE);
     assert_eq!(
         (standing(-3_600), standing(40)),
-        (Standing::Unreachable, Standing::Unreachable),
+        (NodeState::Unreachable, NodeState::Unreachable),
         "by the clock that nobody sets"
     );
-    nodes.report(&row.id, report(2, Status::Ready, 0), at(-3_600)).unwrap();
-    assert_eq!(standing(-3_600), Standing::Ready);
+    nodes.report(&row.id, report(2, NodeStatus::Ready, 0), at(-3_600)).unwrap();
+    assert_eq!(standing(-3_600), NodeState::Ready);
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn a_secret_is_taken_by_generation_and_until_its_end() {
         (takes(2, 0), takes(1, 599), takes(1, 600), takes(3, 0)),
         (true, true, false, false)
     );
-    // A secret that was put in the place of another's does not open.
+    // A sealed secret does not open for another node.
     let other = NodeRow { secret: row.secret.clone(), generation: 1, ..enrolled(&nodes, "b") };
     nodes.load(vec![other.clone()]);
     assert!(!nodes.takes(&other.id, 1, at(0)));
@@ -175,7 +177,7 @@ fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {
         assert_eq!(ready.id, by_id[asked], "each in turn");
         ready.target(routing.target("nodes/m").unwrap());
     }
-    nodes.report(&by_id[0], report(1, Status::Ready, 2), at(1)).unwrap();
+    nodes.report(&by_id[0], report(1, NodeStatus::Ready, 2), at(1)).unwrap();
     assert_eq!(order(), [by_id[1].clone(), by_id[0].clone()]);
     drop((a, b));
 }
@@ -196,10 +198,10 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
         nodes.look(&routing, Some("auto"), at(second), &mut inputs.health);
         inputs
     };
-    let first = |decided: Result<crate::routing::decide::Decision, Refusal>| {
+    let first = |decided: Result<crate::routing::Decision, Refusal>| {
         decided.map(|decision| format!("{}/{}", decision.provider, decision.model))
     };
-    let reason = |inputs: &crate::routing::inputs::Inputs| {
+    let reason = |inputs: &crate::routing::Inputs| {
         decide(&routing, inputs).unwrap().candidates[0].reason.clone()
     };
     assert_eq!(reason(&look(0)).as_deref(), Some("no_node"));
@@ -208,14 +210,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     assert_eq!(
         first(decide(&other, &none)),
         Ok("nodes/n".into()),
-        "of models that could not be asked for nothing is known"
-    );
-    none.health.get_mut("nodes/m").unwrap().in_part = false;
-    none.health.remove("nodes/n");
-    none.complete(&other, || None);
-    assert!(
-        matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })),
-        "captures of before told of every node"
+        "a target that the document did not have is unknown, and counts as healthy"
     );
 
     let a = serving(&nodes, "a");
@@ -226,21 +221,14 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     assert_eq!(
         first(decide(&other, &under_other)),
         Ok("nodes/n".into()),
-        "nobody looked who serves n"
-    );
-    under_other.health.get_mut("nodes/m").unwrap().in_part = false;
-    under_other.complete(&other, || None);
-    assert_eq!(
-        first(decide(&other, &under_other)),
-        Ok("nodes/m".into()),
-        "in captures of before somebody did: nobody serves n"
+        "the same, although a node is known"
     );
     assert_eq!(reason(&look(31)).as_deref(), Some("no_node"));
 
-    // Its one place is taken.
+    // It is at its concurrency limit.
     let ready = nodes.ready("m", at(1)).remove(0);
     let target = Arc::new(ready.target(routing.target("nodes/m").unwrap()));
-    let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
+    let permit = crate::routing::health::AttemptPermit::take(&target, at(1), None).unwrap();
     assert_eq!(reason(&look(1)).as_deref(), Some("concurrency"));
     let b = serving(&nodes, "b");
     let inputs = look(1);
@@ -249,22 +237,22 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     drop(permit);
     // A breaker of its own.
     for _ in 0..5 {
-        let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
-        permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
+        let permit = crate::routing::health::AttemptPermit::take(&target, at(1), None).unwrap();
+        permit.end(crate::routing::health::AttemptOutcome::Failed, Duration::ZERO, at(1));
     }
     let inputs = look(1);
     assert_eq!(
         (&inputs.health[a.id.as_str()].breaker, reason(&inputs)),
-        (&crate::routing::inputs::Breaker::Open, None)
+        (&crate::routing::BreakerState::Open, None)
     );
-    let stored: crate::routing::inputs::Inputs =
+    let stored: crate::routing::Inputs =
         serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
     assert_eq!((&stored, decide(&routing, &stored)), (&inputs, decide(&routing, &inputs)));
     nodes.load(vec![registered(&a, 2, &["m"])]);
     nodes.begin(&a.id, 2, at(1));
     assert!(
         !look(1).health.contains_key("x")
-            && look(1).health[a.id.as_str()].breaker == crate::routing::inputs::Breaker::Closed,
+            && look(1).health[a.id.as_str()].breaker == crate::routing::BreakerState::Closed,
         "a new epoch"
     );
     let mut nothing = chat("auto", 1);
@@ -272,7 +260,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     assert_eq!(
         first(decide(&routing, &nothing)),
         Ok("nodes/m".into()),
-        "an older capture tells of no node"
+        "without nodes in the inputs a target is unknown"
     );
 }
 
@@ -280,7 +268,8 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
 fn what_is_of_an_earlier_registration_does_not_count() {
     let nodes = nodes();
     let row = serving(&nodes, "a");
-    let said = |epoch, signed_s, seq| Report { epoch, signed_s, ..report(seq, Status::Ready, 0) };
+    let said =
+        |epoch, signed_s, seq| Heartbeat { epoch, signed_s, ..report(seq, NodeStatus::Ready, 0) };
     nodes.report(&row.id, said(Some(1), 10, 7), at(1)).unwrap();
     let mut again = registered(&row, 2, &["m"]);
     again.registration.as_mut().unwrap().signed_s = 20;
@@ -288,29 +277,29 @@ fn what_is_of_an_earlier_registration_does_not_count() {
     nodes.begin(&row.id, 2, at(20));
     assert_eq!(
         nodes.report(&row.id, said(Some(1), 25, 8), at(25)),
-        Err(Untaken::Epoch),
+        Err(HeartbeatError::Epoch),
         "by its word"
     );
     assert_eq!(
         nodes.report(&row.id, said(Some(3), 25, 8), at(25)),
-        Err(Untaken::Epoch),
+        Err(HeartbeatError::Epoch),
         "of one that is not there"
     );
     assert_eq!(
         nodes.report(&row.id, said(None, 19, 8), at(25)),
-        Err(Untaken::Epoch),
+        Err(HeartbeatError::Epoch),
         "it was under way"
     );
     nodes.begin(&row.id, 1, at(26));
     assert_eq!(
         nodes.show(&row.id, at(26)).unwrap().standing,
-        Standing::Ready,
+        NodeState::Ready,
         "a beginning that comes late changes nothing"
     );
     nodes.report(&row.id, said(Some(2), 25, 1), at(26)).unwrap();
     nodes.report(&row.id, said(None, 25, 2), at(26)).unwrap();
     let shown = nodes.show(&row.id, at(50)).unwrap();
-    assert_eq!((shown.standing, shown.lease_until), (Standing::Ready, Some(at(56))));
+    assert_eq!((shown.standing, shown.lease_until), (NodeState::Ready, Some(at(56))));
 }
 
 #[test]
@@ -322,7 +311,11 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     let planned = routing.target("nodes/m").unwrap();
     let take = |second| {
         let ready = nodes.ready("m", at(second)).remove(0);
-        crate::routing::health::Permit::take(&Arc::new(ready.target(planned)), at(second), None)
+        crate::routing::health::AttemptPermit::take(
+            &Arc::new(ready.target(planned)),
+            at(second),
+            None,
+        )
     };
     let permit = take(1).unwrap();
     let mut left = registered(&row, 1, &["m"]);
@@ -331,7 +324,7 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     assert_eq!(nodes.show(&row.id, at(1)).unwrap().inflight, 1, "it left with one");
     nodes.load(vec![registered(&row, 2, &["m"])]);
     nodes.begin(&row.id, 2, at(2));
-    nodes.report(&row.id, report(1, Status::Ready, 1), at(2)).unwrap();
+    nodes.report(&row.id, report(1, NodeStatus::Ready, 1), at(2)).unwrap();
     assert!(
         !nodes.ready("m", at(2))[0].may_be_asked(at(2)) && take(2).is_err(),
         "its one place is taken"
@@ -348,7 +341,7 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     assert!(take(2).is_ok());
 }
 
-/// The node, with what it says of `m`.
+/// The node with bounds for the model `m`.
 fn bounded(
     row: &NodeRow,
     epoch: u64,
@@ -385,10 +378,10 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         nodes.look(&routing, Some("auto"), at(1), &mut inputs.health);
         inputs
     };
-    let reason = |inputs: &crate::routing::inputs::Inputs| {
+    let reason = |inputs: &crate::routing::Inputs| {
         decide(&routing, inputs).unwrap().candidates[0].reason.clone()
     };
-    let able = |inputs: &crate::routing::inputs::Inputs| {
+    let able = |inputs: &crate::routing::Inputs| {
         let demand = inputs.request.demand();
         let ready = nodes.ready("m", at(1)).into_iter().filter(|ready| ready.takes("m", &demand));
         ready.map(|ready| ready.id).collect::<Vec<_>>()
@@ -409,7 +402,7 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         let inputs = asked(prompt_tokens, max_tokens, needs);
         assert_eq!(reason(&inputs).as_deref(), speaks, "{prompt_tokens} {max_tokens:?} {needs:?}");
         assert_eq!(able(&inputs), all(wanted.into_iter().map(|row| row.id.clone()).collect()));
-        let stored: crate::routing::inputs::Inputs =
+        let stored: crate::routing::Inputs =
             serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
         assert_eq!(
             (&stored, decide(&routing, &stored)),
@@ -417,12 +410,12 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
             "it decides again as then"
         );
     }
-    // Of those that can the state counts: the one with room for it cannot be asked now.
+    // The state of the only node that fits counts: its breaker is open.
     let long = nodes.ready("m", at(1)).into_iter().find(|ready| ready.id == blind.id).unwrap();
     let target = Arc::new(long.target(routing.target("nodes/m").unwrap()));
     for _ in 0..5 {
-        let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
-        permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
+        let permit = crate::routing::health::AttemptPermit::take(&target, at(1), None).unwrap();
+        permit.end(crate::routing::health::AttemptOutcome::Failed, Duration::ZERO, at(1));
     }
     assert_eq!(
         (reason(&asked(500, None, &[])).as_deref(), reason(&asked(50, None, &[]))),
@@ -437,25 +430,4 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
     let refused =
         crate::error::Error::from(decide(&only, &asked(50, None, &["vision"])).unwrap_err());
     assert_eq!(refused.kind(), crate::error::Kind::UnsupportedFeature, "waiting does not help");
-}
-
-#[test]
-fn captures_that_tell_of_no_bounds_decide_as_they_did() {
-    let server = config::read_server("test", "", &|_| None).unwrap();
-    let routing = config::read_routing("test", DOCUMENT, &server, &|_| None, None).unwrap();
-    let nodes = nodes();
-    let row = enrolled(&nodes, "a");
-    nodes.load(vec![bounded(&row, 1, Some(1), Some(&[]))]);
-    nodes.begin(&row.id, 1, at(0));
-    let mut inputs = chat("auto", 1);
-    inputs.at = at(1);
-    nodes.look(&routing, Some("auto"), at(1), &mut inputs.health);
-    let mut stored = serde_json::to_value(&inputs).unwrap();
-    let facts = &mut stored["health"][row.id.as_str()]["node"];
-    assert_eq!(facts["abilities"], serde_json::json!({"m": {"context": 1, "capabilities": []}}));
-    // As it was written before nodes' bounds were looked at.
-    facts.as_object_mut().unwrap().remove("abilities");
-    let old: crate::routing::inputs::Inputs = serde_json::from_value(stored).unwrap();
-    assert_eq!(decide(&routing, &inputs).unwrap().candidates[0].reason.as_deref(), Some("context"));
-    assert_eq!(decide(&routing, &old).unwrap().candidates[0].reason, None);
 }

@@ -7,8 +7,7 @@ use super::*;
 use crate::capture::record::tests::capture;
 use crate::capture::record::{CaptureState, Served};
 use crate::id::{Random, UserId};
-use crate::routing::decide::{Choice, Trace};
-use crate::routing::inputs::{Abilities, AgentRef, NodeFacts, TargetHealth};
+use crate::routing::{Abilities, AgentRef, NodeFacts, PlanEntry, TargetHealth, Trace};
 use crate::secret::Secret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -312,10 +311,10 @@ fn a_key_of_ours_in_the_place_of_a_name_is_hidden() {
 fn no_text_of_a_head_holds_what_an_expression_matches() {
     let said = || MATCH.to_owned();
     type Put = Box<dyn Fn(&mut Head)>;
-    fn inputs(put: impl Fn(&mut crate::routing::inputs::Inputs) + 'static) -> Put {
+    fn inputs(put: impl Fn(&mut crate::routing::Inputs) + 'static) -> Put {
         Box::new(move |head| put(head.inputs.as_mut().unwrap()))
     }
-    fn decision(put: impl Fn(&mut crate::routing::decide::Decision) + 'static) -> Put {
+    fn decision(put: impl Fn(&mut crate::routing::Decision) + 'static) -> Put {
         Box::new(move |head| put(Arc::make_mut(head.decision.as_mut().unwrap())))
     }
     let node = |node: NodeFacts| {
@@ -340,7 +339,7 @@ fn no_text_of_a_head_holds_what_an_expression_matches() {
         node(NodeFacts { abilities: able, ..NodeFacts::default() }),
         decision(move |decision| (decision.model, decision.plan[0].model) = (said(), said())),
         decision(move |decision| {
-            decision.plan.push(Choice { provider: "p".into(), model: said() })
+            decision.plan.push(PlanEntry { provider: "p".into(), model: said() })
         }),
         decision(move |decision| decision.candidates[0].model = said()),
         decision(move |decision| decision.alias = Some(said())),

@@ -1,209 +1,30 @@
-//! The decision: pure, so that live traffic, reroutes and evaluations of stored requests agree to the bit.
-//! No clock, no random source, no atomics, no map order; ties go by document order.
+//! The decision: pure, so that live traffic, reroutes and evaluations of stored requests agree to
+//! the bit. It reads no clock, random source, atomic or map order. Ties keep document order.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-
-use super::condition::{Evaluation, Facts};
+use super::compiled::{Recipe, Routing, Rule, WeightedTarget};
+use super::condition::{EvaluationContext, Signals};
+use super::decision::{Candidate, Decision, PlanEntry, Trace};
 use super::document::Strategy;
-use super::inputs::{Breaker, Inputs, TargetHealth};
-use super::recipe::{Choosable, Recipe, Routing, Rule, Target};
-use super::{inputs, on_nodes, strategy};
+use super::inputs::{BreakerState, Inputs};
+use super::refusal::{Refusal, TooLong, is_permanent};
+use super::target::Target;
+use super::{node_targets, strategy};
 use crate::bounds;
-use crate::error::{Error, Kind};
 use crate::protocol::endpoint::Endpoint;
 
-/// What was decided, and why.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// Provider of the plan's first entry.
-    pub provider: String,
-    /// Model of the plan's first entry.
-    pub model: String,
-    /// The recipe, or `direct` where `provider/model` was asked for.
-    pub recipe: String,
-    /// The rule that matched; none for direct names.
-    pub rule: Option<String>,
-    /// How the plan was ordered.
-    pub strategy: String,
-    /// The alias asked for; none for direct names.
-    pub alias: Option<String>,
-    /// The document's revision.
-    pub revision: String,
-    /// Source of the draws.
-    #[serde(with = "inputs::hex")]
-    pub seed: u64,
-    /// With which probability the first entry came first, given what was eligible.
-    pub propensity: f64,
-    /// Every eligible target, in the order to try them.
-    pub plan: Vec<Choice>,
-    /// Every target of the rule, in document order, with what spoke against it.
-    pub candidates: Vec<Candidate>,
-    /// Expressions that failed to evaluate: conditions, which then counted as false, and keys, which then were none.
-    #[serde(default)]
-    pub trace: Vec<Trace>,
-}
-
-/// One entry of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
-    /// Provider.
-    pub provider: String,
-    /// Model.
-    pub model: String,
-}
-
-/// One target that was considered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Candidate {
-    /// Provider.
-    pub provider: String,
-    /// Model.
-    pub model: String,
-    /// Whether it is in the plan.
-    pub eligible: bool,
-    /// Why not: `endpoint`, `capability`, `context`, `no_node`, `breaker_open`, `cooldown` or `concurrency`.
-    pub reason: Option<String>,
-}
-
-/// An expression that failed to evaluate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trace {
-    /// Name of the rule.
-    pub rule: String,
-    /// What went wrong.
-    pub error: String,
-}
-
-/// Why there is no decision.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
-    /// The document has no such name.
-    ModelNotFound {
-        /// What was asked for.
-        model: String,
-    },
-    /// Every target of the rule is ineligible.
-    NoTarget {
-        /// The targets, each with its reason.
-        candidates: Vec<Candidate>,
-        /// Where those that could serve the request are all limited: until the first of them may be free again.
-        retry_after: Option<Duration>,
-        /// Where the request is longer than the context of a target.
-        too_long: Option<TooLong>,
-    },
-}
-
-/// How long a request is, and how long it may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
-    /// Tokens of the prompt, estimated.
-    pub prompt: u64,
-    /// Tokens of the answer, as asked for.
-    pub answer: u64,
-    /// The longest context of the targets that are too short.
-    pub most: u64,
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Error {
-        match refusal {
-            Refusal::ModelNotFound { model } => {
-                let shown: String = model.chars().take(crate::bounds::MODEL_NAME_BYTES).collect();
-                Error::new(
-                    Kind::ModelNotFound,
-                    format!("The model `{shown}` does not exist or you do not have access to it."),
-                )
-                .at("model")
-            }
-            Refusal::NoTarget { candidates, retry_after, too_long } => {
-                no_target(&candidates, retry_after, too_long)
-            }
-        }
-    }
-}
-
-/// 400 where the request is at fault, 429 where waiting helps, else 503; each says what spoke against which target.
-fn no_target(
-    candidates: &[Candidate],
-    retry_after: Option<Duration>,
-    too_long: Option<TooLong>,
-) -> Error {
-    let reasons = || candidates.iter().filter_map(|candidate| candidate.reason.as_deref());
-    let why: Vec<String> = candidates
-        .iter()
-        .map(|candidate| {
-            format!(
-                "{}/{}: {}",
-                candidate.provider,
-                candidate.model,
-                candidate.reason.as_deref().unwrap_or("eligible")
-            )
-        })
-        .collect();
-    let why = why.join(", ");
-    if candidates.is_empty() {
-        Error::new(Kind::NoTarget, "No rule leads this request to a target.")
-    } else if let Some(too_long) =
-        too_long.filter(|_| reasons().all(|reason| matches!(reason, "context" | "endpoint")))
-    {
-        Error::new(Kind::ContextLengthExceeded, too_long.told(&why)).at("messages")
-    } else if reasons().all(|reason| reason == "endpoint") {
-        let message = format!(
-            "No provider that the request may go to speaks the protocol of this endpoint ({why})."
-        );
-        Error::new(Kind::UnsupportedFeature, message).at("model")
-    } else if reasons().all(is_of_the_request) {
-        Error::new(
-            Kind::UnsupportedFeature,
-            format!("No model that the request may go to can do all that it asks for ({why})."),
-        )
-    } else if let Some(wait) = retry_after {
-        Error::new(
-            Kind::RateLimited,
-            format!("Every target that the request may go to is at its limit ({why})."),
-        )
-        .retry_after(wait)
-    } else {
-        Error::new(Kind::NoTarget, format!("No target can take the request now ({why})."))
-    }
-}
-
-impl TooLong {
-    /// In the words of OpenAI and of Anthropic, which clients look for.
-    fn told(self, why: &str) -> String {
-        let TooLong { prompt, answer, most } = self;
-        let limit = format!("This model's maximum context length is {most} tokens");
-        if prompt > most {
-            return format!(
-                "{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, as estimated ({why})."
-            );
-        }
-        let sum = format!(
-            "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}"
-        );
-        format!("{limit}, and {sum}, as estimated (context_length_exceeded; {why}).")
-    }
-}
-
-/// Whether the reason lies in what the request is: another try would meet it again.
-fn is_of_the_request(reason: &str) -> bool {
-    matches!(reason, "endpoint" | "capability" | "context")
-}
-
-/// Decides where a request goes.
+/// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
-    let asked = inputs.request.name.as_str();
-    if let Some(recipe) = routing.alias(asked) {
-        return by_recipe(routing, recipe, asked, inputs);
+    let name = inputs.request.name.as_str();
+    if let Some(recipe) = routing.alias(name) {
+        return by_recipe(routing, recipe, name, inputs);
     }
-    match routing.target(asked) {
+    match routing.target(name) {
         Some(target) => {
-            let choice = Choosable { target: Arc::clone(target), weight: 1.0 };
-            let found = Found {
+            let choice = WeightedTarget { target: Arc::clone(target), weight: 1.0 };
+            let selection = Selection {
                 recipe: "direct",
                 rule: None,
                 alias: None,
@@ -211,14 +32,15 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
                 key: None,
                 trace: Vec::new(),
             };
-            found.plan(routing, std::slice::from_ref(&choice), inputs)
+            selection.plan(routing, std::slice::from_ref(&choice), inputs)
         }
         None => Err(Refusal::ModelNotFound { model: inputs.request.model.clone() }),
     }
 }
 
-/// Where a copy of a request is sent beside it, once it is decided: as pure as the decision, and no part of it. `None` unless
-/// the recipe has a shadow and the draw fell on this request; the error is what speaks against the target.
+/// The target for a shadow copy of a decided request. It is pure and no part of the decision.
+/// `None` unless the recipe has a shadow and the draw selects this request; `Err` is why the target
+/// is ineligible.
 pub fn shadow<'r>(
     routing: &'r Routing,
     inputs: &Inputs,
@@ -228,9 +50,9 @@ pub fn shadow<'r>(
         .recipe(&decision.recipe)?
         .shadow()
         .filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
-    // The probe of a breaker is for live traffic: a copy proves nothing.
-    let probing = on_nodes::state(&shadow.target, inputs)
-        .is_some_and(|health| health.breaker != Breaker::Closed);
+    // Only live traffic may probe a half-open breaker.
+    let probing = node_targets::state(&shadow.target, inputs)
+        .is_some_and(|health| health.breaker != BreakerState::Closed);
     let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
     Some(against.map_or(Ok(&shadow.target), Err))
 }
@@ -241,9 +63,9 @@ fn by_recipe(
     alias: &str,
     inputs: &Inputs,
 ) -> Result<Decision, Refusal> {
-    let facts = Facts::new(inputs, routing.zone());
+    let facts = Signals::new(inputs, routing.zone());
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
-    // A built recipe ends with a rule that always matches; a recipe without one has no target.
+    // A checked recipe ends with a rule that always matches.
     let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
         return Err(Refusal::NoTarget {
             candidates: Vec::new(),
@@ -252,7 +74,7 @@ fn by_recipe(
         });
     };
     let key = evaluator.key(rule);
-    let found = Found {
+    let selection = Selection {
         recipe: recipe.name(),
         rule: Some(rule.name()),
         alias: Some(alias),
@@ -260,31 +82,33 @@ fn by_recipe(
         key,
         trace: evaluator.trace,
     };
-    found.plan(routing, rule.choices(), inputs)
+    selection.plan(routing, rule.choices(), inputs)
 }
 
-/// The expressions of one decision, and what went wrong with them.
+/// Evaluates the expressions of one decision and collects their errors.
 struct Evaluator<'a> {
-    facts: &'a Facts<'a>,
-    /// Made when the first expression asks for it.
-    evaluation: Option<Evaluation<'a>>,
+    facts: &'a Signals<'a>,
+    /// Built for the first expression.
+    evaluation: Option<EvaluationContext<'a>>,
     trace: Vec<Trace>,
 }
 
 impl Evaluator<'_> {
     fn matches(&mut self, rule: &Rule) -> bool {
         let Some(when) = rule.when() else { return true };
-        let holds = when.holds(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        let holds =
+            when.holds(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         holds.unwrap_or_else(|error| {
             self.trace.push(Trace { rule: rule.name().to_owned(), error });
             false
         })
     }
 
-    /// What the rule keeps together; none where it fails to say.
+    /// The sticky key of the rule; `None` if it has none or its evaluation fails.
     fn key(&mut self, rule: &Rule) -> Option<String> {
-        let read =
-            rule.key()?.read(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        let read = rule
+            .key()?
+            .read(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         read.map_err(|error| {
             self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })
         })
@@ -292,8 +116,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// How the rule was found, before its targets are ranked.
-struct Found<'a> {
+/// The matching rule, before its targets are ordered.
+struct Selection<'a> {
     recipe: &'a str,
     rule: Option<&'a str>,
     alias: Option<&'a str>,
@@ -302,11 +126,11 @@ struct Found<'a> {
     trace: Vec<Trace>,
 }
 
-impl Found<'_> {
+impl Selection<'_> {
     fn plan(
         self,
         routing: &Routing,
-        choices: &[Choosable],
+        choices: &[WeightedTarget],
         inputs: &Inputs,
     ) -> Result<Decision, Refusal> {
         let mut eligible = Vec::with_capacity(choices.len());
@@ -325,11 +149,11 @@ impl Found<'_> {
         }
         let (order, propensity) =
             strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
-        let named = |choice: &&Choosable| Choice {
+        let named = |choice: &&WeightedTarget| PlanEntry {
             provider: choice.target().provider.name.to_string(),
             model: choice.target().model.to_string(),
         };
-        let plan: Vec<Choice> =
+        let plan: Vec<PlanEntry> =
             order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
         let Some(first) = plan.first().cloned() else {
             let retry_after = soonest(choices, &candidates, inputs);
@@ -353,17 +177,21 @@ impl Found<'_> {
     }
 }
 
-/// Until one of the targets may be free again, where all that could serve the request are limited.
-fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<Duration> {
+/// Time until a target may be free again, if all targets that fit the request are at a limit.
+fn soonest(
+    choices: &[WeightedTarget],
+    candidates: &[Candidate],
+    inputs: &Inputs,
+) -> Option<Duration> {
     let mut soonest: Option<Duration> = None;
     for (choice, candidate) in choices.iter().zip(candidates) {
         let wait = match candidate.reason.as_deref()? {
             "cooldown" => {
-                let until = on_nodes::state(choice.target(), inputs)?.cooldown_until?;
+                let until = node_targets::state(choice.target(), inputs)?.cooldown_until?;
                 Duration::try_from(until.duration_since(inputs.at)).ok()?
             }
             "concurrency" => bounds::CONCURRENCY_RETRY,
-            reason if is_of_the_request(reason) => continue,
+            reason if is_permanent(reason) => continue,
             _ => return None,
         };
         soonest = Some(soonest.map_or(wait, |other| other.min(wait)));
@@ -371,18 +199,23 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
     soonest
 }
 
-/// How long the request is, and the longest context of the targets that are too short for it.
-fn too_long(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<TooLong> {
+/// The length of the request and the longest context that is too short for it.
+fn too_long(
+    choices: &[WeightedTarget],
+    candidates: &[Candidate],
+    inputs: &Inputs,
+) -> Option<TooLong> {
     let short = choices
         .iter()
         .zip(candidates)
         .filter(|(_, candidate)| candidate.reason.as_deref() == Some("context"));
-    let most = short.filter_map(|(choice, _)| on_nodes::context(choice.target(), inputs)).max()?;
+    let most =
+        short.filter_map(|(choice, _)| node_targets::context(choice.target(), inputs)).max()?;
     let request = &inputs.request;
     Some(TooLong { prompt: request.prompt_tokens, answer: request.max_tokens.unwrap_or(0), most })
 }
 
-/// What speaks against a target: first what the request is, then what the target's state is.
+/// Why a target is ineligible: first by the request, then by the target's state.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
     if !Endpoint::named(&request.endpoint)
@@ -393,25 +226,11 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     if let Some(reason) = request.demand().against(target.context, target.capabilities.as_deref()) {
         return Some(reason);
     }
-    if let Some(reason) = on_nodes::against(target, inputs) {
+    if let Some(reason) = node_targets::against(target, inputs) {
         return Some(reason);
     }
-    let health = on_nodes::state(target, inputs)?;
-    if health.nodes == Some(0) { Some("no_node") } else { state_against(&health, inputs.at) }
-}
-
-/// What the state of a target, or of a node, speaks against it.
-pub fn state_against(health: &TargetHealth, at: Timestamp) -> Option<&'static str> {
-    let TargetHealth { breaker, probe_free, cooldown_until, inflight, max, .. } = health;
-    if *breaker == Breaker::Open || (*breaker == Breaker::HalfOpen && !probe_free) {
-        Some("breaker_open")
-    } else if cooldown_until.is_some_and(|until| until > at) {
-        Some("cooldown")
-    } else if max.is_some_and(|max| *inflight >= max) {
-        Some("concurrency")
-    } else {
-        None
-    }
+    let health = node_targets::state(target, inputs)?;
+    if health.nodes == Some(0) { Some("no_node") } else { health.against(inputs.at) }
 }
 
 #[cfg(test)]

@@ -6,15 +6,18 @@ use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, 
 use proptest::strategy::Strategy as Generator;
 
 use super::*;
+use crate::error::{Error, Kind};
+use crate::routing::compile::BuildContext;
 use crate::routing::document::{
-    Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec,
-    RuleSpec, Strategy, TargetSpec, TimeoutsSpec,
+    Located, ModelSpec, Position, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec,
+    Strategy, TargetSpec, TimeoutsSpec,
 };
+use crate::routing::inputs::TargetHealth;
 use crate::routing::inputs::tests::chat;
-use crate::routing::recipe::Origin;
+use crate::routing::settings::Protocol;
 
 fn at<T>(value: T) -> Located<T> {
-    Located { value, path: String::new(), at: Place::default() }
+    Located { value, path: String::new(), at: Position::default() }
 }
 
 fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f64)]) -> RuleSpec {
@@ -36,7 +39,7 @@ fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f6
 fn routing(rules: Vec<RuleSpec>) -> Routing {
     let provider = ProviderSpec {
         name: at("p".into()),
-        protocol: Some(at(ProtocolSpec::Mock)),
+        protocol: Some(at(Protocol::Mock)),
         base_url: None,
         api_key: None,
         headers: Vec::new(),
@@ -67,7 +70,8 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         timezone: None,
         warnings: Vec::new(),
     };
-    let origin = Origin { revision: "0123456789ab", text: "", mock: None, signal_headers: &[] };
+    let origin =
+        BuildContext { revision: "0123456789ab", text: "", mock: None, signal_headers: &[] };
     Routing::build(spec, &origin).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
@@ -136,11 +140,11 @@ fn what_is_ineligible_is_left_out_with_its_reason() {
     let second = jiff::SignedDuration::from_secs(1);
     let health = TargetHealth::default;
     inputs.health = BTreeMap::from([
-        ("p/open".to_owned(), TargetHealth { breaker: Breaker::Open, ..health() }),
-        ("p/half".to_owned(), TargetHealth { breaker: Breaker::HalfOpen, ..health() }),
+        ("p/open".to_owned(), TargetHealth { breaker: BreakerState::Open, ..health() }),
+        ("p/half".to_owned(), TargetHealth { breaker: BreakerState::HalfOpen, ..health() }),
         (
             "p/probe".to_owned(),
-            TargetHealth { breaker: Breaker::HalfOpen, probe_free: true, ..health() },
+            TargetHealth { breaker: BreakerState::HalfOpen, probe_free: true, ..health() },
         ),
         (
             "p/cool".to_owned(),
@@ -219,7 +223,11 @@ fn picks_follow_the_weights() {
 }
 
 fn health() -> impl Generator<Value = TargetHealth> {
-    let breaker = prop::sample::select(vec![Breaker::Closed, Breaker::Open, Breaker::HalfOpen]);
+    let breaker = prop::sample::select(vec![
+        BreakerState::Closed,
+        BreakerState::Open,
+        BreakerState::HalfOpen,
+    ]);
     (breaker, any::<bool>(), prop::option::of(-5i64..5), 0u32..3, prop::option::of(0u32..3))
         .prop_map(|(breaker, probe_free, wait, inflight, max)| {
             let cooldown_until =

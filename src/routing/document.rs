@@ -1,56 +1,55 @@
-//! The routing document as written: plain structs with the place of everything that a check may complain about.
-//! Built by `config/`, which knows YAML; checked and turned into what runs by `recipe`.
+//! The routing document as written: plain structs that keep the position of everything a check may
+//! reject. `config/` builds them from YAML; `compile` checks them and builds what runs.
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::health::BreakerSettings;
-use super::provider::{Authorities, HealthCheck, StreamUsage};
+use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage};
 use crate::secret::Secret;
 
-/// A position in a document, both counted from one; columns in characters.
+/// A position in a document. Lines and columns count from one, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Line.
+pub struct Position {
+    /// Line, from one.
     pub line: usize,
-    /// Column.
+    /// Column in characters, from one.
     pub column: usize,
 }
 
-/// A value with where it was written.
+/// A value with its position in the document.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
-    /// The value.
+    /// The value itself.
     pub value: T,
-    /// Its path in the document, `recipes.balanced.rules[0].when`.
+    /// Path in the document, such as `recipes.balanced.rules[0].when`.
     pub path: String,
-    /// Its position in the document.
-    pub at: Place,
+    /// Position in the document.
+    pub at: Position,
 }
 
 impl<T> Located<T> {
-    /// A complaint about this value.
-    pub fn fault(&self, message: impl Into<String>) -> Fault {
-        Fault { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
+    /// A problem with this value.
+    pub fn fault(&self, message: impl Into<String>) -> Finding {
+        Finding { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
     }
 }
 
-/// What is wrong at one place of a document. Messages quote names, never credentials.
+/// A problem at one position of a document. Messages quote names, never credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Path of the value at fault.
+pub struct Finding {
+    /// Path of the value.
     pub path: String,
-    /// Where it stands.
-    pub at: Place,
-    /// What is wrong.
+    /// Position of the value.
+    pub at: Position,
+    /// Description of the problem.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
-impl Fault {
-    /// Adds what to do about it.
+impl Finding {
+    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into);
@@ -58,91 +57,91 @@ impl Fault {
     }
 }
 
-/// What was found in a document that cannot run.
+/// Problems of a document that cannot run.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What keeps it from running.
-    pub faults: Vec<Fault>,
-    /// What would not, and is most likely not meant.
-    pub warnings: Vec<Fault>,
+    /// Errors.
+    pub faults: Vec<Finding>,
+    /// Likely mistakes that alone would not stop the document.
+    pub warnings: Vec<Finding>,
 }
 
 /// The whole document.
 #[derive(Debug, Default)]
 pub struct RoutingSpec {
-    /// IANA name of the zone of `hour`.
+    /// IANA time zone of the signal `hour`.
     pub timezone: Option<Located<String>>,
     /// Providers in document order.
     pub providers: Vec<ProviderSpec>,
-    /// Prices and abilities in document order.
+    /// Prices and capabilities in document order.
     pub models: Vec<ModelSpec>,
-    /// Named keyword sets in document order, with their words.
+    /// Keyword sets in document order, each with its words.
     pub keywords: Vec<(Located<String>, Vec<Located<String>>)>,
     /// Recipes in document order.
     pub recipes: Vec<RecipeSpec>,
-    /// Aliases in document order, with the recipe each names.
+    /// Aliases in document order, each with the name of its recipe.
     pub aliases: Vec<(Located<String>, Located<String>)>,
-    /// What its reader found odd.
-    pub warnings: Vec<Fault>,
+    /// Warnings of the reader.
+    pub warnings: Vec<Finding>,
 }
 
-/// One provider; credentials are expanded already.
+/// One provider. Credentials are already expanded.
 #[derive(Debug)]
 pub struct ProviderSpec {
-    /// Its name, with its place.
+    /// Name of the provider.
     pub name: Located<String>,
-    /// The wire protocol; `None` when it was reported as wrong.
-    pub protocol: Option<Located<ProtocolSpec>>,
-    /// Root of its API.
+    /// The wire protocol; `None` if it was reported as an error.
+    pub protocol: Option<Located<Protocol>>,
+    /// Root URL of the API.
     pub base_url: Option<Located<Secret>>,
-    /// Its credential.
+    /// The credential, if there is one only.
     pub api_key: Option<Located<Secret>>,
-    /// Headers sent with every request to it.
+    /// Headers for every request.
     pub headers: Vec<(Located<HeaderName>, HeaderValue)>,
-    /// Deadlines, where they differ from the defaults.
+    /// Deadlines that differ from the defaults.
     pub timeouts: TimeoutsSpec,
-    /// Delay of a mock's answers.
+    /// Delay before a mock answers.
     pub latency: Option<Located<Duration>>,
-    /// What else is said of it.
+    /// Optional settings.
     pub options: ProviderOptions,
 }
 
-/// What may be said of a provider beyond where it is.
+/// Optional settings of a provider.
 #[derive(Debug, Default)]
 pub struct ProviderOptions {
-    /// Its credentials, where it has several.
+    /// The credentials, if there are several.
     pub api_keys: Option<Located<Vec<Located<Secret>>>>,
-    /// Who may vouch for its certificate, instead of those whom the system trusts.
+    /// Certificate authorities that replace the system's.
     pub ca: Option<Located<Authorities>>,
-    /// Whether HTTP/2 is offered to it.
+    /// Whether HTTP/2 is offered.
     pub http2: Option<Located<bool>>,
-    /// Requests that it may be given at once.
+    /// Limit on concurrent requests.
     pub max_concurrency: Option<u32>,
-    /// How it is asked whether it is well.
+    /// Background health check.
     pub health: Option<Located<HealthCheck>>,
-    /// When it is asked for the usage of streams.
+    /// When a stream's usage is requested.
     pub stream_usage: Option<StreamUsage>,
-    /// When the breakers of its targets open, where that differs from the defaults.
+    /// Breaker settings that differ from the defaults.
     pub breaker: BreakerSpec,
 }
 
 /// A provider's breaker settings as written.
 #[derive(Debug, Default)]
 pub struct BreakerSpec {
-    /// Errors in a row.
+    /// Consecutive errors.
     pub consecutive: Option<u32>,
-    /// Errors in a hundred requests.
+    /// Error rate in percent.
     pub error_percent: Option<u16>,
-    /// Requests before their share of errors means anything.
+    /// Requests in the window before the error rate counts.
     pub min_requests: Option<u32>,
-    /// Over how long errors are counted.
+    /// Length of the window.
     pub window: Option<Duration>,
-    /// How long it is open the first time.
+    /// Time open after the first failure.
     pub open: Option<Duration>,
 }
 
 impl BreakerSpec {
-    /// As it runs, with the default for what is not said.
+    /// The settings, with defaults for what is absent.
     pub fn settings(&self) -> BreakerSettings {
         let usual = BreakerSettings::default();
         BreakerSettings {
@@ -155,70 +154,59 @@ impl BreakerSpec {
     }
 }
 
-/// The protocols this version speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtocolSpec {
-    /// OpenAI's HTTP API.
-    OpenAi,
-    /// Anthropic's HTTP API.
-    Anthropic,
-    /// The in-process mock, which speaks both.
-    Mock,
-}
-
 /// Deadlines of a provider as written.
 #[derive(Debug, Default)]
 pub struct TimeoutsSpec {
-    /// Until connected, TLS included.
+    /// Until connected, including TLS.
     pub connect: Option<Duration>,
     /// From the end of the request to the first byte of the answer.
     pub first_byte: Option<Duration>,
-    /// Longest silence within an answer.
+    /// Between two reads of the answer.
     pub idle: Option<Duration>,
-    /// The whole attempt.
+    /// For the whole attempt.
     pub total: Option<Duration>,
 }
 
-/// Prices and abilities of one `provider/model`.
+/// Prices and capabilities of one `provider/model`.
 #[derive(Debug)]
 pub struct ModelSpec {
     /// `provider/model`.
     pub name: Located<String>,
-    /// US dollars a million prompt tokens.
+    /// US dollars per million prompt tokens.
     pub input_per_mtok: Option<f64>,
-    /// US dollars a million completion tokens.
+    /// US dollars per million completion tokens.
     pub output_per_mtok: Option<f64>,
-    /// US dollars a million prompt tokens read from the provider's cache.
+    /// US dollars per million prompt tokens read from the provider's cache.
     pub cached_input_per_mtok: Option<f64>,
-    /// Tokens that prompt and answer share.
+    /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
-    /// What it can do; absent: taken to do everything.
+    /// Capabilities; absent: all.
     pub capabilities: Option<Vec<String>>,
 }
 
 /// One recipe.
 #[derive(Debug)]
 pub struct RecipeSpec {
-    /// Its name.
+    /// Name, unique in its list.
     pub name: Located<String>,
-    /// Its rules in order.
+    /// Rules in document order.
     pub rules: Vec<RuleSpec>,
-    /// When to try the next target.
+    /// When the next target is tried.
     pub retry: RetrySpec,
-    /// Where copies of its requests go.
+    /// Target for copies of requests.
     pub shadow: Option<ShadowSpec>,
 }
 
 /// One rule of a recipe.
 #[derive(Debug)]
 pub struct RuleSpec {
-    /// Its name.
+    /// Name, unique in its list.
     pub name: Located<String>,
-    /// The CEL expression; absent: always matches.
+    /// CEL condition; absent: always true.
     pub when: Option<Located<String>>,
-    /// How targets are ordered.
+    /// Order of the targets.
     pub strategy: Strategy,
-    /// The CEL expression of what stays together, for `sticky` only.
+    /// CEL expression of the sticky key, for `sticky` only.
     pub key: Option<Located<String>>,
     /// The targets in document order.
     pub targets: Vec<TargetSpec>,
@@ -227,23 +215,23 @@ pub struct RuleSpec {
 /// How a rule orders its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// As written.
+    /// Document order.
     #[default]
     Priority,
-    /// By a draw in proportion to the weights.
+    /// A random draw in proportion to the weights.
     Weighted,
-    /// The quicker of two that are drawn.
+    /// The faster of two random targets.
     LeastLatency,
-    /// By the requests under way.
+    /// Fewest requests in flight.
     LeastBusy,
-    /// By what the request would cost.
+    /// Lowest estimated cost.
     Cheapest,
-    /// The same target for the same key, as long as it is there.
+    /// Rendezvous hashing of a key.
     Sticky,
 }
 
 impl Strategy {
-    /// All of them.
+    /// Every strategy.
     pub const ALL: [Strategy; 6] = [
         Strategy::Priority,
         Strategy::Weighted,
@@ -253,7 +241,7 @@ impl Strategy {
         Strategy::Sticky,
     ];
 
-    /// The word for it in documents and decisions.
+    /// Name in documents and decisions.
     pub fn as_str(self) -> &'static str {
         match self {
             Strategy::Priority => "priority",
@@ -271,85 +259,45 @@ impl Strategy {
 pub struct TargetSpec {
     /// `provider/model`.
     pub target: Located<String>,
-    /// Its weight, for `weighted` only.
+    /// Weight, for `weighted` only.
     pub weight: Option<Located<f64>>,
 }
 
-/// Where copies of a recipe's requests go, as written.
+/// Shadow target of a recipe, as written.
 #[derive(Debug)]
 pub struct ShadowSpec {
     /// `provider/model`.
     pub target: Located<String>,
-    /// Of how many requests in a hundred.
+    /// Percentage of requests to copy.
     pub percent: f64,
 }
 
-/// When to try the next target, as written.
+/// Retry policy of a recipe, as written.
 #[derive(Debug, Default)]
 pub struct RetrySpec {
-    /// Attempts in all.
+    /// Limit on attempts.
     pub attempts: Option<usize>,
-    /// What is tried again; absent: everything that can be.
+    /// Failures that are retried; absent: all that can be.
     pub on: Option<RetryOn>,
-    /// Most retries, in percent of the recipe's requests.
+    /// Limit on retries, in percent of the recipe's requests.
     pub budget_percent: Option<u16>,
 }
 
-/// The failures after which the next target of the plan is tried.
+/// Failures after which the next target of the plan is tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetryOn {
-    /// No connection.
+    /// The connection failed.
     pub connect: bool,
     /// A deadline passed before the first content.
     pub timeout: bool,
-    /// 429.
+    /// The provider answered 429.
     pub rate_limited: bool,
-    /// 5xx.
+    /// The provider answered 5xx.
     pub server_error: bool,
 }
 
 impl RetryOn {
-    /// Everything that can be tried again.
+    /// Every failure that can be retried.
     pub const ALL: RetryOn =
         RetryOn { connect: true, timeout: true, rate_limited: true, server_error: true };
-}
-
-/// The name of `known` that `word` was probably meant to be: nearest by edit distance, at most a third of its length away.
-fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > 128 {
-        return None;
-    }
-    let allowed = (word.chars().count().max(3)) / 3;
-    known
-        .into_iter()
-        .filter(|name| name.len() <= 128)
-        .map(|name| (distance(word, name), name))
-        .filter(|(away, name)| *away <= allowed.max(1) && *away < name.chars().count())
-        .min_by_key(|(away, _)| *away)
-        .map(|(_, name)| name)
-}
-
-/// A hint for a reader: the name of `known` that `word` was probably meant to be.
-pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    nearest(word, known).map(|name| format!("did you mean `{name}`?"))
-}
-
-/// Edits (insert, delete, replace, swap neighbours) between two words, ignoring case.
-fn distance(a: &str, b: &str) -> usize {
-    strsim::osa_distance(&a.to_lowercase(), &b.to_lowercase())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suggestions_are_near_or_none() {
-        let known = ["strategy", "targets", "when", "name"];
-        assert_eq!(nearest("stragety", known), Some("strategy"));
-        assert_eq!(nearest("Target", known), Some("targets"));
-        assert_eq!(nearest("wehn", known), Some("when"));
-        assert_eq!(nearest("colour", known), None);
-        assert_eq!(nearest("", known), None);
-    }
 }

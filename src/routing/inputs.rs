@@ -1,5 +1,6 @@
-//! Everything that a decision may look at, copied out before it is made and stored in the capture,
-//! so that the same decision can be made again, on any machine, under any document.
+//! Everything that a decision may look at. It is copied out before the decision is made and stored
+//! with the capture, so that the decision can be repeated on any machine and under any document.
+//! Plain data: nothing here depends on another file of this room.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,115 +9,99 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::recipe::Routing;
-use super::{language, on_nodes};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 
 /// What `decide` sees of a request, its sender and the state of the targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// Version of estimator, hashes and strategies: [`Inputs::VERSION`].
+    /// Version of the token estimate, hashes and strategies: [`Inputs::VERSION`].
     pub version: u32,
-    /// When the decision was made.
+    /// Time of the decision.
     #[serde(with = "time")]
     pub at: Timestamp,
     /// The request.
     pub request: RequestFacts,
-    /// Keyword sets of the document: hash of the words, and whether one is in the last user message. Empty where no
-    /// expression of the document looks at keywords.
+    /// For each keyword set: the hash of its words, and whether one is in the last user message.
+    /// Empty where no expression of the document reads `keywords`.
     #[serde(default)]
     pub keywords: BTreeMap<String, KeywordHit>,
-    /// Who sent it.
-    pub principal: Who,
-    /// Source of every draw; sixteen hex digits in JSON, as JSON numbers lose bits.
+    /// The sender.
+    pub principal: PrincipalFacts,
+    /// Seed of every draw. Sixteen hex digits in JSON, because JSON numbers lose bits.
     #[serde(with = "hex")]
     pub seed: u64,
-    /// State of the targets, by `provider/model`, and of the nodes that serve the targets to which the name asked for may lead, by
-    /// id; a target that is missing counts as healthy and idle.
+    /// State of the targets by `provider/model`, and of nodes by id. Nodes are listed where they
+    /// serve a target that the requested name may lead to. A missing target is healthy and idle.
     pub health: BTreeMap<String, TargetHealth>,
 }
 
 impl Inputs {
-    /// The version that this code writes.
+    /// The version that this build writes.
     pub const VERSION: u32 = 3;
-
-    /// Puts in what the expressions of this document look at and is costly to find out: the language, and hits of keyword
-    /// sets; and the state of its targets on nodes, where nodes are told of. What is known already stands, so that inputs of another document lose nothing. `text` gives the last user
-    /// message; it is only called where something is missing. Whether nothing is missing any more.
-    pub fn complete(&mut self, routing: &Routing, text: impl Fn() -> Option<String>) -> bool {
-        let signals = routing.signals();
-        on_nodes::fill(routing, &mut self.health, self.at, false);
-        if signals.keywords {
-            self.keywords = routing.keywords().find(&self.keywords, &text);
-        }
-        if signals.language && self.request.language.is_none() {
-            self.request.language = text().map(|text| language::detect(&text).to_owned());
-        }
-        (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
-            && (!signals.language || self.request.language.is_some())
-    }
 }
 
-/// What the request asks for and looks like.
+/// Properties of the request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestFacts {
-    /// `chat.completions`, …
+    /// Endpoint as a word: `chat.completions`, `messages`, …
     pub endpoint: String,
-    /// The model asked for, as the client wrote it.
+    /// The requested model, as the client wrote it.
     pub model: String,
-    /// The name looked up in the document: the model asked for, or what an agent puts in its place.
+    /// The name to look up in the document: the requested model, or the one that its agent names.
     pub name: String,
-    /// The agent that the request went through.
+    /// The agent that was requested as a model.
     #[serde(default)]
     pub agent: Option<AgentRef>,
     /// Capabilities that a target must have: `tools`, `vision`, `json`, `audio`.
     #[serde(default)]
     pub needs: Vec<String>,
-    /// Estimated.
+    /// Estimated tokens of the prompt.
     pub prompt_tokens: u64,
-    /// As asked; absent when the client set none.
+    /// Limit on the answer; absent when the client set none.
     #[serde(default)]
     pub max_tokens: Option<u64>,
-    /// Answers asked for (`n`, `best_of`); absent where the client said nothing.
+    /// Number of answers (`n`, `best_of`); absent when the client set none.
     #[serde(default)]
     pub choices: Option<u64>,
     /// Whether the answer is streamed.
     pub stream: bool,
-    /// Messages in it.
+    /// Number of messages.
     pub messages: u64,
-    /// Tools offered.
+    /// Number of tools.
     pub tools: u64,
-    /// Images in it.
+    /// Number of images.
     pub images: u64,
-    /// Pieces of audio in it.
+    /// Number of audio parts.
     pub audio: u64,
-    /// Whether JSON is asked for.
+    /// Whether the answer has to be JSON.
     pub json_output: bool,
-    /// ISO 639-1 code of the language of the last user message, `""` when it cannot be told; absent when nobody looked.
+    /// ISO 639-1 code of the language of the last user message; `""` if detection failed; absent if
+    /// no expression reads `language`.
     #[serde(default)]
     pub language: Option<String>,
-    /// The headers named by `routing.signal_headers`, lower-case.
+    /// The headers that `routing.signal_headers` names, lower-case.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
 }
 
 impl RequestFacts {
-    /// How long the answer may be taken to be: as asked, or else [`bounds::ANSWER_TOKENS`]; nothing where none is generated.
+    /// Assumed length of the answer: `max_tokens`, else [`bounds::ANSWER_TOKENS`]; 0 where the
+    /// endpoint generates nothing.
     pub fn answer_tokens(&self) -> u64 {
         match Endpoint::named(&self.endpoint) {
             Some(endpoint) if !endpoint.generates() => 0,
-            // To some servers no tokens are no limit.
+            // Some servers read 0 as "no limit".
             _ => self.max_tokens.filter(|most| *most > 0).unwrap_or(bounds::ANSWER_TOKENS),
         }
     }
 
-    /// What all answers that were asked for may take together.
+    /// Assumed length of all requested answers together, each at most `each`.
     pub fn charged_answer_tokens(&self, each: u64) -> u64 {
         self.answer_tokens().min(each).saturating_mul(self.choices.unwrap_or(1).max(1))
     }
 
-    /// What a model has to be able to.
+    /// What the request demands of a model.
     pub fn demand(&self) -> Demand<'_> {
         Demand {
             needs: Cow::Borrowed(&self.needs),
@@ -124,7 +109,7 @@ impl RequestFacts {
         }
     }
 
-    /// What of the rates and the budget it takes, the prompt: nothing where a prompt is only counted.
+    /// Prompt tokens that count against rates and budgets; 0 where the request only counts tokens.
     pub fn charged_prompt_tokens(&self) -> u64 {
         if self.endpoint == Endpoint::CountTokens.as_str() { 0 } else { self.prompt_tokens }
     }
@@ -133,14 +118,15 @@ impl RequestFacts {
 /// What a request demands of the model that serves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand<'a> {
-    /// Capabilities.
+    /// Required capabilities.
     pub needs: Cow<'a, [String]>,
-    /// Tokens that the model's context has to have room for: the prompt, and the answer where its length was asked for.
+    /// Required context: the prompt, plus `max_tokens` if the client set it.
     pub tokens: u64,
 }
 
 impl Demand<'_> {
-    /// What speaks against a model of this context and these capabilities, where those are known: `capability` or `context`.
+    /// Why a model with this context and these capabilities is unfit: `capability` or `context`.
+    /// Unknown bounds (`None`) exclude nothing.
     pub fn against(
         &self,
         context: Option<u64>,
@@ -152,38 +138,38 @@ impl Demand<'_> {
         context.is_some_and(|context| self.tokens > context).then_some("context")
     }
 
-    /// The same, on its own.
+    /// A copy without borrows.
     pub fn into_owned(self) -> Demand<'static> {
         Demand { needs: Cow::Owned(self.needs.into_owned()), tokens: self.tokens }
     }
 }
 
-/// An agent as it was when the request came.
+/// The agent of a request, at the version that was current then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRef {
-    /// Its id.
+    /// Agent id.
     pub id: String,
-    /// Its name, as expressions see it.
+    /// Agent name, the signal `agent`.
     pub name: String,
-    /// Its version.
+    /// Version of the agent (its entity tag).
     pub etag: String,
 }
 
-/// Outcome of one keyword set.
+/// Result of the search for one keyword set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeywordHit {
-    /// Hash of the set's words.
+    /// Hash of the set's words, sixteen hex digits.
     pub hash: String,
-    /// Whether one of them occurred.
+    /// Whether one of the words occurs.
     pub hit: bool,
 }
 
-/// Who sent the request.
+/// The sender of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Who {
-    /// Id of the key, unless a session.
+pub struct PrincipalFacts {
+    /// Key id; none for a session.
     pub key: Option<String>,
-    /// Id of the user.
+    /// User id.
     pub user: Option<String>,
     /// Labels of the key.
     #[serde(default)]
@@ -191,81 +177,94 @@ pub struct Who {
     /// Labels of the user.
     #[serde(default)]
     pub user_labels: BTreeMap<String, String>,
-    /// Names the key may ask for; checked before the decision.
+    /// Names that the key may request. Checked before the decision.
     #[serde(default)]
     pub models: Option<Vec<String>>,
 }
 
-/// State of one target.
+/// State of one target or node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetHealth {
-    /// State of its breaker.
-    pub breaker: Breaker,
-    /// Whether a half-open breaker has its probe to give.
+    /// State of the breaker.
+    pub breaker: BreakerState,
+    /// Whether a half-open breaker still admits its probe.
     pub probe_free: bool,
-    /// Until when it asked to be left alone.
+    /// End of the cooldown.
     #[serde(with = "time::option", default)]
     pub cooldown_until: Option<Timestamp>,
-    /// Latency, decayed to `at`.
+    /// Peak EWMA of the time to first content, in microseconds, decayed to `at`.
     #[serde(default)]
     pub ewma_us: Option<u64>,
-    /// Requests it is serving.
+    /// Requests in flight.
     pub inflight: u32,
-    /// Most it may serve at once.
+    /// Limit on requests in flight.
     #[serde(default)]
     pub max: Option<u32>,
-    /// Of a target on nodes: how many nodes serve it. Its state is that of the one which would be asked next.
+    /// Only for `nodes/…` targets: number of nodes that serve it. The other fields are the state of
+    /// the node that would be tried next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// Of a target on nodes: nodes are told of only as far as they serve what the name asked for may lead to, so that nothing is
-    /// known of models that are missing. Captures that are older than this tell of every node and all of its models.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_part: bool,
-    /// Of a node: what a decision on targets on nodes has to know of it.
+    /// Only for nodes: what the node serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeFacts>,
 }
 
-/// A node that serves.
+impl TargetHealth {
+    /// Why this state excludes the target or node at `at`: `breaker_open`, `cooldown` or
+    /// `concurrency`.
+    pub fn against(&self, at: Timestamp) -> Option<&'static str> {
+        let TargetHealth { breaker, probe_free, cooldown_until, inflight, max, .. } = self;
+        if *breaker == BreakerState::Open || (*breaker == BreakerState::HalfOpen && !probe_free) {
+            Some("breaker_open")
+        } else if cooldown_until.is_some_and(|until| until > at) {
+            Some("cooldown")
+        } else if max.is_some_and(|max| *inflight >= max) {
+            Some("concurrency")
+        } else {
+            None
+        }
+    }
+}
+
+/// Models and load of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// The models that it serves, as far as they are told of.
+    /// Served models that the requested name may lead to.
     pub models: Vec<Arc<str>>,
-    /// Requests at it, running or waiting, by its last report and what was given it since.
+    /// Requests running or queued: the last heartbeat's, corrected by what was sent since.
     pub load: u32,
-    /// What it said of its models, by their names; one that is missing takes any request, as all do in captures that are older
-    /// than this.
+    /// Bounds that the node registered, by model. A missing model takes any request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abilities: BTreeMap<Arc<str>, Arc<Abilities>>,
 }
 
 impl NodeFacts {
-    /// What the node said of a model that speaks against serving the request with it: `capability` or `context`.
+    /// Why the node's model is unfit for the request: `capability` or `context`.
     pub fn against(&self, model: &str, demand: &Demand<'_>) -> Option<&'static str> {
         let said = self.abilities.get(model)?;
         demand.against(said.context, said.capabilities.as_deref())
     }
 }
 
-/// What a node said of one of its models; what it did not say sets no bound.
+/// Bounds that a node registered for one of its models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// Tokens that prompt and answer share.
+    /// Context length in tokens, prompt and answer together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
-    /// What it can do.
+    /// Capabilities of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<String>>,
 }
 
-/// A breaker's state.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Breaker {
-    /// Requests pass.
+pub enum BreakerState {
+    /// All requests pass.
     #[default]
     Closed,
-    /// None pass.
+    /// No request passes.
     Open,
     /// One probe passes.
     HalfOpen,
@@ -347,10 +346,10 @@ pub(crate) mod tests {
                 ..RequestFacts::default()
             },
             keywords: BTreeMap::new(),
-            principal: Who {
+            principal: PrincipalFacts {
                 key: Some("key_1".into()),
                 user: Some("usr_1".into()),
-                ..Who::default()
+                ..PrincipalFacts::default()
             },
             seed,
             health: BTreeMap::new(),
@@ -365,7 +364,7 @@ pub(crate) mod tests {
         inputs.health.insert(
             "a/b".into(),
             TargetHealth {
-                breaker: Breaker::HalfOpen,
+                breaker: BreakerState::HalfOpen,
                 cooldown_until: Some(inputs.at),
                 ewma_us: Some(u64::MAX),
                 ..TargetHealth::default()

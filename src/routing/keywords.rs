@@ -1,4 +1,4 @@
-//! Named sets of keywords and the one search for all of them in the text of a request.
+//! Keyword sets, and one search for all of them in the text of a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,26 +11,26 @@ use crate::bounds;
 
 /// The keyword sets of a document.
 pub struct Keywords {
-    sets: Vec<Set>,
-    /// Over the words of all sets, in lower case.
+    sets: Vec<KeywordSet>,
+    /// Automaton over the lower-case words of all sets.
     search: AhoCorasick,
-    /// For each pattern of the search its set.
+    /// Index of the set for each pattern of the automaton.
     owners: Vec<usize>,
 }
 
-struct Set {
+struct KeywordSet {
     name: String,
     hash: String,
 }
 
 impl Keywords {
-    /// Builds the search over sets of words; the error is what the words are too many or too long for.
+    /// Builds the search. Fails if the words are too many or too long for the automaton.
     pub(super) fn build<'w>(
         sets: impl Iterator<Item = (&'w str, BTreeSet<String>)>,
     ) -> Result<Keywords, String> {
         let (mut named, mut patterns, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (at, (name, words)) in sets.enumerate() {
-            named.push(Set { name: name.to_owned(), hash: hash(&words) });
+            named.push(KeywordSet { name: name.to_owned(), hash: hash(&words) });
             owners.extend(words.iter().map(|_| at));
             patterns.extend(words);
         }
@@ -43,8 +43,9 @@ impl Keywords {
         self.sets.iter().map(|set| set.name.as_str())
     }
 
-    /// Each set with whether one of its words is in the text. What `known` says of a set with the same words stands; the
-    /// text is only asked for where that leaves a question, and without it those sets are left out.
+    /// For each set whether one of its words is in the text. A hit in `known` for the same words
+    /// stands. `text` is called only if a set is not known; if it gives none, such sets are left
+    /// out.
     pub fn find(
         &self,
         known: &BTreeMap<String, KeywordHit>,
@@ -60,7 +61,7 @@ impl Keywords {
                 hit.get_or_insert(found);
             }
         }
-        let pair = |(set, hit): (&Set, Option<bool>)| {
+        let pair = |(set, hit): (&KeywordSet, Option<bool>)| {
             Some((set.name.clone(), KeywordHit { hash: set.hash.clone(), hit: hit? }))
         };
         self.sets.iter().zip(hits).filter_map(pair).collect()
@@ -91,7 +92,7 @@ impl fmt::Debug for Keywords {
     }
 }
 
-/// A word as it is compared.
+/// The lower-case form that is compared.
 pub(super) fn lower(word: &str) -> String {
     if word.is_ascii() { word.to_ascii_lowercase() } else { word.to_lowercase() }
 }
@@ -100,7 +101,7 @@ fn stored(known: &BTreeMap<String, KeywordHit>, hash: &str) -> Option<bool> {
     known.values().find(|hit| hit.hash == hash).map(|hit| hit.hit)
 }
 
-/// Sixteen hex digits that are the same for the same words, whatever their order and case.
+/// Hash of a set as sixteen hex digits, independent of the words' order and case.
 fn hash(words: &BTreeSet<String>) -> String {
     let mut hasher = Sha256::new();
     for word in words {
@@ -148,13 +149,13 @@ mod tests {
         let first = keywords(&[("a", &["x", "Y"]), ("b", &["z"])]);
         let known = first.find(&BTreeMap::new(), || Some("y".to_owned()));
         let second = keywords(&[("other", &["y", "X"]), ("b", &["z", "w"])]);
-        // The text says otherwise, and is not asked about `other`.
+        // Known hits stand, whatever the text says.
         let found = second.find(&known, || Some("w".to_owned()));
         assert!(found["other"].hit && found["b"].hit);
         let known_all =
             keywords(&[("other", &["y", "x"])]).find(&known, || panic!("nothing is left to ask"));
         assert!(known_all["other"].hit);
-        // Without a text what is not known is left out.
+        // Without a text, unknown sets are left out.
         assert_eq!(second.find(&known, || None).keys().collect::<Vec<_>>(), ["other"]);
         assert_ne!(
             hash(&["ab".to_owned(), "c".to_owned()].into()),

@@ -1,4 +1,4 @@
-//! The language of a text, for the signal `language`.
+//! Language detection, for the signal `language`.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use whatlang::{Detector, Lang};
 
 use crate::bounds;
 
-/// Below this the guess is as often wrong as right, which is worse than none: a few words without letters of their own.
+/// Below this confidence a guess is wrong as often as right, which is worse than none.
 const CONFIDENCE: f64 = 0.35;
 
-/// The languages that are told apart, with their ISO 639-1 codes. More would cost more than they gain: with Bulgarian among
-/// them, short Russian texts are taken for it.
+/// Detected languages with their ISO 639-1 codes. More languages cost accuracy: with Bulgarian in
+/// the list, short Russian texts are detected as Bulgarian.
 const LANGUAGES: [(Lang, &str); 35] = [
     (Lang::Ara, "ar"),
     (Lang::Ben, "bn"),
@@ -49,12 +49,12 @@ const LANGUAGES: [(Lang, &str); 35] = [
     (Lang::Vie, "vi"),
 ];
 
-/// The ISO 639-1 codes of the languages that are told apart.
+/// ISO 639-1 codes of the detected languages.
 pub fn codes() -> impl Iterator<Item = &'static str> {
     LANGUAGES.iter().map(|(_, code)| *code)
 }
 
-/// The ISO 639-1 code of the language that the beginning of the text is in; `""` where that cannot be told.
+/// ISO 639-1 code of the language at the beginning of the text; `""` if detection is not confident.
 pub fn detect(text: &str) -> &'static str {
     static DETECTOR: OnceLock<Detector> = OnceLock::new();
     let detector = DETECTOR

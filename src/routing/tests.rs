@@ -1,18 +1,20 @@
-//! What decisions promise, over whole documents: every strategy, and every way in which there is no target.
+//! What decisions promise, over whole documents: every strategy, and every way in which there is no
+//! target.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Decision, Refusal, decide, shadow};
+use super::compiled::Routing;
 use super::inputs::tests::chat;
-use super::inputs::{Breaker, Inputs, TargetHealth};
-use super::recipe::Routing;
+use super::inputs::{BreakerState, Inputs, TargetHealth};
+use super::{Decision, Refusal, decide, shadow};
 use crate::config;
 use crate::error::{Error, Kind};
 
-/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written out.
+/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written
+/// out.
 fn document(rules: &str, models: &str) -> Routing {
     let text = format!(
         "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\nrecipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
@@ -110,7 +112,7 @@ fn a_shadow_that_cannot_serve_the_request_says_why() {
     let mut inputs = chat("auto", 1);
     assert_eq!(against(&inputs), None);
     // Also a free probe is not for it.
-    for breaker in [Breaker::Open, Breaker::HalfOpen] {
+    for breaker in [BreakerState::Open, BreakerState::HalfOpen] {
         inputs.health.insert(
             "p/s".into(),
             TargetHealth { breaker, probe_free: true, ..TargetHealth::default() },
@@ -151,7 +153,7 @@ fn the_cheapest_is_first_and_what_has_no_price_last() {
         document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
     let mut inputs = chat("auto", 1);
     inputs.request.prompt_tokens = 1000;
-    // 1,024 tokens of answer where nothing is said, so `out` costs 11,024 and `in` 11,240.
+    // The default answer is 1,024 tokens, so `out` costs 11,024 and `in` 11,240.
     assert_eq!(planned(&routing, &inputs), "free out in same none half");
     inputs.request.max_tokens = Some(500);
     assert_eq!(planned(&routing, &inputs), "free in same out none half");
@@ -225,7 +227,7 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
         firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130),
         "{firsts:?}"
     );
-    // Failed: by the seed too, and it is said.
+    // If the key fails, the seed takes its place and the trace has the error.
     let failing = over(&["a", "b", "c"], "sticky, key: key.labels.team");
     let decision = decide(&failing, &inputs).unwrap();
     assert_eq!((decision.trace.len(), decision.trace[0].rule.as_str()), (1, "only"));
@@ -254,7 +256,7 @@ fn a_refusal_says_why_and_when_to_come_back() {
     };
     let (soon, late) = (wait(3), wait(30));
     let full = TargetHealth { inflight: 2, max: Some(2), ..TargetHealth::default() };
-    let open = TargetHealth { breaker: Breaker::Open, ..TargetHealth::default() };
+    let open = TargetHealth { breaker: BreakerState::Open, ..TargetHealth::default() };
     inputs.health = [("soon", soon), ("late", late), ("full", full), ("open", open)]
         .map(|(name, health)| (format!("p/{name}"), health))
         .into();
@@ -296,10 +298,10 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn health() -> impl Strategy<Value = TargetHealth> {
     let breaker = prop::sample::select(vec![
-        Breaker::Closed,
-        Breaker::Closed,
-        Breaker::Open,
-        Breaker::HalfOpen,
+        BreakerState::Closed,
+        BreakerState::Closed,
+        BreakerState::Open,
+        BreakerState::HalfOpen,
     ]);
     (
         breaker,
@@ -324,7 +326,8 @@ fn health() -> impl Strategy<Value = TargetHealth> {
         })
 }
 
-/// A document with that strategy over four targets: prices and contexts of some, in a range where all outcomes come.
+/// A document with that strategy over four targets: prices and contexts of some, in a range where
+/// all outcomes come.
 fn priced(strategy: &str) -> Routing {
     let targets = NAMES.map(|name| format!("{{ target: p/{name} }}")).join(", ");
     let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, p/b: { input_per_mtok: 1, output_per_mtok: 3, context: 1000 }, \
@@ -340,10 +343,10 @@ fn eligible(name: &str, inputs: &Inputs) -> bool {
         _ => u64::MAX,
     };
     let state = inputs.health.get(&format!("p/{name}")).cloned().unwrap_or_default();
-    let probe = state.breaker == Breaker::HalfOpen && state.probe_free;
+    let probe = state.breaker == BreakerState::HalfOpen && state.probe_free;
     (name != "c" || inputs.request.needs.iter().all(|need| need == "tools"))
         && inputs.request.prompt_tokens + inputs.request.max_tokens.unwrap_or(0) <= context
-        && (state.breaker == Breaker::Closed || probe)
+        && (state.breaker == BreakerState::Closed || probe)
         && state.cooldown_until.is_none_or(|until| until <= inputs.at)
         && state.max.is_none_or(|max| state.inflight < max)
 }
@@ -408,7 +411,7 @@ proptest! {
         // Gone from the document, or not eligible: the others keep their order.
         let wanted = before.split(' ').filter(|name| *name != NAMES[gone]).collect::<Vec<_>>().join(" ");
         prop_assert_eq!(&planned(&over(&left, STICKY), &inputs), &wanted);
-        inputs.health.insert(format!("p/{}", NAMES[gone]), TargetHealth { breaker: Breaker::Open, ..TargetHealth::default() });
+        inputs.health.insert(format!("p/{}", NAMES[gone]), TargetHealth { breaker: BreakerState::Open, ..TargetHealth::default() });
         prop_assert_eq!(&planned(&over(&NAMES, STICKY), &inputs), &wanted);
     }
 

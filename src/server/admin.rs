@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::gateway;
 use crate::interface::Interface;
 use crate::nodes;
-use crate::routing::inputs::Breaker;
+use crate::routing::BreakerState;
 
 pub(super) struct Admin {
     app: Arc<App>,
@@ -44,7 +44,7 @@ impl Admin {
         }
         self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
         self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
-        for standing in nodes::Standing::ALL {
+        for standing in nodes::NodeState::ALL {
             self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
         }
         // Computed on each request: an open breaker becomes half-open by time alone.
@@ -56,7 +56,7 @@ impl Admin {
                 Some(told) if target.is_on_nodes() => told.breaker,
                 _ => target.state().show(&target.provider, now).breaker,
             };
-            let open = breaker != Breaker::Closed;
+            let open = breaker != BreakerState::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
         self.app.metrics.body_memory(self.app.body_memory.held());

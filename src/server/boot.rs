@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
-use crate::routing::recipe::Routing;
+use crate::routing::Routing;
 use crate::secret::{Keyring, Purpose, Secret};
 use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError, UserRow};
 

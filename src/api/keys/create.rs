@@ -20,7 +20,7 @@ use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::repeats::{self, Asked, Found};
+use crate::idempotency::{self, CallLookup, IdempotentCall};
 use crate::secret::Secret;
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
@@ -33,16 +33,16 @@ pub async fn create(
 ) -> Result<Response<Bytes>> {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
-    let named = if is_open(who) { None } else { repeats::key(request.headers())? };
+    let named = if is_open(who) { None } else { idempotency::key(request.headers())? };
     let made = match named {
         None => make(app, who, collection, user, request).await?,
         Some(key) => {
             match app.made_keys.begin(repeatable(app, who, key, request), app.clock.now())? {
-                Found::Repeated(made) => {
+                CallLookup::Repeated(made) => {
                     check_repeatable(app, who, collection, user, request, &made)?;
                     made
                 }
-                Found::First(claim) => {
+                CallLookup::First(claim) => {
                     let made = make(app, who, collection, user, request).await?;
                     claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
                     made
@@ -56,10 +56,10 @@ pub async fn create(
 }
 
 /// The identity of a creation that may be repeated.
-fn repeatable(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> Asked {
+fn repeatable(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> IdempotentCall {
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
-    Asked {
+    IdempotentCall {
         caller: format!("{} {}", actor.kind, actor.id),
         payer: app.auth.tenant(who),
         key,

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::reload::Watcher;
-use crate::routing::health::{Ending, Permit};
+use crate::routing::health::{AttemptOutcome, AttemptPermit};
 
 /// A gateway whose file stands where it says, and a watcher that has taken it.
 struct Watched {
@@ -203,9 +203,10 @@ async fn a_value_behind_a_variable_that_is_another_starts_health_afresh() {
     let mut watcher = Watcher::new(app.clone());
     watcher.reload().await;
     let known = || app.health.snapshot(&app.live().routing, app.clock.now()).len();
-    let wait = Ending::Limited(Some(Duration::from_secs(60)));
+    let wait = AttemptOutcome::Limited(Some(Duration::from_secs(60)));
     let live = app.live();
-    let limited = Permit::take(live.routing.target("p/m").unwrap(), app.clock.now(), None).unwrap();
+    let limited =
+        AttemptPermit::take(live.routing.target("p/m").unwrap(), app.clock.now(), None).unwrap();
     limited.end(wait, Duration::ZERO, app.clock.now());
     watcher.reload().await;
     assert_eq!(known(), 1, "the same key is limited still");

@@ -13,12 +13,12 @@ use crate::auth::signature::{Covered, Signer};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{NodeId, Random};
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 
 pub(super) struct GatewayClient {
     agent: Agent,
-    base: Base,
+    base: BaseUrl,
     id: NodeId,
     generation: u32,
     secret: Secret,
@@ -43,7 +43,7 @@ pub(super) enum Reply {
 
 impl GatewayClient {
     pub(super) fn new(
-        base: Base,
+        base: BaseUrl,
         ca: Option<&Path>,
         id: NodeId,
         generation: u32,

@@ -6,7 +6,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::super::client::authorities;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 
 /// A client that trusts the authorities of the PEM file `ca`, else the public ones.
 pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
@@ -27,6 +27,6 @@ pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     Ok(Agent::new_with_config(config))
 }
 
-pub(super) fn url(base: &Base, path: &str) -> String {
+pub(super) fn url(base: &BaseUrl, path: &str) -> String {
     format!("{}://{}{path}", if base.tls { "https" } else { "http" }, base.authority())
 }

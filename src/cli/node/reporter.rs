@@ -14,7 +14,7 @@ use super::upstream::{ProbeError, Upstream};
 use crate::bounds;
 use crate::config::Env;
 use crate::id::{NodeId, Random};
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 
 /// The options of the command.
@@ -80,7 +80,7 @@ impl Reporter {
     pub(super) fn new(settings: &Settings<'_>, env: &Env<'_>) -> Result<Reporter, String> {
         let variable = |name: &str| env(name).filter(|value| !value.is_empty()).map(Secret::new);
         let url = |option: &str, text: &str| {
-            Base::parse(text).map_err(|wrong| format!("--{option}: the URL {wrong}"))
+            BaseUrl::parse(text).map_err(|wrong| format!("--{option}: the URL {wrong}"))
         };
         if let Some(endpoint) = settings.endpoint {
             url("endpoint", endpoint)?;

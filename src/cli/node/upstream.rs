@@ -16,14 +16,14 @@ use super::server_formats::{
     llama_cpp_slots, metrics_load, ollama_model, positive,
 };
 use crate::bounds;
-use crate::routing::provider::Base;
+use crate::routing::BaseUrl;
 use crate::secret::Secret;
 use crate::store::covers;
 
 /// A server with an OpenAI-compatible API.
 pub(super) struct Upstream {
     agent: Agent,
-    base: Base,
+    base: BaseUrl,
     api_key: Option<Secret>,
     /// Patterns of the models to report; empty: all.
     patterns: Vec<String>,
@@ -63,7 +63,7 @@ pub(super) enum ProbeError {
 
 impl Upstream {
     pub(super) fn new(
-        base: Base,
+        base: BaseUrl,
         ca: Option<&Path>,
         api_key: Option<Secret>,
         patterns: Vec<String>,

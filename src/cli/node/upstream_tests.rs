@@ -4,7 +4,7 @@ use super::*;
 
 fn server() -> Upstream {
     let patterns = Vec::new();
-    Upstream::new(Base::parse("http://127.0.0.1:9").unwrap(), None, None, patterns).unwrap()
+    Upstream::new(BaseUrl::parse("http://127.0.0.1:9").unwrap(), None, None, patterns).unwrap()
 }
 
 #[test]

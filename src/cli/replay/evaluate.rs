@@ -19,9 +19,8 @@ use super::gate::{Bounds, GateVerdict};
 use super::{junit, report};
 use crate::bounds;
 use crate::config::{self, Env, Server};
-use crate::evaluation::Offline;
-use crate::replay::evaluate::Standing;
-use crate::routing::recipe::Routing;
+use crate::evaluate::{HealthSource, OfflineEvaluation};
+use crate::routing::Routing;
 
 #[derive(Args)]
 pub(super) struct EvaluateArguments {
@@ -198,12 +197,12 @@ fn offline(
     let candidate = load_document(candidate, &server)?;
     let baseline = arguments.against.as_deref().map(|path| load_document(path, &server));
     let standing = match arguments.health {
-        TargetHealth::Healthy => Standing::Given(BTreeMap::new()),
-        _ => Standing::Recorded,
+        TargetHealth::Healthy => HealthSource::Given(BTreeMap::new()),
+        _ => HealthSource::Recorded,
     };
     let limit = arguments.limit.unwrap_or(bounds::EVALUATE_MAX);
     let revision = candidate.revision().to_string();
-    let mut evaluation = Offline::new(candidate, baseline.transpose()?, standing);
+    let mut evaluation = OfflineEvaluation::new(candidate, baseline.transpose()?, standing);
     let (progress, mut captures) = (ProgressLine::bar(), 0);
     let done = for_each_capture(corpus, |capture, position| {
         evaluation.add(capture);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::captures::number;
 use super::report::{changed_share, cost_increase, percent, routed, unpriced};
-use crate::replay::share;
+use crate::evaluate::share;
 
 /// A quotient of two sums may exceed a bound that it meets by this much.
 const ROUNDING: f64 = 1e-9;

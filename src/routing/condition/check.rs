@@ -1,15 +1,17 @@
-//! The walk over a parsed expression: sizes, names, fields and functions, before it may ever run.
+//! Checks a parsed expression before it may run: size, names, fields, functions and value kinds.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, SourceInfo, operators,
 };
 use cel::parser::Expression;
 
-use super::kinds::{self, Kind};
-use super::{Flaw, SIGNALS, Uses, constants, pattern, plain, short};
+use super::flaw::{Flaw, shorten};
+use super::kind::ValueKind;
+use super::signals::SIGNALS;
+use super::{constants, infer, messages, pattern};
 use crate::bounds;
 
-/// Functions beside operators and macros, each with an example.
+/// Allowed functions, each with an example.
 const FUNCTIONS: [(&str, &str); 9] = [
     ("size", "size(keywords) > 1"),
     ("contains", "model.contains('mini')"),
@@ -23,17 +25,30 @@ const FUNCTIONS: [(&str, &str); 9] = [
 ];
 const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "map", "filter"];
 
-/// The walk that refuses what must not run.
+/// Signals that an expression reads and that need preparation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Lower-case names of headers that are literals.
+    pub headers: Vec<String>,
+    /// Names of keyword sets that are literals.
+    pub sets: Vec<String>,
+    /// Whether it reads `language`.
+    pub language: bool,
+    /// Whether it reads `keywords`.
+    pub keywords: bool,
+}
+
+/// A walk over an expression that collects flaws, doubts and uses.
 pub(super) struct Check<'s> {
     source: &'s SourceInfo,
     pub(super) flaws: Vec<Flaw>,
-    /// What may run, but always comes out the same.
+    /// Parts with a constant result.
     pub(super) doubts: Vec<Flaw>,
     nodes: usize,
     pub(super) signals: usize,
     pub(super) uses: Uses,
-    /// The variables of the macro that the walk is in.
-    locals: Vec<(String, Kind)>,
+    /// Variables of the enclosing macro.
+    locals: Vec<(String, ValueKind)>,
     in_macro: bool,
 }
 
@@ -51,27 +66,27 @@ impl<'s> Check<'s> {
         }
     }
 
-    fn flaw(&mut self, flaw: Flaw) -> Kind {
+    fn flaw(&mut self, flaw: Flaw) -> ValueKind {
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }
-        Kind::Unknown
+        ValueKind::Unknown
     }
 
-    /// A flaw with its place in the expression.
-    fn flaw_at(&mut self, tree: &Expression, mut flaw: Flaw) -> Kind {
+    /// A flaw with its position in the expression.
+    fn flaw_at(&mut self, tree: &Expression, mut flaw: Flaw) -> ValueKind {
         if let Some((start, _)) = self.source.offset_for(tree.id) {
-            // It counts bytes.
+            // The offset counts bytes.
             let source = &self.source.source;
             let before =
                 source.get(..usize::try_from(start).unwrap_or_default()).unwrap_or_default();
             flaw.message =
-                format!("{}: {}", plain::place(source, before.chars().count()), flaw.message);
+                format!("{}: {}", messages::position(source, before.chars().count()), flaw.message);
         }
         self.flaw(flaw)
     }
 
-    pub(super) fn expression(&mut self, tree: &Expression, depth: usize) -> Kind {
+    pub(super) fn expression(&mut self, tree: &Expression, depth: usize) -> ValueKind {
         self.nodes += 1;
         if self.nodes > bounds::CEL_NODES {
             return self.flaw(Flaw::new(format!(
@@ -86,7 +101,7 @@ impl<'s> Check<'s> {
             )));
         }
         match &tree.expr {
-            Expr::Literal(literal) => Kind::of_literal(literal),
+            Expr::Literal(literal) => ValueKind::of_literal(literal),
             Expr::Ident(name) => self.name(name),
             Expr::Select(select) => self.select(select, depth),
             Expr::Call(call) => self.call(tree, call, depth),
@@ -94,7 +109,7 @@ impl<'s> Check<'s> {
                 for element in &list.elements {
                     self.expression(element, depth + 1);
                 }
-                Kind::List
+                ValueKind::List
             }
             Expr::Comprehension(comprehension) => self.comprehension(tree, comprehension, depth),
             Expr::Map(_) | Expr::Struct(_) => self.flaw(
@@ -105,37 +120,37 @@ impl<'s> Check<'s> {
         }
     }
 
-    fn name(&mut self, name: &str) -> Kind {
+    fn name(&mut self, name: &str) -> ValueKind {
         if let Some((_, kind)) = self.locals.iter().find(|(local, _)| local == name) {
             return *kind;
         }
         if name.starts_with('@') {
-            return Kind::Unknown;
+            return ValueKind::Unknown;
         }
         match name {
             "key" | "user" => self.flaw(
-                Flaw::new(format!("`{name}` is no signal by itself"))
+                Flaw::new(format!("`{name}` is not a signal itself"))
                     .with(&format!("{name}.id or {name}.labels")),
             ),
             "headers" => {
                 self.signals += 1;
-                Kind::Headers
+                ValueKind::Headers
             }
             "keywords" => {
                 self.signals += 1;
                 self.uses.keywords = true;
-                Kind::Keywords
+                ValueKind::Keywords
             }
             _ if !name.contains('.') && SIGNALS.contains(&name) => {
                 self.signals += 1;
                 self.uses.language |= name == "language";
-                Kind::of_signal(name)
+                infer::of_signal(name)
             }
             _ => self.flaw(Flaw::unknown("signal", name, &SIGNALS)),
         }
     }
 
-    fn select(&mut self, select: &SelectExpr, depth: usize) -> Kind {
+    fn select(&mut self, select: &SelectExpr, depth: usize) -> ValueKind {
         if let Expr::Ident(root) = &select.operand.expr
             && matches!(root.as_str(), "key" | "user")
             && !self.locals.iter().any(|(local, _)| local == root)
@@ -147,11 +162,11 @@ impl<'s> Check<'s> {
                 ),
                 "id" => {
                     self.signals += 1;
-                    Kind::Text
+                    ValueKind::Text
                 }
                 "labels" => {
                     self.signals += 1;
-                    Kind::Labels
+                    ValueKind::Labels
                 }
                 other => self.flaw(Flaw::unknown(
                     &format!("field of `{root}`:"),
@@ -161,12 +176,12 @@ impl<'s> Check<'s> {
             };
         }
         let kind = self.expression(&select.operand, depth + 1);
-        let field = short(&select.field, 64);
+        let field = shorten(&select.field, 64);
         match kind {
-            Kind::Unknown => return Kind::Unknown,
-            Kind::Headers => self.uses.headers.push(select.field.to_ascii_lowercase()),
-            Kind::Labels => {}
-            Kind::Keywords => {
+            ValueKind::Unknown => return ValueKind::Unknown,
+            ValueKind::Headers => self.uses.headers.push(select.field.to_ascii_lowercase()),
+            ValueKind::Labels => {}
+            ValueKind::Keywords => {
                 let flaw = Flaw::new(format!("`.{field}`: this signal has no fields"));
                 return self.flaw(flaw.with(&format!("'{field}' in keywords")));
             }
@@ -175,10 +190,10 @@ impl<'s> Check<'s> {
                     .flaw(Flaw::new(format!("`.{field}`: {} has no fields", other.words())));
             }
         }
-        if select.test { Kind::Boolean } else { Kind::Text }
+        if select.test { ValueKind::Boolean } else { ValueKind::Text }
     }
 
-    fn call(&mut self, tree: &Expression, call: &CallExpr, depth: usize) -> Kind {
+    fn call(&mut self, tree: &Expression, call: &CallExpr, depth: usize) -> ValueKind {
         let name = call.func_name.as_str();
         let before = self.flaws.len();
         let operator = name.starts_with(['_', '!', '-', '@'])
@@ -192,23 +207,23 @@ impl<'s> Check<'s> {
             self.pattern(call);
         }
         let target = call.target.as_deref().into_iter();
-        let kinds: Vec<Kind> =
+        let kinds: Vec<ValueKind> =
             target.chain(&call.args).map(|part| self.expression(part, depth + 1)).collect();
         if name == operators::INDEX
-            && kinds.first() == Some(&Kind::Headers)
+            && kinds.first() == Some(&ValueKind::Headers)
             && let Some(Expr::Literal(LiteralValue::String(header))) =
                 call.args.get(1).map(|index| &index.expr)
         {
             self.uses.headers.push(header.inner().to_owned());
         }
-        if kinds.contains(&Kind::Keywords) {
+        if kinds.contains(&ValueKind::Keywords) {
             self.on_keywords(call);
         }
-        if self.flaws.len() > before { Kind::Unknown } else { self.result(tree, call, &kinds) }
+        if self.flaws.len() > before { ValueKind::Unknown } else { self.result(tree, call, &kinds) }
     }
 
-    /// What a call gives, if it takes values of these kinds.
-    fn result(&mut self, tree: &Expression, call: &CallExpr, kinds: &[Kind]) -> Kind {
+    /// The result kind of a call; a flaw if it does not take operands of these kinds.
+    fn result(&mut self, tree: &Expression, call: &CallExpr, kinds: &[ValueKind]) -> ValueKind {
         let name = call.func_name.as_str();
         let conditions = match name {
             operators::LOGICAL_AND | operators::LOGICAL_OR | operators::LOGICAL_NOT => kinds,
@@ -216,34 +231,34 @@ impl<'s> Check<'s> {
             _ => &[],
         };
         if let Some(other) =
-            conditions.iter().find(|kind| !matches!(kind, Kind::Boolean | Kind::Unknown))
+            conditions.iter().find(|kind| !matches!(kind, ValueKind::Boolean | ValueKind::Unknown))
         {
             let message =
-                format!("`{}` needs true or false, not {}", plain::written(name), other.words());
+                format!("`{}` needs true or false, not {}", messages::written(name), other.words());
             return self
                 .flaw_at(tree, Flaw::new(message).with("compare it, for example `tools > 0`"));
         }
         if name == operators::CONDITIONAL {
             return match kinds {
                 [_, yes, no] if yes == no => *yes,
-                _ => Kind::Unknown,
+                _ => ValueKind::Unknown,
             };
         }
         if !conditions.is_empty() {
-            return Kind::Boolean;
+            return ValueKind::Boolean;
         }
         self.doubts.extend(constants::doubts(call, kinds));
-        kinds::of_call(call, kinds).unwrap_or_else(|()| {
+        infer::of_call(call, kinds).unwrap_or_else(|()| {
             let example = FUNCTIONS
                 .iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, example)| format!("for example `{example}`"));
             let hint = example.or_else(|| unfit_hint(name, kinds).map(str::to_owned));
-            self.flaw_at(tree, Flaw { message: plain::unfit(name, kinds), hint })
+            self.flaw_at(tree, Flaw { message: messages::unfit(name, kinds), hint })
         })
     }
 
-    /// The pattern of `matches` is known before any request comes: one from a request could be any.
+    /// The pattern of `matches` has to be a literal: a request must not choose it.
     fn pattern(&mut self, call: &CallExpr) {
         let pattern = match (&call.target, call.args.as_slice()) {
             (Some(_), [pattern]) | (None, [_, pattern]) => pattern,
@@ -257,7 +272,7 @@ impl<'s> Check<'s> {
         };
         let Expr::Literal(LiteralValue::String(text)) = &pattern.expr else {
             self.flaw(
-                Flaw::new("the pattern of `matches` has to be written out")
+                Flaw::new("the pattern of `matches` must be a literal")
                     .with("model.matches('^gpt-[0-9]')"),
             );
             return;
@@ -268,7 +283,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// A call that takes `keywords`: what is asked for has to be among the sets, and a list is no text.
+    /// A call with the operand `keywords`: only list operations are allowed.
     fn on_keywords(&mut self, call: &CallExpr) {
         let literal = |part: &Expression| match &part.expr {
             Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
@@ -281,7 +296,7 @@ impl<'s> Check<'s> {
                 let name = call.args.iter().find_map(literal).unwrap_or_else(|| "name".to_owned());
                 self.flaw(
                     Flaw::new("`keywords` is a list of names")
-                        .with(&format!("'{}' in keywords", short(&name, 64))),
+                        .with(&format!("'{}' in keywords", shorten(&name, 64))),
                 );
             }
         }
@@ -292,14 +307,14 @@ impl<'s> Check<'s> {
         tree: &Expression,
         comprehension: &ComprehensionExpr,
         depth: usize,
-    ) -> Kind {
+    ) -> ValueKind {
         if self.in_macro {
             return self.flaw(Flaw::new("macros cannot be nested: their work would multiply"));
         }
         self.in_macro = true;
         let element = match self.expression(&comprehension.iter_range, depth + 1) {
-            Kind::Keywords | Kind::Labels | Kind::Headers => Kind::Text,
-            Kind::List | Kind::Unknown => Kind::Unknown,
+            ValueKind::Keywords | ValueKind::Labels | ValueKind::Headers => ValueKind::Text,
+            ValueKind::List | ValueKind::Unknown => ValueKind::Unknown,
             other => {
                 let flaw = Flaw::new(format!(
                     "a macro goes through a list, labels or headers, not {}",
@@ -315,7 +330,8 @@ impl<'s> Check<'s> {
             )));
         }
         self.locals.push((local.clone(), element));
-        self.locals.extend(comprehension.iter_var2.clone().map(|local| (local, Kind::Unknown)));
+        self.locals
+            .extend(comprehension.iter_var2.clone().map(|local| (local, ValueKind::Unknown)));
         let parts = [
             &comprehension.accu_init,
             &comprehension.loop_cond,
@@ -325,17 +341,18 @@ impl<'s> Check<'s> {
         let [gathered, ..] = parts.map(|part| self.expression(part, depth + 1));
         self.locals.clear();
         self.in_macro = false;
-        // `map` and `filter` begin with a list, `exists_one` with a count that it compares in the
-        // end.
-        if gathered == Kind::List { Kind::List } else { Kind::Boolean }
+        // `map` and `filter` accumulate a list; the other macros give a boolean.
+        if gathered == ValueKind::List { ValueKind::List } else { ValueKind::Boolean }
     }
 }
 
-/// What to do about an operator that does not take what it is given.
-fn unfit_hint(operator: &str, kinds: &[Kind]) -> Option<&'static str> {
-    let is_number = |kind: &Kind| matches!(kind, Kind::Whole | Kind::Unsigned | Kind::Decimal);
+/// Hint for an operator that does not take its operands.
+fn unfit_hint(operator: &str, kinds: &[ValueKind]) -> Option<&'static str> {
+    let is_number = |kind: &ValueKind| {
+        matches!(kind, ValueKind::Whole | ValueKind::Unsigned | ValueKind::Decimal)
+    };
     match (operator, kinds) {
-        (operators::INDEX, [Kind::Keywords, _]) => Some("for example `'code' in keywords`"),
+        (operators::INDEX, [ValueKind::Keywords, _]) => Some("for example `'code' in keywords`"),
         (operators::INDEX, _) => {
             Some("labels and headers are asked for by name: `headers['x-tier']`")
         }
@@ -343,10 +360,12 @@ fn unfit_hint(operator: &str, kinds: &[Kind]) -> Option<&'static str> {
         (_, [left, right]) if is_number(left) && is_number(right) => {
             Some("for example `double(prompt_tokens) * 1.5`")
         }
-        (operators::ADD, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => {
+        (operators::ADD, [ValueKind::Text, other] | [other, ValueKind::Text])
+            if is_number(other) =>
+        {
             Some("`string(hour)` makes text of a number")
         }
-        (_, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => {
+        (_, [ValueKind::Text, other] | [other, ValueKind::Text]) if is_number(other) => {
             Some("numbers stand without quotes, texts within")
         }
         _ => None,

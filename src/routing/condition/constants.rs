@@ -1,15 +1,16 @@
-//! Comparisons that come out the same for every request: a signal with a literal that it never is,
-//! or values of two kinds. Nothing is said of larger parts of an expression.
+//! Comparisons with a constant result: a signal with a literal outside its range, or values of
+//! different kinds. Only single comparisons are judged.
 
 use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
 use cel::parser::Expression;
 
-use super::kinds::Kind;
-use super::{Flaw, plain, short};
+use super::flaw::{Flaw, shorten};
+use super::kind::ValueKind;
+use super::messages;
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::language;
 
-/// What a signal can be.
+/// The range of a signal.
 enum Domain {
     /// A whole number from the first to the second.
     Numbers(f64, f64),
@@ -36,7 +37,7 @@ impl Domain {
         })
     }
 
-    fn told(&self, signal: &str) -> String {
+    fn describe(&self, signal: &str) -> String {
         match self {
             Domain::Numbers(least, most) if most.is_finite() => {
                 format!("`{signal}` is from {least} to {most}")
@@ -47,7 +48,7 @@ impl Domain {
         }
     }
 
-    /// How `signal operator literal` always comes out.
+    /// The constant result of `signal operator literal`, if it is constant.
     fn outcome(&self, operator: &str, literal: &LiteralValue) -> Option<bool> {
         match (self, literal) {
             (Domain::Numbers(least, most), _) => numbers(operator, *least, *most, number(literal)?),
@@ -64,7 +65,7 @@ impl Domain {
     }
 }
 
-/// How an equation comes out between what is never equal.
+/// Result of `==` or `!=` for values that are never equal.
 fn unequal(operator: &str) -> Option<bool> {
     match operator {
         operators::EQUALS => Some(false),
@@ -96,8 +97,8 @@ fn number(literal: &LiteralValue) -> Option<f64> {
     }
 }
 
-/// What is odd about a comparison. `kinds` are those of its two sides.
-pub(super) fn doubts(call: &CallExpr, kinds: &[Kind]) -> Vec<Flaw> {
+/// Flaws of a comparison with a constant result. `kinds` are those of its operands.
+pub(super) fn doubts(call: &CallExpr, kinds: &[ValueKind]) -> Vec<Flaw> {
     let ([left, right], [left_kind, right_kind]) = (call.args.as_slice(), kinds) else {
         return Vec::new();
     };
@@ -110,19 +111,19 @@ pub(super) fn doubts(call: &CallExpr, kinds: &[Kind]) -> Vec<Flaw> {
         return never
             .map(|never| {
                 Flaw::new(format!("`{signal}` is never {}", shown(never)))
-                    .with(&domain.told(&signal))
+                    .with(&domain.describe(&signal))
             })
             .collect();
     }
-    let names = matches!(right_kind, Kind::Keywords | Kind::Labels | Kind::Headers);
-    if operator == operators::IN && names && !left_kind.may_equal(Kind::Text) {
+    let names = matches!(right_kind, ValueKind::Keywords | ValueKind::Labels | ValueKind::Headers);
+    if operator == operators::IN && names && !left_kind.may_equal(ValueKind::Text) {
         let message = format!("`in` never holds: {} is looked for among names", left_kind.words());
         return vec![Flaw::new(message).with("for example `'code' in keywords`")];
     }
     if let (Some(always), false) = (unequal(operator), left_kind.may_equal(*right_kind)) {
         let message = format!(
             "`{}` {}: {} is compared with {}",
-            plain::written(operator),
+            messages::written(operator),
             holds(always),
             left_kind.words(),
             right_kind.words()
@@ -142,15 +143,16 @@ pub(super) fn doubts(call: &CallExpr, kinds: &[Kind]) -> Vec<Flaw> {
     };
     let (first, last) =
         if turned { (shown(value), of.clone()) } else { (of.clone(), shown(value)) };
-    let message = format!("`{first} {} {last}` {}", plain::written(&call.func_name), holds(always));
-    vec![Flaw::new(message).with(&domain.told(&of))]
+    let message =
+        format!("`{first} {} {last}` {}", messages::written(&call.func_name), holds(always));
+    vec![Flaw::new(message).with(&domain.describe(&of))]
 }
 
 fn holds(always: bool) -> &'static str {
     if always { "always holds" } else { "never holds" }
 }
 
-/// The operator that says the same when its sides are exchanged.
+/// The operator with the same meaning for exchanged operands.
 fn mirrored(operator: &str) -> &str {
     match operator {
         operators::LESS => operators::GREATER,
@@ -181,7 +183,7 @@ fn literal(tree: &Expression) -> Option<&LiteralValue> {
 
 fn shown(literal: &LiteralValue) -> String {
     match literal {
-        LiteralValue::String(text) => format!("'{}'", short(text.inner(), 64)),
+        LiteralValue::String(text) => format!("'{}'", shorten(text.inner(), 64)),
         LiteralValue::Int(number) => number.inner().to_string(),
         LiteralValue::UInt(number) => format!("{}u", number.inner()),
         LiteralValue::Double(number) => number.inner().to_string(),

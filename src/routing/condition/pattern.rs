@@ -1,5 +1,5 @@
-//! `matches`: regular expressions that stand literally in an expression, in linear time. Each is compiled when the expression is
-//! checked, and kept by the threads that evaluate it.
+//! The function `matches`: linear-time regular expressions. Patterns are literals. The check
+//! compiles each one once; threads that evaluate it cache it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,15 +8,15 @@ use cel::common::types::{CelBool, CelString};
 use cel::{Env, ExecutionError};
 use regex::{Regex, RegexBuilder};
 
-use super::short;
+use super::flaw::shorten;
 use crate::bounds;
 
 thread_local! {
-    /// Patterns of live documents are few; a thread that has seen more begins anew.
+    /// Cleared when full: a live document has few patterns.
     static COMPILED: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
 }
 
-/// Compiles a pattern; the error says what is wrong with it.
+/// Compiles a pattern. The error is a message.
 pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
     RegexBuilder::new(pattern)
         .size_limit(bounds::CEL_PATTERN)
@@ -24,15 +24,15 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
         .build()
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
-            // The last line of what the parser draws says it in words.
-            error => short(
+            // The parser draws a diagram; its last line is the message.
+            error => shorten(
                 error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "),
                 160,
             ),
         })
 }
 
-/// Gives expressions the function, called on a text or with it.
+/// Adds the function in both forms: `text.matches(pattern)` and `matches(text, pattern)`.
 pub(super) fn add_to(env: &mut Env) -> Result<(), cel::DeclarationError> {
     cel::add_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "matches")?;
     cel::add_member_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "text_matches")

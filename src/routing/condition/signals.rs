@@ -1,4 +1,4 @@
-//! The signals as CEL sees them: looked up when an expression names them, borrowed from the inputs.
+//! The signals as CEL variables: resolved when an expression names them, borrowed from the inputs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use jiff::tz::TimeZone;
 
 use crate::routing::inputs::Inputs;
 
-/// What an expression may name. `max_tokens` is 0 when the client set none, so that comparisons read as expected;
-/// `hour` is that of `inputs.at` in the document's time zone; ids, `agent` and `language` are `""` when there is none;
-/// `keywords` are the names of the sets that were hit.
+/// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of
+/// `inputs.at` in the document's time zone. Ids, `agent` and `language` are `""` if there is none.
+/// `keywords` lists the sets with a hit.
 pub const SIGNALS: [&str; 19] = [
     "model",
     "endpoint",
@@ -38,15 +38,15 @@ pub const SIGNALS: [&str; 19] = [
 ];
 
 /// The signals of one request.
-pub struct Facts<'a> {
+pub struct Signals<'a> {
     inputs: &'a Inputs,
     zone: &'a TimeZone,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> Signals<'a> {
     /// The signals in `inputs`, with `hour` in `zone`.
     pub fn new(inputs: &'a Inputs, zone: &'a TimeZone) -> Self {
-        Facts { inputs, zone }
+        Signals { inputs, zone }
     }
 }
 
@@ -54,29 +54,29 @@ fn number<'b>(value: u64) -> CowVal<'b, 'b> {
     CowVal::owned(CelInt::from(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
-fn truth<'b>(value: bool) -> CowVal<'b, 'b> {
+fn boolean<'b>(value: bool) -> CowVal<'b, 'b> {
     CowVal::owned(CelBool::from(value))
 }
 
-fn words(value: &str) -> CowVal<'_, '_> {
+fn text(value: &str) -> CowVal<'_, '_> {
     CowVal::owned(CelString::from(value))
 }
 
-impl VariableResolver for Facts<'_> {
+impl VariableResolver for Signals<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
         let (request, who) = (&self.inputs.request, &self.inputs.principal);
         Some(match name {
-            "model" => words(&request.model),
-            "endpoint" => words(&request.endpoint),
+            "model" => text(&request.model),
+            "endpoint" => text(&request.endpoint),
             "prompt_tokens" => number(request.prompt_tokens),
             "messages" => number(request.messages),
             "max_tokens" => number(request.max_tokens.unwrap_or(0)),
-            "stream" => truth(request.stream),
+            "stream" => boolean(request.stream),
             "tools" => number(request.tools),
             "images" => number(request.images),
             "audio" => number(request.audio),
-            "json_output" => truth(request.json_output),
-            "language" => words(request.language.as_deref().unwrap_or("")),
+            "json_output" => boolean(request.json_output),
+            "language" => text(request.language.as_deref().unwrap_or("")),
             "keywords" => {
                 let hits = self.inputs.keywords.iter().filter(|(_, found)| found.hit);
                 let names: Vec<Box<dyn Val>> = hits
@@ -84,27 +84,28 @@ impl VariableResolver for Facts<'_> {
                     .collect();
                 CowVal::owned(CelList::from(names))
             }
-            "agent" => words(request.agent.as_ref().map_or("", |agent| &agent.name)),
-            "headers" => CowVal::owned(Pairs::of(&request.headers)),
+            "agent" => text(request.agent.as_ref().map_or("", |agent| &agent.name)),
+            "headers" => CowVal::owned(TextMap::of(&request.headers)),
             "hour" => {
                 number(u64::from(self.zone.to_datetime(self.inputs.at).hour().unsigned_abs()))
             }
-            "key.id" => words(who.key.as_deref().unwrap_or("")),
-            "key.labels" => CowVal::owned(Pairs::of(&who.labels)),
-            "user.id" => words(who.user.as_deref().unwrap_or("")),
-            "user.labels" => CowVal::owned(Pairs::of(&who.user_labels)),
+            "key.id" => text(who.key.as_deref().unwrap_or("")),
+            "key.labels" => CowVal::owned(TextMap::of(&who.labels)),
+            "user.id" => text(who.user.as_deref().unwrap_or("")),
+            "user.labels" => CowVal::owned(TextMap::of(&who.user_labels)),
             _ => return None,
         })
     }
 }
 
-/// Labels or headers as a CEL map. The crate's own map iterates in hash order, which differs between runs.
+/// Labels or headers as a CEL map in name order. The crate's own map has hash order, which differs
+/// between runs.
 #[derive(Clone, Debug)]
-struct Pairs<'a>(Vec<(CelString<'a>, CelString<'a>)>);
+struct TextMap<'a>(Vec<(CelString<'a>, CelString<'a>)>);
 
-impl<'a> Pairs<'a> {
+impl<'a> TextMap<'a> {
     fn of(map: &'a BTreeMap<String, String>) -> Self {
-        Pairs(
+        TextMap(
             map.iter()
                 .map(|(name, value)| {
                     (CelString::from(name.as_str()), CelString::from(value.as_str()))
@@ -130,7 +131,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-impl Val for Pairs<'_> {
+impl Val for TextMap<'_> {
     fn get_type(&self) -> &Type {
         &MAP_TYPE
     }
@@ -169,20 +170,20 @@ impl Val for Pairs<'_> {
     }
 }
 
-impl Container for Pairs<'_> {
+impl Container for TextMap<'_> {
     fn contains(&self, key: &dyn Val) -> Result<bool, ExecutionError> {
         Ok(self.find(key).is_some())
     }
 }
 
-impl Indexer for Pairs<'_> {
+impl Indexer for TextMap<'_> {
     fn get<'b, 'v>(&'b self, key: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
     where
         Self: 'v,
     {
         self.find(key)
             .map(|value| CowVal::Borrowed(value as &dyn Val))
-            .ok_or_else(|| Pairs::missing(key))
+            .ok_or_else(|| TextMap::missing(key))
     }
 
     fn steal<'v>(self: Box<Self>, key: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
@@ -193,24 +194,24 @@ impl Indexer for Pairs<'_> {
     }
 }
 
-impl Iterable for Pairs<'_> {
+impl Iterable for TextMap<'_> {
     fn iter<'b, 'v>(&'b self) -> Box<dyn Items<'b, 'v> + 'b>
     where
         Self: 'v,
     {
-        Box::new(Names(self.0.iter()))
+        Box::new(TextMapKeys(self.0.iter()))
     }
 }
 
-impl Sizer for Pairs<'_> {
+impl Sizer for TextMap<'_> {
     fn size(&self) -> CelInt {
         CelInt::from(i64::try_from(self.0.len()).unwrap_or(i64::MAX))
     }
 }
 
-struct Names<'b, 'a>(std::slice::Iter<'b, (CelString<'a>, CelString<'a>)>);
+struct TextMapKeys<'b, 'a>(std::slice::Iter<'b, (CelString<'a>, CelString<'a>)>);
 
-impl<'b, 'v, 'a: 'v> Items<'b, 'v> for Names<'b, 'a> {
+impl<'b, 'v, 'a: 'v> Items<'b, 'v> for TextMapKeys<'b, 'a> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'v)> {
         self.0.next().map(|(name, _)| name as &(dyn Val + 'v))
     }

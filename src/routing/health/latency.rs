@@ -1,19 +1,19 @@
-//! Latency as a load balancer wants it: a rise shows at once, a fall only by and by, and what is old counts less and less
-//! (the peak exponentially weighted moving average of Twitter's Finagle).
+//! Peak EWMA of latency, as in Twitter's Finagle: a rise shows at once, a fall gradually, and old
+//! samples decay.
 
 use crate::bounds;
 
-/// The peak EWMA of one target's time to first content.
+/// Peak EWMA of one target's time to first content.
 #[derive(Debug, Default)]
-pub(super) struct Latency {
-    /// Microseconds, as of `stamp`.
+pub(super) struct PeakEwma {
+    /// Average in microseconds, as of `stamp`.
     cost: f64,
     /// Microseconds since the epoch.
     stamp: i64,
 }
 
-impl Latency {
-    /// A request took this long, in microseconds.
+impl PeakEwma {
+    /// Adds a sample in microseconds.
     pub(super) fn took(&mut self, sample_us: u64, at: i64) {
         let sample = sample_us as f64;
         let weight = self.weight(at);
@@ -25,10 +25,10 @@ impl Latency {
         self.stamp = self.stamp.max(at);
     }
 
-    /// What it stands at, decayed to `at`; `None` when nothing is left of it.
+    /// The average in microseconds, decayed to `at`; `None` below one.
     pub(super) fn at(&self, at: i64) -> Option<u64> {
         let cost = self.cost * self.weight(at);
-        // A whole number of microseconds: a float that is not one, and not negative, saturates.
+        // The cast truncates, and saturates at the ends.
         (cost >= 1.0).then_some(cost as u64)
     }
 
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn peaks_show_at_once_and_fade() {
-        let mut latency = Latency::default();
+        let mut latency = PeakEwma::default();
         assert_eq!(latency.at(START), None);
         latency.took(100_000, START);
         assert_eq!(latency.at(START), Some(100_000));
@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_stays_between_nothing_and_the_longest(samples in prop::collection::vec((0u64..10_000_000, -5i64..30), 1..50)) {
-            let (mut latency, mut at, mut longest) = (Latency::default(), START, 0);
+            let (mut latency, mut at, mut longest) = (PeakEwma::default(), START, 0);
             for (sample, seconds) in samples {
                 at += seconds * SECOND;
                 longest = longest.max(sample);

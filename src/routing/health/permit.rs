@@ -1,207 +1,214 @@
-//! One attempt at a target, from being let in to how it ended. A permit that is dropped on the way, by a client that left
-//! or a task that was cancelled, gives back all that it held and says nothing of the target.
+//! One attempt at a target, from admission to outcome. A permit that is dropped before its end, by
+//! a client that left or a cancelled task, gives back what it holds and has no effect on the
+//! target's health.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::circuit::{Change, Pass, micros, pending};
-use super::keys::Bench;
+use super::breaker::{BreakerChange, Pass};
+use super::deadline::{is_pending, micros};
+use super::key_rotation::KeyCooldowns;
 use crate::bounds;
-use crate::routing::recipe::Target;
+use crate::routing::target::Target;
 use crate::secret::Secret;
 
-/// Why an attempt may not begin although the decision was for it: what there was is gone since.
+/// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Barred {
-    /// The breaker is open, or its probe is under way.
+pub enum PermitDenied {
+    /// The breaker is open, or its probe is in flight.
     BreakerOpen,
-    /// The target asked to be left alone.
+    /// The target is in a cooldown.
     CoolDown,
-    /// The provider serves as many requests as it may.
+    /// The provider is at its concurrency limit.
     Concurrency,
 }
 
-/// How an attempt ended, as far as it concerns the target.
+/// Outcome of an attempt for the health of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It answered; a refusal of what the client asked for is an answer.
+pub enum AttemptOutcome {
+    /// Answered; also if it rejected the client's request.
     Answered,
-    /// It failed by its own fault.
+    /// Failed by its own fault.
     Failed,
-    /// It had no content in time.
+    /// No content before a deadline.
     TimedOut,
-    /// It cannot serve now, and may have said for how long (503).
+    /// Unavailable (503), with its `Retry-After`.
     Unavailable(Option<Duration>),
-    /// It was asked too often, and may have said for how long to wait (429).
+    /// Rate limited (429), with its `Retry-After`.
     Limited(Option<Duration>),
-    /// It refused our credential (401).
+    /// Rejected the provider key (401).
     Refused,
-    /// It refused this model to our credential (403).
+    /// Denied this model to the provider key (403).
     Forbidden,
-    /// Nothing that says anything of it.
+    /// No verdict on the target.
     Nothing,
 }
 
-/// What came of an attempt's end.
+/// Effect of an attempt's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Whether another key of the provider may do what this one could not.
+pub struct OutcomeEffect {
+    /// Whether another key of the provider may succeed.
     pub another_key: bool,
-    /// What it changed of the target's breaker.
-    pub change: Option<Change>,
+    /// Change of the target's breaker.
+    pub change: Option<BreakerChange>,
 }
 
-/// What a replay or a shadow learns of a provider's keys. It is kept for that one call, so that
-/// live traffic goes on as if the call had not been made.
+/// Key cooldowns that a replay or shadow causes. They last for that call only, so that it does not
+/// affect live traffic.
 #[derive(Debug, Default)]
-pub struct Apart(Bench);
+pub struct IsolatedCooldowns(KeyCooldowns);
 
-impl Apart {
-    pub(super) fn bench(&self) -> &Bench {
-        &self.0
-    }
-}
-
-/// The leave to make one attempt at a target.
+/// Permission for one attempt at a target.
 #[derive(Debug)]
-pub struct Permit {
+pub struct AttemptPermit {
     target: Arc<Target>,
-    /// Live traffic's, until it has ended.
+    /// Admission by the breaker, for live traffic until its end.
     pass: Option<Pass>,
-    /// Of the provider's keys.
+    /// Index of the provider key.
     key: Option<usize>,
     content: bool,
-    /// Of a replay or a shadow.
-    apart: Option<Arc<Apart>>,
+    /// Set for a replay or shadow.
+    apart: Option<Arc<IsolatedCooldowns>>,
 }
 
-impl Permit {
-    /// Asks for one. Live traffic has nothing `apart`; a replay or a shadow changes nothing of the
-    /// target's state but the number of attempts under way.
+impl AttemptPermit {
+    /// Admits an attempt. `apart` is set for a replay or shadow, which change nothing of the
+    /// target's state but the number of attempts in flight.
     pub fn take(
         target: &Arc<Target>,
         at: Timestamp,
-        apart: Option<&Arc<Apart>>,
-    ) -> Result<Permit, Barred> {
+        apart: Option<&Arc<IsolatedCooldowns>>,
+    ) -> Result<AttemptPermit, PermitDenied> {
         let (state, provider, now) = (target.state(), target.provider.state(), at.as_microsecond());
         if state.cooldown_until(&target.provider, now).is_some() {
-            return Err(Barred::CoolDown);
+            return Err(PermitDenied::CoolDown);
         }
         let pass = match apart {
-            None => Some(state.stir().circuit.enter(now).ok_or(Barred::BreakerOpen)?),
-            // The one request that tries a half-open breaker is live traffic's.
-            Some(_) if state.lets_in(now) => None,
-            Some(_) => return Err(Barred::BreakerOpen),
+            None => Some(state.lock_vitals().breaker.enter(now).ok_or(PermitDenied::BreakerOpen)?),
+            // Only live traffic may probe a half-open breaker.
+            Some(_) if state.admits(now) => None,
+            Some(_) => return Err(PermitDenied::BreakerOpen),
         };
         if !provider.enter(target.provider.max_concurrency) {
-            pass.into_iter().for_each(|pass| state.stir().circuit.left(pass));
-            return Err(Barred::Concurrency);
+            pass.into_iter().for_each(|pass| state.lock_vitals().breaker.abandoned(pass));
+            return Err(PermitDenied::Concurrency);
         }
         state.begin();
-        let keys = state.keys(&target.provider, apart.map(Arc::as_ref));
+        let keys = state.keys(&target.provider, apart.map(|apart| &apart.0));
         let key = keys.pick(&provider.turn, apart.is_none(), now);
-        Ok(Permit { target: Arc::clone(target), pass, key, content: false, apart: apart.cloned() })
+        Ok(AttemptPermit {
+            target: Arc::clone(target),
+            pass,
+            key,
+            content: false,
+            apart: apart.cloned(),
+        })
     }
 
-    /// What being let through changed of the target's breaker.
-    pub fn change(&self) -> Option<Change> {
+    /// Change of the target's breaker by the admission.
+    pub fn change(&self) -> Option<BreakerChange> {
         self.pass.and_then(Pass::change)
     }
 
-    /// The provider's key to use.
+    /// The provider key to use.
     pub fn key(&self) -> Option<&Secret> {
         self.target.provider.api_keys.get(self.key?)
     }
 
-    /// Whether the first content has been noted.
+    /// Whether the first content has been recorded.
     pub fn has_content(&self) -> bool {
         self.content
     }
 
-    /// The first content of a good answer is there, `took` after the attempt began. Gives what that
-    /// changed.
-    pub fn content(&mut self, took: Duration, at: Timestamp) -> Option<Change> {
+    /// Records the first content of a good answer, `took` after the start. Returns the breaker's
+    /// change.
+    pub fn content(&mut self, took: Duration, at: Timestamp) -> Option<BreakerChange> {
         if std::mem::replace(&mut self.content, true) {
             return None;
         }
         let pass = self.pass.as_mut()?;
-        let mut vitals = self.target.state().stir();
+        let mut vitals = self.target.state().lock_vitals();
         vitals.latency.took(micros(took).unsigned_abs(), at.as_microsecond());
-        vitals.circuit.proved(pass, at.as_microsecond())
+        vitals.breaker.probe_succeeded(pass, at.as_microsecond())
     }
 
-    /// Lets the key in use rest, where the provider has others, and says whether one of those may be used.
-    fn rest_key(&self, ending: Ending, now: i64) -> bool {
+    /// Starts a cooldown of the used key if the outcome asks for it and the provider has others.
+    /// Returns whether one of those is usable.
+    fn cool_key(&self, ending: AttemptOutcome, now: i64) -> bool {
         let (state, provider) = (self.target.state(), &self.target.provider);
         let Some(key) = self.key().filter(|_| provider.api_keys.len() > 1) else { return false };
-        // By target where it is limited or forbidden: providers count each model apart.
-        let (rest, bench) = match ending {
-            Ending::Limited(wait) => {
+        // Limits and permissions are per target: providers count each model separately.
+        let (rest, cooldowns) = match ending {
+            AttemptOutcome::Limited(wait) => {
                 (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOLDOWN_MAX), &state.limited)
             }
-            Ending::Forbidden => (bounds::KEY_REFUSED, &state.limited),
-            Ending::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
+            AttemptOutcome::Forbidden => (bounds::KEY_REFUSED, &state.limited),
+            AttemptOutcome::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
             _ => return false,
         };
-        let apart = self.apart.as_deref();
-        apart.map_or(bench, Apart::bench).put(key, now.saturating_add(micros(rest)), now);
-        state.keys(provider, apart).all_benched(now).is_none()
+        let isolated = self.apart.as_deref().map(|apart| &apart.0);
+        isolated.unwrap_or(cooldowns).put(key, now.saturating_add(micros(rest)), now);
+        state.keys(provider, isolated).all_cooling_until(now).is_none()
     }
 
-    /// The attempt is over, `took` after it began.
-    pub fn end(mut self, ending: Ending, took: Duration, at: Timestamp) -> Ended {
+    /// Ends the attempt, `took` after its start.
+    pub fn end(mut self, ending: AttemptOutcome, took: Duration, at: Timestamp) -> OutcomeEffect {
         let now = at.as_microsecond();
-        let another_key = self.rest_key(ending, now);
-        let Some(pass) = self.pass.take() else { return Ended { another_key, change: None } };
+        let another_key = self.cool_key(ending, now);
+        let Some(pass) = self.pass.take() else {
+            return OutcomeEffect { another_key, change: None };
+        };
         let (state, provider) = (self.target.state(), &self.target.provider);
         let one_key = provider.api_keys.len() <= 1;
-        let mut vitals = state.stir();
+        let mut vitals = state.lock_vitals();
         let wait = match ending {
-            Ending::Unavailable(wait) => wait,
-            Ending::Limited(wait) if one_key => wait,
+            AttemptOutcome::Unavailable(wait) => wait,
+            AttemptOutcome::Limited(wait) if one_key => wait,
             _ => None,
         };
         if let Some(wait) = wait {
             let until = now.saturating_add(micros(wait.min(bounds::COOLDOWN_MAX)));
-            // A longer one stands, unless it is from before the clock was set back.
-            let before = Some(vitals.cooldown_until).filter(|before| pending(*before, now));
+            // A longer cooldown stays, unless it was set before the clock went back.
+            let before = Some(vitals.cooldown_until).filter(|before| is_pending(*before, now));
             vitals.cooldown_until = before.map_or(until, |before| before.max(until));
         }
         let at_fault = match ending {
-            Ending::Nothing => None,
-            // It said when to come back, or its keys rest: no reason to stay away for longer.
-            Ending::Limited(wait) => (wait.is_none() && one_key).then_some(true),
-            // A refused key that rests says nothing of the others.
-            Ending::Refused | Ending::Forbidden => (!another_key).then_some(true),
-            Ending::Answered => Some(false),
-            Ending::Failed | Ending::TimedOut | Ending::Unavailable(_) => Some(true),
+            AttemptOutcome::Nothing => None,
+            // The cooldown of the target or key is enough.
+            AttemptOutcome::Limited(wait) => (wait.is_none() && one_key).then_some(true),
+            // A rejected key is no verdict on the others.
+            AttemptOutcome::Refused | AttemptOutcome::Forbidden => (!another_key).then_some(true),
+            AttemptOutcome::Answered => Some(false),
+            AttemptOutcome::Failed | AttemptOutcome::TimedOut | AttemptOutcome::Unavailable(_) => {
+                Some(true)
+            }
         };
         let change = match at_fault {
             None => {
-                vitals.circuit.left(pass);
+                vitals.breaker.abandoned(pass);
                 None
             }
-            Some(false) => vitals.circuit.succeeded(pass, now, &provider.breaker),
-            Some(true) => vitals.circuit.failed(pass, now, &provider.breaker),
+            Some(false) => vitals.breaker.succeeded(pass, now, &provider.breaker),
+            Some(true) => vitals.breaker.failed(pass, now, &provider.breaker),
         };
-        if ending == Ending::TimedOut && !self.content {
-            // It was at least as slow as this.
+        if ending == AttemptOutcome::TimedOut && !self.content {
+            // The time to first content is at least this long.
             vitals.latency.took(micros(took).unsigned_abs(), now);
         }
-        if ending != Ending::Nothing {
-            vitals.minute.add(now, 1, u32::from(ending != Ending::Answered));
+        if ending != AttemptOutcome::Nothing {
+            vitals.minute.add(now, 1, u32::from(ending != AttemptOutcome::Answered));
         }
-        Ended { another_key, change }
+        OutcomeEffect { another_key, change }
     }
 }
 
-impl Drop for Permit {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         let state = self.target.state();
         if let Some(pass) = self.pass.take() {
-            state.stir().circuit.left(pass);
+            state.lock_vitals().breaker.abandoned(pass);
         }
         state.end();
         self.target.provider.state().leave();

@@ -1,10 +1,16 @@
-//! Permits and snapshots of documents as operators write them, on a clock that only moves when told to.
+//! Permits and snapshots of documents as operators write them, on a clock that only moves when told
+//! to.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::compiled::Routing;
+use crate::routing::inputs::BreakerState;
 use crate::{bounds, config};
 
 const DOCUMENT: &str = "
@@ -22,7 +28,7 @@ fn document(text: &str) -> Routing {
         .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-fn live(health: &Health, text: &str) -> Routing {
+fn live(health: &HealthRegistry, text: &str) -> Routing {
     let routing = document(text);
     health.attach(&routing);
     routing
@@ -32,94 +38,107 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_764_000_000_000 + ms).unwrap()
 }
 
-fn take(routing: &Routing, target: &str, ms: i64) -> Result<Permit, Barred> {
-    Permit::take(routing.target(target).unwrap(), at(ms), None)
+fn take(routing: &Routing, target: &str, ms: i64) -> Result<AttemptPermit, PermitDenied> {
+    AttemptPermit::take(routing.target(target).unwrap(), at(ms), None)
 }
 
 /// An attempt that takes no time.
-fn attempt(routing: &Routing, target: &str, ending: Ending, ms: i64) {
+fn attempt(routing: &Routing, target: &str, ending: AttemptOutcome, ms: i64) {
     take(routing, target, ms).unwrap().end(ending, Duration::ZERO, at(ms));
 }
 
-const SECONDS_7: Ending = Ending::Limited(Some(Duration::from_secs(7)));
+const SECONDS_7: AttemptOutcome = AttemptOutcome::Limited(Some(Duration::from_secs(7)));
 
 #[test]
 fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximum() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
     attempt(&routing, "p/a", SECONDS_7, 0);
     for (ms, cools) in [(0, true), (6_999, true), (7_000, false)] {
         let told = health.snapshot(&routing, at(ms)).remove("p/a");
         assert_eq!(told.and_then(|told| told.cooldown_until), cools.then(|| at(7_000)), "{ms}");
-        assert_eq!(take(&routing, "p/a", ms).err(), cools.then_some(Barred::CoolDown), "{ms}");
+        assert_eq!(
+            take(&routing, "p/a", ms).err(),
+            cools.then_some(PermitDenied::CoolDown),
+            "{ms}"
+        );
     }
     assert!(take(&routing, "p/b", 0).is_ok(), "limits are by model");
-    attempt(&routing, "q/a", Ending::Unavailable(Some(Duration::from_secs(86_400))), 0);
+    attempt(&routing, "q/a", AttemptOutcome::Unavailable(Some(Duration::from_secs(86_400))), 0);
     let until = health.snapshot(&routing, at(0)).remove("q/a").unwrap().cooldown_until.unwrap();
     assert_eq!(until.duration_since(at(0)).unsigned_abs(), bounds::COOLDOWN_MAX);
     assert!(
         health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(),
         "a request that came just before"
     );
-    // A shorter wait does not end a longer one, and a limit that says when it ends opens no breaker.
-    let routing = live(&Health::default(), DOCUMENT);
+    // A shorter wait does not end a longer one, and a limit that says when it ends opens no
+    // breaker.
+    let routing = live(&HealthRegistry::default(), DOCUMENT);
     let early = [(); 3].map(|()| take(&routing, "p/a", 0).unwrap());
     for (permit, seconds) in early.into_iter().zip([1, 7, 2]) {
-        permit.end(Ending::Limited(Some(Duration::from_secs(seconds))), Duration::ZERO, at(0));
+        permit.end(
+            AttemptOutcome::Limited(Some(Duration::from_secs(seconds))),
+            Duration::ZERO,
+            at(0),
+        );
     }
-    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(Barred::CoolDown));
+    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitDenied::CoolDown));
     assert!(take(&routing, "p/a", 7_000).is_ok());
 }
 
 #[test]
 fn a_wait_from_before_the_clock_was_set_back_hides_no_other() {
-    let routing = live(&Health::default(), DOCUMENT);
+    let routing = live(&HealthRegistry::default(), DOCUMENT);
     let hour = 3_600_000;
     attempt(&routing, "p/a", SECONDS_7, hour);
-    assert_eq!(take(&routing, "p/a", hour).err(), Some(Barred::CoolDown));
+    assert_eq!(take(&routing, "p/a", hour).err(), Some(PermitDenied::CoolDown));
     attempt(&routing, "p/a", SECONDS_7, 0);
-    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(Barred::CoolDown));
+    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitDenied::CoolDown));
     assert!(take(&routing, "p/a", 7_000).is_ok());
 }
 
 #[test]
 fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
-    for ending in
-        [Ending::Failed, Ending::Answered, Ending::TimedOut, Ending::Nothing, Ending::Refused]
-    {
+    for ending in [
+        AttemptOutcome::Failed,
+        AttemptOutcome::Answered,
+        AttemptOutcome::TimedOut,
+        AttemptOutcome::Nothing,
+        AttemptOutcome::Refused,
+    ] {
         attempt(&routing, "p/a", ending, 0);
     }
-    assert_eq!(take(&routing, "p/a", 999).err(), Some(Barred::BreakerOpen));
+    assert_eq!(take(&routing, "p/a", 999).err(), Some(PermitDenied::BreakerOpen));
     let breaker = |routing: &Routing, ms| {
         health.snapshot(routing, at(ms)).remove("p/a").map(|told| (told.breaker, told.probe_free))
     };
-    assert_eq!(breaker(&routing, 999), Some((Breaker::Open, false)));
+    assert_eq!(breaker(&routing, 999), Some((BreakerState::Open, false)));
     let next = live(&health, &DOCUMENT.replace("p/b: {}, ", ""));
     drop(routing);
     assert_eq!(
         breaker(&next, 999),
-        Some((Breaker::Open, false)),
+        Some((BreakerState::Open, false)),
         "the same target in another document"
     );
-    assert_eq!(breaker(&next, 1_000), Some((Breaker::HalfOpen, true)));
+    assert_eq!(breaker(&next, 1_000), Some((BreakerState::HalfOpen, true)));
     let mut probe = take(&next, "p/a", 1_000).unwrap();
-    assert_eq!(breaker(&next, 1_000), Some((Breaker::HalfOpen, false)));
-    assert_eq!(take(&next, "p/a", 1_000).err(), Some(Barred::BreakerOpen));
+    assert_eq!(breaker(&next, 1_000), Some((BreakerState::HalfOpen, false)));
+    assert_eq!(take(&next, "p/a", 1_000).err(), Some(PermitDenied::BreakerOpen));
     probe.content(Duration::from_millis(40), at(1_040));
     assert_eq!(
         breaker(&next, 1_040),
-        Some((Breaker::Closed, false)),
+        Some((BreakerState::Closed, false)),
         "content is proof, the end may be far"
     );
-    probe.end(Ending::Answered, Duration::from_secs(9), at(10_000));
+    probe.end(AttemptOutcome::Answered, Duration::from_secs(9), at(10_000));
     assert!(take(&next, "p/a", 10_000).is_ok());
 }
 
 #[test]
 fn states_go_with_the_last_document_or_attempt_that_uses_them() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
     let known = || {
         let known = health.known.lock().unwrap();
@@ -152,7 +171,7 @@ fn states_go_with_the_last_document_or_attempt_that_uses_them() {
 
 #[test]
 fn a_place_of_the_provider_is_taken_by_any_of_its_models() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
     let under_way = [take(&routing, "p/a", 0).unwrap(), take(&routing, "p/a", 0).unwrap()];
     let told = health.snapshot(&routing, at(0));
@@ -161,7 +180,7 @@ fn a_place_of_the_provider_is_taken_by_any_of_its_models() {
     let told = health.snapshot(&routing, at(0));
     let seen = ["p/a", "p/b"].map(|name| (told[name].inflight, told[name].max));
     assert_eq!(seen, [(2, Some(2)), (1, Some(1))], "both are full");
-    assert_eq!(take(&routing, "p/b", 0).err(), Some(Barred::Concurrency));
+    assert_eq!(take(&routing, "p/b", 0).err(), Some(PermitDenied::Concurrency));
     assert!(take(&routing, "q/a", 0).is_ok());
     drop(under_way);
     assert!(take(&routing, "p/b", 0).is_ok());
@@ -169,25 +188,25 @@ fn a_place_of_the_provider_is_taken_by_any_of_its_models() {
     assert_eq!(health.snapshot(&routing, at(0)), BTreeMap::new());
 }
 
-const ENDINGS: [Ending; 8] = [
+const ENDINGS: [AttemptOutcome; 8] = [
     SECONDS_7,
-    Ending::Limited(None),
-    Ending::Unavailable(Some(Duration::from_secs(9))),
-    Ending::Failed,
-    Ending::TimedOut,
-    Ending::Refused,
-    Ending::Forbidden,
-    Ending::Answered,
+    AttemptOutcome::Limited(None),
+    AttemptOutcome::Unavailable(Some(Duration::from_secs(9))),
+    AttemptOutcome::Failed,
+    AttemptOutcome::TimedOut,
+    AttemptOutcome::Refused,
+    AttemptOutcome::Forbidden,
+    AttemptOutcome::Answered,
 ];
 
 #[test]
 fn what_replays_and_shadows_meet_moves_nothing() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
     let target = routing.target("p/a").unwrap();
     let apart = Arc::default();
     for ending in ENDINGS {
-        let mut replay = Permit::take(target, at(0), Some(&apart)).unwrap();
+        let mut replay = AttemptPermit::take(target, at(0), Some(&apart)).unwrap();
         assert_eq!(health.snapshot(&routing, at(0))["p/a"].inflight, 1, "it takes a place");
         replay.content(Duration::from_secs(3), at(0));
         replay.end(ending, Duration::from_secs(3), at(0));
@@ -196,36 +215,39 @@ fn what_replays_and_shadows_meet_moves_nothing() {
     let shown = target.state().show(&target.provider, at(0));
     assert_eq!(
         (shown.breaker, shown.ewma_us, shown.requests_1m, shown.retry_at),
-        (Breaker::Closed, None, 0, None)
+        (BreakerState::Closed, None, 0, None)
     );
 }
 
 #[test]
 fn a_replay_does_not_take_the_request_that_tries_a_half_open_breaker() {
-    let routing = live(&Health::default(), DOCUMENT);
+    let routing = live(&HealthRegistry::default(), DOCUMENT);
     let (target, apart) = (routing.target("p/a").unwrap(), Arc::default());
-    let replay = |ms| Permit::take(target, at(ms), Some(&apart));
-    attempt(&routing, "p/a", Ending::Failed, 0);
-    attempt(&routing, "p/a", Ending::Failed, 0);
-    assert_eq!(replay(999).err(), Some(Barred::BreakerOpen));
+    let replay = |ms| AttemptPermit::take(target, at(ms), Some(&apart));
+    attempt(&routing, "p/a", AttemptOutcome::Failed, 0);
+    attempt(&routing, "p/a", AttemptOutcome::Failed, 0);
+    assert_eq!(replay(999).err(), Some(PermitDenied::BreakerOpen));
     let beside = replay(1_000).unwrap();
     let probe = take(&routing, "p/a", 1_000).unwrap();
-    assert_eq!(probe.change(), Some(Change::HalfOpen));
+    assert_eq!(probe.change(), Some(BreakerChange::HalfOpen));
     assert_eq!(
         replay(1_000).err(),
-        Some(Barred::BreakerOpen),
+        Some(PermitDenied::BreakerOpen),
         "while one tries it nobody else does"
     );
     assert_eq!(
-        beside.end(Ending::Answered, Duration::ZERO, at(1_000)),
-        Ended { another_key: false, change: None }
+        beside.end(AttemptOutcome::Answered, Duration::ZERO, at(1_000)),
+        OutcomeEffect { another_key: false, change: None }
     );
     assert_eq!(
         target.state().show(&target.provider, at(1_000)).breaker,
-        Breaker::HalfOpen,
+        BreakerState::HalfOpen,
         "it proves nothing"
     );
-    assert_eq!(probe.end(Ending::Answered, Duration::ZERO, at(1_000)).change, Some(Change::Closed));
+    assert_eq!(
+        probe.end(AttemptOutcome::Answered, Duration::ZERO, at(1_000)).change,
+        Some(BreakerChange::Closed)
+    );
 }
 
 #[test]
@@ -234,11 +256,11 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
         "base_url: 'http://127.0.0.1:9' }",
         "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b, sk-c] }",
     );
-    for ending in [SECONDS_7, Ending::Refused, Ending::Forbidden] {
-        let routing = live(&Health::default(), &text);
+    for ending in [SECONDS_7, AttemptOutcome::Refused, AttemptOutcome::Forbidden] {
+        let routing = live(&HealthRegistry::default(), &text);
         let (target, apart) = (routing.target("q/a").unwrap(), Arc::default());
         let tried = [true, true, false].map(|more| {
-            let replay = Permit::take(target, at(0), Some(&apart)).unwrap();
+            let replay = AttemptPermit::take(target, at(0), Some(&apart)).unwrap();
             let key = replay.key().unwrap().expose().to_owned();
             assert_eq!(replay.end(ending, Duration::ZERO, at(0)).another_key, more, "{ending:?}");
             key
@@ -286,18 +308,18 @@ fn health_belongs_to_the_endpoint_and_its_credential() {
         ("127.0.0.1:9' => 127.0.0.1:9/v1'", "sk-1", false),
         ("protocol: openai => protocol: anthropic", "sk-1", false),
     ] {
-        let health = Health::default();
+        let health = HealthRegistry::default();
         let before = endpoint("", "sk-1");
         health.attach(&before);
         let under_way = take(&before, "p/a", 0).unwrap();
         take(&before, "p/a", 0).unwrap().content(Duration::from_millis(700), at(0));
         attempt(&before, "p/a", SECONDS_7, 0);
-        (0..5).for_each(|_| attempt(&before, "p/b", Ending::Failed, 0));
+        (0..5).for_each(|_| attempt(&before, "p/b", AttemptOutcome::Failed, 0));
         let known = health.snapshot(&before, at(0));
         assert!(
             known["p/a"].ewma_us.is_some()
                 && known["p/a"].cooldown_until.is_some()
-                && known["p/b"].breaker == Breaker::Open
+                && known["p/b"].breaker == BreakerState::Open
         );
         let after = endpoint(options, key);
         health.attach(&after);
@@ -322,23 +344,27 @@ fn an_identity_holds_no_credential() {
     assert_ne!(provider.identity, endpoint("", "sk-other").provider("p").unwrap().identity);
     assert!(
         !format!("{provider:?}").contains("canary")
-            && format!("{:?}", provider.identity) == "Identity"
+            && format!("{:?}", provider.identity) == "ProviderIdentity"
     );
 }
 
 #[test]
 fn latency_is_that_of_good_content_and_of_silence() {
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
     let ewma = |ms| health.snapshot(&routing, at(ms)).remove("p/a").and_then(|told| told.ewma_us);
-    attempt(&routing, "p/a", Ending::Answered, 0);
+    attempt(&routing, "p/a", AttemptOutcome::Answered, 0);
     assert_eq!(ewma(0), None, "a refusal is quick and says nothing");
     let mut permit = take(&routing, "p/a", 0).unwrap();
     permit.content(Duration::from_millis(200), at(200));
     permit.content(Duration::from_millis(900), at(900));
     assert_eq!(ewma(200), Some(200_000));
-    permit.end(Ending::Failed, Duration::from_secs(1), at(1_000));
-    take(&routing, "p/a", 1_000).unwrap().end(Ending::TimedOut, Duration::from_secs(2), at(3_000));
+    permit.end(AttemptOutcome::Failed, Duration::from_secs(1), at(1_000));
+    take(&routing, "p/a", 1_000).unwrap().end(
+        AttemptOutcome::TimedOut,
+        Duration::from_secs(2),
+        at(3_000),
+    );
     assert_eq!(ewma(3_000), Some(2_000_000));
     let shown = routing
         .target("p/a")
@@ -349,12 +375,12 @@ fn latency_is_that_of_good_content_and_of_silence() {
 }
 
 #[test]
-fn keys_take_turns_and_rest_when_limited_or_refused() {
+fn keys_rotate_without_cooling_ones() {
     let text = DOCUMENT.replace(
         "base_url: 'http://127.0.0.1:9' }",
         "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b] }",
     );
-    let health = Health::default();
+    let health = HealthRegistry::default();
     let routing = live(&health, &text);
     let key = |ms| take(&routing, "q/a", ms).unwrap().key().unwrap().expose().to_owned();
     assert_eq!([key(0), key(0), key(0)], ["sk-a", "sk-b", "sk-a"]);
@@ -363,14 +389,17 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
     assert!(limited.end(SECONDS_7, Duration::ZERO, at(0)).another_key, "the other may do better");
     assert_eq!([key(0), key(6_999)], ["sk-a"; 2]);
     let refused = take(&routing, "q/a", 1_000).unwrap();
-    assert!(!refused.end(Ending::Refused, Duration::ZERO, at(1_000)).another_key, "none is left");
-    assert_eq!(take(&routing, "q/a", 1_000).err(), Some(Barred::CoolDown));
+    assert!(
+        !refused.end(AttemptOutcome::Refused, Duration::ZERO, at(1_000)).another_key,
+        "none is left"
+    );
+    assert_eq!(take(&routing, "q/a", 1_000).err(), Some(PermitDenied::CoolDown));
     assert_eq!(health.snapshot(&routing, at(1_000))["q/a"].cooldown_until, Some(at(7_000)));
     assert_eq!([key(7_000), key(8_000)], ["sk-b"; 2]);
-    let elsewhere = live(&Health::default(), &text.replace("q/a: {}", "q/a: {}, q/b: {}"));
-    attempt(&elsewhere, "q/a", Ending::Forbidden, 0);
-    attempt(&elsewhere, "q/a", Ending::Forbidden, 0);
-    assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(Barred::CoolDown));
+    let elsewhere = live(&HealthRegistry::default(), &text.replace("q/a: {}", "q/a: {}, q/b: {}"));
+    attempt(&elsewhere, "q/a", AttemptOutcome::Forbidden, 0);
+    attempt(&elsewhere, "q/a", AttemptOutcome::Forbidden, 0);
+    assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(PermitDenied::CoolDown));
     assert!(take(&elsewhere, "q/b", 0).is_ok(), "what is forbidden is a model");
     let reordered = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-a]"));
     let picked = [(); 4]
@@ -379,10 +408,11 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
 }
 
 proptest! {
-    /// Whatever attempts do, and whenever documents change: what is counted as under way is what is under way.
+    /// Whatever attempts do, and whenever documents change: what is counted as under way is what is
+    /// under way.
     #[test]
     fn nothing_leaks(events in prop::collection::vec((0u8..8, any::<prop::sample::Index>(), 0i64..400), 1..120)) {
-        let health = Health::default();
+        let health = HealthRegistry::default();
         let mut routing = live(&health, DOCUMENT);
         let (mut now, mut permits) = (0, Vec::new());
         for (event, which, passed) in events {
@@ -396,8 +426,8 @@ proptest! {
                     let (_, permit) = permits.swap_remove(which.index(permits.len()));
                     match event {
                         5 => drop(permit),
-                        6 => { permit.end(Ending::Failed, Duration::ZERO, at(now)); }
-                        _ => { permit.end(Ending::Answered, Duration::ZERO, at(now)); }
+                        6 => { permit.end(AttemptOutcome::Failed, Duration::ZERO, at(now)); }
+                        _ => { permit.end(AttemptOutcome::Answered, Duration::ZERO, at(now)); }
                     }
                 }
             }
@@ -412,7 +442,7 @@ proptest! {
         permits.clear();
         let later = at(now + 700_000);
         for target in routing.targets() {
-            prop_assert!(Permit::take(target, later, None).is_ok());
+            prop_assert!(AttemptPermit::take(target, later, None).is_ok());
         }
     }
 }

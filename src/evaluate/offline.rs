@@ -1,0 +1,70 @@
+//! An evaluation of captures at hand, without a gateway.
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::cost::PriceList;
+use super::explain;
+use super::judge::{HealthSource, Question};
+use super::report::EvaluationReport;
+use crate::capture::record::{Capture, Head};
+use crate::prompt::Prompt;
+use crate::protocol::endpoint::Endpoint;
+use crate::routing::Routing;
+
+/// Decides captures again without a gateway.
+pub struct OfflineEvaluation {
+    candidate: Routing,
+    baseline: Option<Routing>,
+    health: HealthSource,
+    report: EvaluationReport,
+}
+
+impl OfflineEvaluation {
+    /// An empty evaluation. `baseline` is the document to compare with; `None`: the recorded
+    /// decisions.
+    pub fn new(
+        candidate: Routing,
+        baseline: Option<Routing>,
+        health: HealthSource,
+    ) -> OfflineEvaluation {
+        OfflineEvaluation { candidate, baseline, health, report: EvaluationReport::default() }
+    }
+
+    /// Adds a capture.
+    pub fn add(&mut self, capture: &Capture) {
+        let OfflineEvaluation { candidate, baseline, health, report } = self;
+        let head = &capture.head;
+        let question = Question { candidate, baseline: baseline.as_ref(), health };
+        // The recorded document is known if it is one of the two.
+        let revision = head.decision.as_ref().map(|decision| decision.revision.as_str());
+        let recorded = [Some(&*candidate), baseline.as_ref()]
+            .into_iter()
+            .flatten()
+            .find(|known| Some(known.revision()) == revision);
+        let text = || user_text(head, capture.bodies.request.clone());
+        match question.judge(head, recorded, &text) {
+            Err(skipped) => report.skip(skipped, head),
+            Ok(judged) => {
+                let prices = PriceList { candidate, baseline: baseline.as_ref() };
+                report.add(head, &judged, &prices, || {
+                    explain::explain(&judged, baseline.as_ref().or(recorded), candidate)
+                });
+            }
+        }
+    }
+
+    /// The report so far.
+    pub fn report(&self) -> &EvaluationReport {
+        &self.report
+    }
+}
+
+/// The last user message of a capture, if its body was kept unchanged.
+pub(super) fn user_text(head: &Head, body: Bytes) -> Option<String> {
+    if head.not_replayable().is_some() {
+        return None;
+    }
+    let prompt = Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()?;
+    Some(prompt.last_user_text())
+}

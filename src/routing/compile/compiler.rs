@@ -1,0 +1,188 @@
+//! The state of a compilation: problems so far, and the names and targets that are known.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use jiff::tz::TimeZone;
+
+use super::{BuildContext, warnings};
+use crate::bounds;
+use crate::routing::compiled::ExpensiveSignals;
+use crate::routing::document::{Finding, Located, ModelSpec};
+use crate::routing::provider::{NODES, Provider};
+use crate::routing::suggest::did_you_mean;
+use crate::routing::target::{Prices, Target};
+
+/// Reserved first segments of a model name.
+const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
+
+pub(super) struct Compiler<'o> {
+    pub(super) origin: &'o BuildContext<'o>,
+    pub(super) faults: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+    pub(super) provider_names: Vec<String>,
+    pub(super) set_names: Vec<String>,
+    pub(super) signals: ExpensiveSignals,
+    pub(super) providers: Vec<Arc<Provider>>,
+    /// The provider of all `nodes/…` targets.
+    nodes: Arc<Provider>,
+    models: HashMap<String, ModelSettings>,
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+}
+
+/// Settings of a `provider/model` in `models`.
+#[derive(Clone, Default)]
+struct ModelSettings {
+    prices: Option<Prices>,
+    context: Option<u64>,
+    capabilities: Option<Vec<String>>,
+}
+
+impl<'o> Compiler<'o> {
+    pub(super) fn new(origin: &'o BuildContext<'o>, warnings: Vec<Finding>) -> Self {
+        Compiler {
+            origin,
+            faults: Vec::new(),
+            warnings,
+            provider_names: Vec::new(),
+            set_names: Vec::new(),
+            signals: ExpensiveSignals::default(),
+            providers: Vec::new(),
+            nodes: Arc::new(Provider::all_nodes()),
+            models: HashMap::new(),
+            targets: Vec::new(),
+            target_index: HashMap::new(),
+        }
+    }
+
+    /// Reports an error at a value.
+    pub(super) fn fault<T>(
+        &mut self,
+        at: &Located<T>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.faults.push(at.fault(message).hint(Some(hint)));
+    }
+
+    pub(super) fn unknown(&mut self, what: &str, name: &Located<String>, known: &[String]) {
+        let hint = did_you_mean(&name.value, known.iter().map(String::as_str))
+            .unwrap_or_else(|| format!("it is not in `{what}s`"));
+        self.fault(name, format!("unknown {what} `{}`", name.value), hint);
+    }
+
+    pub(super) fn zone(&mut self, name: Option<&Located<String>>) -> TimeZone {
+        let Some(name) = name else { return TimeZone::UTC };
+        TimeZone::get(&name.value).unwrap_or_else(|_| {
+            self.fault(name, "unknown time zone", "an IANA name such as UTC or Europe/Berlin");
+            TimeZone::UTC
+        })
+    }
+
+    pub(super) fn limit<'a>(
+        &mut self,
+        mut names: impl Iterator<Item = &'a Located<String>>,
+        most: usize,
+        what: &str,
+    ) {
+        if let Some(over) = names.nth(most) {
+            self.fault(over, format!("more than {most} {what}"), "remove some");
+        }
+    }
+
+    /// Checks a name that becomes a header value and a metric label.
+    pub(super) fn plain_name(&mut self, name: &Located<String>, what: &str) {
+        let fits = (1..=bounds::ROUTING_NAME_BYTES).contains(&name.value.len());
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if !fits || !name.value.bytes().all(is_plain) {
+            let most = bounds::ROUTING_NAME_BYTES;
+            let message =
+                format!("a {what}'s name is 1 to {most} letters, digits, `-`, `_` or `.`");
+            self.fault(name, message, "for example `main`");
+        } else if RESERVED.contains(&name.value.as_str()) {
+            self.fault(name, format!("`{}` is a reserved name", name.value), "choose another");
+        }
+    }
+
+    pub(super) fn alias_name(&mut self, alias: &Located<String>) {
+        if !is_model_name(&alias.value) {
+            let most = bounds::MODEL_NAME_BYTES;
+            let message = format!("an alias is 1 to {most} visible ASCII characters");
+            self.fault(alias, message, "for example `auto`");
+        } else if RESERVED.contains(&alias.value.split('/').next().unwrap_or("")) {
+            let message = format!("`{}` begins with a reserved name", alias.value);
+            self.fault(alias, message, "choose another");
+        }
+    }
+
+    /// Takes in the settings of a model. Returns whether its name is valid.
+    pub(super) fn model(&mut self, spec: &ModelSpec) -> bool {
+        let prices = Prices {
+            input_per_mtok: spec.input_per_mtok,
+            output_per_mtok: spec.output_per_mtok,
+            cached_input_per_mtok: spec.cached_input_per_mtok,
+        };
+        let settings = ModelSettings {
+            prices: (prices != Prices::default()).then_some(prices),
+            context: spec.context,
+            capabilities: spec.capabilities.clone(),
+        };
+        self.models.insert(spec.name.value.clone(), settings);
+        self.named_provider(&spec.name).is_some()
+    }
+
+    /// The provider and the model of `provider/model`. Reports a wrong or unknown name.
+    fn named_provider<'n>(
+        &mut self,
+        name: &'n Located<String>,
+    ) -> Option<(Arc<Provider>, &'n str)> {
+        let Some((provider, model)) =
+            name.value.split_once('/').filter(|(_, model)| is_model_name(model))
+        else {
+            self.fault(name, "a target is `provider/model`", "for example `openai/gpt-5-mini`");
+            return None;
+        };
+        if provider == NODES {
+            return Some((Arc::clone(&self.nodes), model));
+        }
+        if !self.provider_names.iter().any(|known| known == provider) {
+            let known = self.provider_names.clone();
+            let provider =
+                Located { value: provider.to_owned(), path: name.path.clone(), at: name.at };
+            self.unknown("provider", &provider, &known);
+            return None;
+        }
+        let found = self.providers.iter().find(|known| &*known.name == provider)?;
+        Some((Arc::clone(found), model))
+    }
+
+    /// The target with this name, the same one for each use of the name.
+    pub(super) fn target(&mut self, name: &Located<String>) -> Option<Arc<Target>> {
+        if let Some(target) = self.target_index.get(name.value.as_str()) {
+            return Some(Arc::clone(target));
+        }
+        let (provider, model) = self.named_provider(name)?;
+        let ModelSettings { prices, context, capabilities } =
+            self.models.get(&name.value).cloned().unwrap_or_default();
+        self.warnings.extend(warnings::of_price(name, &provider, prices));
+        let target = Arc::new(Target {
+            provider,
+            model: model.into(),
+            name: name.value.as_str().into(),
+            prices,
+            context,
+            capabilities,
+            state: OnceLock::new(),
+        });
+        self.targets.push(Arc::clone(&target));
+        self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
+        Some(target)
+    }
+}
+
+/// Whether the name fits a header value and a metric label.
+fn is_model_name(name: &str) -> bool {
+    (1..=bounds::MODEL_NAME_BYTES).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_graphic())
+}

@@ -1,0 +1,87 @@
+//! From the document as written to the document as run. Every check within the document is here;
+//! all problems are reported at once.
+
+mod compiler;
+mod keywords;
+mod providers;
+mod recipes;
+mod warnings;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use self::compiler::Compiler;
+use super::compiled::{Recipe, Routing};
+use super::document::{Findings, ModelSpec, RoutingSpec};
+use crate::bounds;
+
+/// What a document is built with, besides its spec.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildContext<'a> {
+    /// First 12 hex digits of the document's hash.
+    pub revision: &'a str,
+    /// The document as written.
+    pub text: &'a str,
+    /// Address of the in-process mock. Without it a mock provider is unreachable.
+    pub mock: Option<SocketAddr>,
+    /// Lower-case names of the headers that expressions may read.
+    pub signal_headers: &'a [String],
+}
+
+impl Routing {
+    /// Checks a spec and builds what runs.
+    pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
+        let mut compiler = Compiler::new(origin, spec.warnings);
+        let zone = compiler.zone(spec.timezone.as_ref());
+        compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
+        compiler.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
+        compiler.limit(spec.recipes.iter().map(|r| &r.name), bounds::ROUTING_NAMES, "recipes");
+        compiler.limit(spec.aliases.iter().map(|(name, _)| name), bounds::ROUTING_NAMES, "aliases");
+        // Collected first, so that a provider with a problem is not "unknown" as well.
+        compiler.provider_names =
+            spec.providers.iter().map(|provider| provider.name.value.clone()).collect();
+        for provider in spec.providers {
+            compiler.provider(provider);
+        }
+        let models: Vec<&ModelSpec> =
+            spec.models.iter().filter(|model| compiler.model(model)).collect();
+        let keywords = compiler.keywords(&spec.keywords);
+        let recipe_names: Vec<String> =
+            spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
+        let recipes: Vec<Arc<Recipe>> =
+            spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
+        let recipe_index: HashMap<Arc<str>, Arc<Recipe>> =
+            recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
+        let mut aliases = Vec::new();
+        for (alias, recipe) in &spec.aliases {
+            compiler.alias_name(alias);
+            match recipe_index.get(recipe.value.as_str()) {
+                Some(found) => aliases.push((Arc::from(alias.value.as_str()), Arc::clone(found))),
+                None => compiler.unknown("recipe", recipe, &recipe_names),
+            }
+        }
+        // After those of recipes: they are reachable by `provider/model` only.
+        for model in models {
+            compiler.target(&model.name);
+        }
+        let (true, Some(keywords)) = (compiler.faults.is_empty(), keywords) else {
+            return Err(Findings { faults: compiler.faults, warnings: compiler.warnings });
+        };
+        Ok(Routing {
+            revision: origin.revision.into(),
+            text: origin.text.into(),
+            zone,
+            signals: compiler.signals,
+            keywords,
+            providers: compiler.providers,
+            targets: compiler.targets,
+            target_index: compiler.target_index,
+            recipes,
+            recipe_index,
+            alias_index: aliases.iter().cloned().collect(),
+            aliases,
+            warnings: compiler.warnings,
+        })
+    }
+}

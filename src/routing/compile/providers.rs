@@ -1,0 +1,153 @@
+//! Compiles providers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::compiler::Compiler;
+use super::warnings;
+use crate::bounds;
+use crate::routing::base_url::BaseUrl;
+use crate::routing::document::{Located, ProviderSpec};
+use crate::routing::provider::{Provider, ProviderIdentity, credentials};
+use crate::routing::settings::{Protocol, Timeouts};
+use crate::secret::Secret;
+
+const NO_MOCK_SETTING: &str = "a `mock` provider has none: it is part of this process";
+
+impl Compiler<'_> {
+    pub(super) fn provider(&mut self, spec: ProviderSpec) {
+        self.plain_name(&spec.name, "provider");
+        let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
+        let base = match protocol {
+            Protocol::OpenAi => self.remote_base(&spec, protocol),
+            Protocol::Anthropic => self.remote_base(&spec, protocol).map(BaseUrl::versioned),
+            Protocol::Mock => Some(self.mock_base(&spec)),
+        };
+        let (Some(base), timeouts) = (base, spec.timeouts) else { return };
+        let usual = Timeouts::default();
+        let api_keys = self.api_keys(spec.api_key, spec.options.api_keys);
+        let headers: Vec<_> =
+            spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
+        let provider = Provider {
+            name: spec.name.value.as_str().into(),
+            protocol,
+            identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
+            base,
+            known_by: credentials(&api_keys, &headers),
+            api_keys,
+            headers,
+            timeouts: Timeouts {
+                connect: timeouts.connect.unwrap_or(usual.connect),
+                first_byte: timeouts.first_byte.unwrap_or(usual.first_byte),
+                idle: timeouts.idle.unwrap_or(usual.idle),
+                total: timeouts.total.unwrap_or(usual.total),
+            },
+            ca: spec.options.ca.map(|ca| Arc::new(ca.value)),
+            http2: spec.options.http2.is_some_and(|http2| http2.value),
+            health: spec.options.health.map(|health| health.value),
+            max_concurrency: spec.options.max_concurrency,
+            stream_usage: spec.options.stream_usage.unwrap_or_default(),
+            breaker: spec.options.breaker.settings(),
+            state: OnceLock::new(),
+        };
+        self.providers.push(Arc::new(provider));
+    }
+
+    /// The keys of `api_key` or `api_keys`, each once.
+    fn api_keys(
+        &mut self,
+        one: Option<Located<Secret>>,
+        several: Option<Located<Vec<Located<Secret>>>>,
+    ) -> Vec<Secret> {
+        if let (Some(one), Some(_)) = (&one, &several) {
+            self.fault(one, "`api_keys` is set as well", "keep one of the two");
+        }
+        let mut keys: Vec<Secret> = Vec::new();
+        for key in several.into_iter().flat_map(|several| several.value).chain(one) {
+            if keys.iter().any(|other| other.expose() == key.value.expose()) {
+                self.fault(&key, "repeats an earlier key", "remove one of them");
+            } else {
+                keys.push(key.value);
+            }
+        }
+        keys
+    }
+
+    fn remote_base(&mut self, spec: &ProviderSpec, protocol: Protocol) -> Option<BaseUrl> {
+        if let Some(latency) = &spec.latency {
+            self.fault(latency, "only a `mock` provider has a latency", "remove it");
+        }
+        let credential = spec.headers.iter().find(|(name, _)| name.value == protocol.key_header());
+        let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
+        if let (true, Some((name, _))) = (has_key, credential) {
+            self.fault(name, "`api_key` sets this header already", "keep one of the two");
+        }
+        if spec.headers.len() > bounds::PROVIDER_HEADERS {
+            let message = format!("more than {} headers", bounds::PROVIDER_HEADERS);
+            self.fault(&spec.name, message, "remove some");
+        }
+        let Some(url) = &spec.base_url else {
+            let hint = match protocol {
+                Protocol::Anthropic => "base_url: https://api.anthropic.com",
+                _ => "base_url: https://api.example.com/v1",
+            };
+            self.fault(&spec.name, "`base_url` is missing", hint);
+            return None;
+        };
+        let base = match BaseUrl::with_query(url.value.expose()) {
+            Ok(base) => base,
+            Err(wrong) => {
+                let hint = "for example `https://api.example.com/v1`";
+                self.fault(url, format!("the URL {wrong}"), hint);
+                return None;
+            }
+        };
+        self.warnings.extend(warnings::of_base(url, &base));
+        if !base.tls {
+            let hint = "base_url: https://…";
+            // HTTP/2 is negotiated within TLS.
+            if let Some(http2) = spec.options.http2.as_ref().filter(|http2| http2.value) {
+                self.fault(http2, "HTTP/2 needs https", hint);
+            }
+            if let Some(ca) = &spec.options.ca {
+                self.fault(ca, "authorities need https", hint);
+            }
+        }
+        Some(base)
+    }
+
+    /// The mock is reached like any provider, on a loopback port of this process. The path holds
+    /// its latency.
+    fn mock_base(&mut self, spec: &ProviderSpec) -> BaseUrl {
+        let options = &spec.options;
+        let keys = options.api_keys.iter().flat_map(|keys| &keys.value);
+        for secret in [&spec.base_url, &spec.api_key].into_iter().flatten().chain(keys) {
+            self.fault(secret, NO_MOCK_SETTING, "remove it");
+        }
+        if let Some((name, _)) = spec.headers.first() {
+            self.fault(name, "a `mock` provider takes no headers", "remove them");
+        }
+        if let Some(ca) = &options.ca {
+            self.fault(ca, NO_MOCK_SETTING, "remove it");
+        }
+        if let Some(http2) = &options.http2 {
+            self.fault(http2, NO_MOCK_SETTING, "remove it");
+        }
+        if let Some(health) = &options.health {
+            self.fault(health, NO_MOCK_SETTING, "remove it");
+        }
+        let latency = spec.latency.as_ref().map_or(Duration::ZERO, |latency| latency.value);
+        if let Some(over) = spec.latency.as_ref().filter(|_| latency > bounds::MOCK_LATENCY) {
+            let message = format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs());
+            self.fault(over, message, "for example `20ms`");
+        }
+        let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        BaseUrl {
+            host: at.ip().to_string(),
+            port: at.port(),
+            path: format!("/{}/v1", latency.as_millis()),
+            ..BaseUrl::default()
+        }
+    }
+}

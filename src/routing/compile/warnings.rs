@@ -1,0 +1,52 @@
+//! Warnings: what a document may say but hardly means.
+
+use crate::protocol::endpoint::Endpoint;
+use crate::routing::base_url::BaseUrl;
+use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
+use crate::routing::provider::Provider;
+use crate::routing::settings::Protocol;
+use crate::routing::target::Prices;
+use crate::secret::Secret;
+
+/// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
+/// appends the endpoint itself.
+pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> {
+    // `/messages/count_tokens` before `/messages`.
+    let found = Endpoint::ALL
+        .iter()
+        .rev()
+        .map(|endpoint| endpoint.path())
+        .find(|path| base.path.ends_with(*path))?;
+    let message = format!("the URL ends in `{found}`, which the gateway appends itself");
+    Some(url.fault(message).hint(Some(format!("leave `{found}` out"))))
+}
+
+/// A model without a price for prompts. The mock is free.
+pub(super) fn of_price(
+    name: &Located<String>,
+    provider: &Provider,
+    prices: Option<Prices>,
+) -> Option<Finding> {
+    if provider.protocol == Protocol::Mock
+        || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
+    {
+        return None;
+    }
+    let model = &name.value;
+    let message = format!(
+        "no price is known for `{model}`: its cost stays unknown, and keys with a budget are refused"
+    );
+    let hint = format!(
+        "models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; 0 where it costs nothing"
+    );
+    Some(name.fault(message).hint(Some(hint)))
+}
+
+/// A target without a weight among others that have one.
+pub(super) fn of_weights(rule: &RuleSpec) -> Option<Finding> {
+    let without = rule.targets.iter().find(|target| target.weight.is_none())?;
+    let some = rule.targets.iter().any(|target| target.weight.is_some());
+    let warning =
+        without.target.fault("has no weight and counts as 1, while others of this rule have one");
+    (rule.strategy == Strategy::Weighted && some).then(|| warning.hint(Some("weight: 1")))
+}

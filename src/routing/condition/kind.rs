@@ -1,0 +1,91 @@
+//! Kinds of values: what a part of an expression evaluates to, as far as it is known before a
+//! request.
+
+use cel::common::ast::LiteralValue;
+use cel::common::value::Val;
+
+/// A kind of value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueKind {
+    Boolean,
+    Whole,
+    Unsigned,
+    Decimal,
+    Text,
+    Bytes,
+    Null,
+    List,
+    /// The signal `keywords`, a list of text.
+    Keywords,
+    /// Labels of a key or user.
+    Labels,
+    /// The signal `headers`.
+    Headers,
+    /// Known only with a request.
+    Unknown,
+}
+
+impl ValueKind {
+    /// The words for it in messages.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            ValueKind::Boolean => "a boolean",
+            ValueKind::Whole => "a whole number",
+            ValueKind::Unsigned => "an unsigned number",
+            ValueKind::Decimal => "a decimal number",
+            ValueKind::Text => "text",
+            ValueKind::Bytes => "bytes",
+            ValueKind::Null => "null",
+            ValueKind::List => "a list",
+            ValueKind::Keywords => "the list of keyword sets",
+            ValueKind::Labels => "labels",
+            ValueKind::Headers => "headers",
+            ValueKind::Unknown => "a value",
+        }
+    }
+
+    /// The kind of an evaluated value.
+    pub(super) fn of(value: &dyn Val) -> ValueKind {
+        ValueKind::named(value.get_type().name())
+    }
+
+    /// The kind by the evaluator's type name.
+    pub(super) fn named(name: &str) -> ValueKind {
+        match name {
+            "bool" => ValueKind::Boolean,
+            "int" => ValueKind::Whole,
+            "uint" => ValueKind::Unsigned,
+            "double" => ValueKind::Decimal,
+            "string" => ValueKind::Text,
+            "bytes" => ValueKind::Bytes,
+            "null_type" => ValueKind::Null,
+            "list" => ValueKind::List,
+            "map" => ValueKind::Labels,
+            _ => ValueKind::Unknown,
+        }
+    }
+
+    /// The kind of a literal.
+    pub(super) fn of_literal(literal: &LiteralValue) -> ValueKind {
+        match literal {
+            LiteralValue::Boolean(_) => ValueKind::Boolean,
+            LiteralValue::Bytes(_) => ValueKind::Bytes,
+            LiteralValue::Double(_) => ValueKind::Decimal,
+            LiteralValue::Int(_) => ValueKind::Whole,
+            LiteralValue::Null => ValueKind::Null,
+            LiteralValue::String(_) => ValueKind::Text,
+            LiteralValue::UInt(_) => ValueKind::Unsigned,
+        }
+    }
+
+    /// Whether values of the two kinds may be equal.
+    pub(super) fn may_equal(self, other: ValueKind) -> bool {
+        let family = |kind| match kind {
+            ValueKind::Whole | ValueKind::Unsigned | ValueKind::Decimal => ValueKind::Whole,
+            ValueKind::List | ValueKind::Keywords => ValueKind::List,
+            ValueKind::Labels | ValueKind::Headers => ValueKind::Labels,
+            kind => kind,
+        };
+        [self, other].contains(&ValueKind::Unknown) || family(self) == family(other)
+    }
+}

@@ -1,0 +1,127 @@
+//! Corrects the estimate of prompt tokens for each requested name by the counts of its providers.
+//! The estimate knows no tokenizer, chat template or hidden instructions of a model; the counts
+//! include all.
+
+use dashmap::DashMap;
+
+use super::compiled::Routing;
+
+/// Prior weight of the plain estimate, in tokens.
+const PRIOR: f64 = 1000.0;
+/// Decay of former counts with each new one: the last fifty have most of the weight.
+const KEPT: f64 = 0.98;
+/// Limit of the correction factor, either way. A larger difference is not due to the prompt, but
+/// for example to a web search by the provider.
+const MOST: f64 = 2.0;
+
+/// Recent counted and estimated tokens by requested name. In memory only. Names come from the
+/// document, so their number is bounded.
+#[derive(Debug, Default)]
+pub struct EstimateCorrection {
+    names: DashMap<String, TokenSums>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TokenSums {
+    counted: f64,
+    estimated: f64,
+}
+
+impl Default for TokenSums {
+    fn default() -> Self {
+        TokenSums { counted: PRIOR, estimated: PRIOR }
+    }
+}
+
+impl EstimateCorrection {
+    /// The corrected estimate for a request to `name`.
+    pub fn correct(&self, name: &str, estimated: u64) -> u64 {
+        match self.names.get(name) {
+            Some(sums) => (estimated as f64
+                * (sums.counted / sums.estimated).clamp(1.0 / MOST, MOST))
+            .round() as u64,
+            None => estimated,
+        }
+    }
+
+    /// Records the provider's count for an uncorrected estimate. Long prompts weigh more: in short
+    /// ones the fixed part that the provider adds prevails.
+    pub fn learn(&self, routing: &Routing, name: &str, estimated: u64, counted: u64) {
+        if estimated == 0
+            || counted == 0
+            || (routing.alias(name).is_none() && routing.target(name).is_none())
+        {
+            return;
+        }
+        if !self.names.contains_key(name) {
+            self.names.entry(name.to_owned()).or_default();
+        }
+        if let Some(mut sums) = self.names.get_mut(name) {
+            // Bounds the effect of a single wrong count.
+            let counted = (counted as f64).min(estimated as f64 * MOST * MOST);
+            sums.counted = sums.counted * KEPT + counted;
+            sums.estimated = sums.estimated * KEPT + estimated as f64;
+        }
+    }
+
+    /// Removes names that the document does not have.
+    pub fn retain(&self, routing: &Routing) {
+        self.names
+            .retain(|name, _| routing.alias(name).is_some() || routing.target(name).is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn routing(model: &str) -> Routing {
+        let text = format!(
+            "providers: {{ p: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: x, targets: [{{ target: p/{model} }}] }}] }} }}\n\
+             aliases: {{ auto: r }}\n"
+        );
+        let server = config::read_server("server.yaml", "", &|_| None).unwrap();
+        config::read_routing("routing.yaml", &text, &server, &|_| None, None)
+            .unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    #[test]
+    fn it_follows_what_is_counted_within_its_bounds() {
+        let (bias, document) = (EstimateCorrection::default(), routing("m"));
+        assert_eq!(bias.correct("auto", 1000), 1000);
+        bias.learn(&document, "auto", 10, 13);
+        assert_eq!(bias.correct("auto", 1000), 1003, "one short prompt says little");
+        for _ in 0..200 {
+            bias.learn(&document, "auto", 400, 520);
+        }
+        assert!(
+            (1295..=1300).contains(&bias.correct("auto", 1000)),
+            "{}",
+            bias.correct("auto", 1000)
+        );
+        assert_eq!(bias.correct("p/m", 1000), 1000, "each name has its own");
+        for _ in 0..200 {
+            bias.learn(&document, "auto", 10, 100_000);
+            bias.learn(&document, "p/m", 100_000, 10);
+        }
+        assert_eq!((bias.correct("auto", 1000), bias.correct("p/m", 1000)), (2000, 500));
+        bias.learn(&document, "auto", 0, 5);
+        bias.learn(&document, "auto", 5, 0);
+        assert_eq!(bias.correct("auto", 1000), 2000);
+    }
+
+    #[test]
+    fn only_names_of_the_document_are_kept() {
+        let (bias, document) = (EstimateCorrection::default(), routing("m"));
+        for name in ["auto", "p/m", "p/unknown", "r", ""] {
+            bias.learn(&document, name, 1000, 3000);
+        }
+        assert_eq!(bias.names.len(), 2);
+        bias.retain(&routing("other"));
+        assert_eq!(
+            (bias.correct("auto", 1000), bias.correct("p/m", 1000), bias.names.len()),
+            (2000, 1000, 1)
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! What readers of the source rely on: files and comments of a size to read at once, and a map
+//! (`src/lib.rs`) whose paths exist and whose rooms stand in the order that `layering.rs` checks.
+
+use std::collections::BTreeSet;
+
+use crate::layering::{production, root, row, rust_files};
+
+/// Lines of a production file, its inline tests aside.
+const LINES: usize = 500;
+/// A flat list of constants is read by looking up a name, not from top to bottom.
+const LISTS: &[&str] = &["bounds.rs"];
+/// Columns of a comment. `rustfmt` wraps code and leaves comments as they are.
+const COLUMNS: usize = 100;
+
+/// Files that are still longer. A file that is short enough by now, or gone, must leave the list.
+const LINES_EXCUSED: &[&str] = &[
+    "auth/mod.rs",
+    "capture/restore.rs",
+    "config/read.rs",
+    "config/routing.rs",
+    "config/server.rs",
+    "gateway/record.rs",
+    "gateway/relay.rs",
+    "protocol/json.rs",
+    "server.rs",
+    "store/accounts.rs",
+    "store/mod.rs",
+];
+
+/// Folders and rooms whose comments are still wider. One that is clean by now must leave the list.
+const COLUMNS_EXCUSED: &[&str] = &[
+    "benches",
+    "examples",
+    "src/api",
+    "src/app",
+    "src/auth",
+    "src/blocking",
+    "src/bounds",
+    "src/capture",
+    "src/cli",
+    "src/clock",
+    "src/config",
+    "src/error",
+    "src/gateway",
+    "src/id",
+    "src/interface",
+    "src/limits",
+    "src/log",
+    "src/main",
+    "src/metrics",
+    "src/prompt",
+    "src/protocol",
+    "src/reload",
+    "src/secret",
+    "src/server",
+    "src/store",
+    "src/turns",
+    "tests",
+];
+
+/// Inline test modules start at the left margin and end with a brace there.
+fn lines_without_tests(source: &str) -> usize {
+    let (mut count, mut inside, mut before) = (0, false, "");
+    for line in source.lines() {
+        inside |= before == "#[cfg(test)]" && line.contains("mod ") && line.ends_with('{');
+        count += usize::from(!inside);
+        inside &= line != "}";
+        before = line;
+    }
+    count
+}
+
+#[test]
+fn production_files_are_short() {
+    let long: BTreeSet<String> = production()
+        .into_iter()
+        .filter(|(path, source)| {
+            lines_without_tests(source) > LINES && !LISTS.contains(&path.as_str())
+        })
+        .map(|(path, _)| path)
+        .collect();
+    let excused: BTreeSet<String> = LINES_EXCUSED.iter().map(|path| (*path).to_owned()).collect();
+    let new: Vec<_> = long.difference(&excused).collect();
+    assert!(new.is_empty(), "longer than {LINES} lines: {new:?}");
+    let short: Vec<_> = excused.difference(&long).collect();
+    assert!(short.is_empty(), "short enough: take off LINES_EXCUSED: {short:?}");
+}
+
+#[test]
+fn lines_are_counted_without_inline_tests() {
+    assert_eq!(
+        lines_without_tests("//! A file.\n#[cfg(test)]\nmod tests {\n    f();\n}\nf();\n"),
+        3
+    );
+    assert_eq!(lines_without_tests("#[cfg(test)]\nmod tests;\nfn f() {\n    g();\n}\n"), 5);
+}
+
+#[test]
+fn comments_are_not_wider_than_code() {
+    let wide = |source: &str| {
+        source
+            .lines()
+            .any(|line| line.trim_start().starts_with("//") && line.chars().count() > COLUMNS)
+    };
+    assert!(wide(&format!("    // {}", "x".repeat(COLUMNS))));
+    let mut found = BTreeSet::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        for file in rust_files(&root().join(folder)) {
+            if wide(&std::fs::read_to_string(&file).unwrap()) {
+                let below = file.strip_prefix(root()).unwrap().with_extension("");
+                let levels = if folder == "src" { 2 } else { 1 };
+                let place: Vec<_> =
+                    below.iter().take(levels).map(|part| part.to_str().unwrap()).collect();
+                found.insert(place.join("/"));
+            }
+        }
+    }
+    let excused: BTreeSet<String> = COLUMNS_EXCUSED.iter().map(|at| (*at).to_owned()).collect();
+    let new: Vec<_> = found.difference(&excused).collect();
+    assert!(new.is_empty(), "comments wider than {COLUMNS} columns: {new:?}");
+    let clean: Vec<_> = excused.difference(&found).collect();
+    assert!(clean.is_empty(), "no wide comment: take off COLUMNS_EXCUSED: {clean:?}");
+}
+
+/// The documentation of the crate, without the code below it.
+fn map() -> String {
+    let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let lines = text.lines().take_while(|line| line.starts_with("//!"));
+    lines.map(|line| format!("{}\n", line.trim_start_matches("//!").trim_start())).collect()
+}
+
+/// Words of the map that look like the path of a file or folder.
+fn paths(map: &str) -> BTreeSet<&str> {
+    // `agent/…` is the beginning of a model's name.
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./…".contains(c);
+    map.split(|c: char| !is_path(c))
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| {
+            let is_file = [".rs", ".json", ".md"].iter().any(|end| word.ends_with(end));
+            is_file || (word.ends_with('/') && word.len() > 1 && !word.starts_with('/'))
+        })
+        .collect()
+}
+
+#[test]
+fn every_path_on_the_map_exists() {
+    let map = map();
+    let paths = paths(&map);
+    assert!(paths.contains("metrics.rs") && paths.len() > 30, "{paths:?}");
+    let missing: Vec<_> = paths
+        .into_iter()
+        .filter(|path| {
+            // The walk through a request names the files of `gateway/` without their folder.
+            let bases = ["src", "src/gateway", ""];
+            !bases.iter().any(|base| root().join(base).join(path).exists())
+        })
+        .collect();
+    assert!(missing.is_empty(), "src/lib.rs names what does not exist: {missing:?}");
+}
+
+#[test]
+fn the_map_names_every_room_in_the_order_of_the_layers() {
+    let map = map();
+    let list: String = map.lines().take_while(|line| !line.starts_with("Only [")).collect();
+    let named: Vec<&str> = list
+        .split("[`")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("`]").map(|(room, _)| room))
+        .collect();
+    let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let declared: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';')).collect();
+    assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), declared);
+    for pair in named.windows(2) {
+        let (above, below) = (row(pair[0]).unwrap(), row(pair[1]).unwrap());
+        assert!(
+            above <= below,
+            "`{}` stands below `{}`, and the layers say otherwise",
+            pair[1],
+            pair[0]
+        );
+    }
+}
