@@ -1,6 +1,8 @@
 //! Every limit in the program that no document sets, named, with its reason. A limit that operators set has
 //! its default in `config/`; nothing is unbounded.
 
+// By its path, as the fuzz targets take this file from elsewhere.
+#[path = "bounds/connections.rs"]
 mod connections;
 
 use std::time::Duration;

@@ -77,17 +77,11 @@ const LIMITS: [&str; 7] = [
 ];
 /// How many answers there are.
 const CHOICES: [&str; 3] = ["n", "candidate_count", "num_return_sequences"];
-/// What is not in the request where one of these is.
-const ELSEWHERE: [&str; 8] = [
-    "previous_response_id",
-    "conversation",
-    "mcp_servers",
-    "web_search_options",
-    "file_id",
-    "file_url",
-    "video_url",
-    "audio_url",
-];
+/// What is not in the request, or added to it, where one of these is.
+const ELSEWHERE: [&str; 4] =
+    ["previous_response_id", "conversation", "mcp_servers", "web_search_options"];
+/// The same in a part.
+const NAMED: [&str; 4] = ["file_id", "file_url", "video_url", "audio_url"];
 
 /// The dearest bill for a body; nothing where that is no JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
@@ -154,15 +148,24 @@ impl Found {
                 self.predicted = self.predicted.saturating_add(text(value));
             } else if let (true, Node::Object(members)) = (is("extra_body"), value) {
                 self.request(members);
-            } else if is(conversation(endpoint)) || (endpoint.is_anthropic() && is("system")) {
-                self.said(value, true);
+            } else if is(conversation(endpoint)) {
+                self.conversation(value);
+            } else if endpoint.is_anthropic() && is("system") {
+                self.said(value);
             } else {
                 if is("tools") || is("functions") {
                     // Written anew, with blanks between all that it holds.
                     self.bytes += 2 * nodes(value);
                 }
-                self.elsewhere |=
-                    ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
+                let is_nothing = match value {
+                    Node::Null => true,
+                    Node::Text(text) => text.is_empty(),
+                    Node::List(all) => all.is_empty(),
+                    // Without options there is a search all the same.
+                    Node::Object(members) => members.is_empty() && !is("web_search_options"),
+                    _ => false,
+                };
+                self.elsewhere |= ELSEWHERE.iter().any(|known| is(known)) && !is_nothing;
                 self.bytes += text(value);
             }
         }
@@ -175,22 +178,34 @@ impl Found {
         }
     }
 
-    /// What is said: messages and their parts.
-    fn said(&mut self, value: &Node, is_list_of_messages: bool) {
+    /// The messages of a conversation.
+    fn conversation(&mut self, value: &Node) {
+        let Node::List(all) = value else { return self.said(value) };
+        for message in all {
+            let Node::Object(members) = message else {
+                self.said(message);
+                continue;
+            };
+            self.messages += u64::from(members.len() > 1);
+            for (name, value) in members {
+                let is_said = reads(name, "content")
+                    || (reads(name, "output") && self.dialect == Endpoint::Responses);
+                self.bytes += name.len() as u64;
+                if is_said { self.said(value) } else { self.bytes += text(value) }
+            }
+        }
+    }
+
+    /// What is said: a text, or parts.
+    fn said(&mut self, value: &Node) {
         match value {
-            Node::List(all) => all.iter().for_each(|value| {
-                self.messages += u64::from(
-                    is_list_of_messages
-                        && matches!(value, Node::Object(members) if members.len() > 1),
-                );
-                self.said(value, false);
-            }),
+            Node::List(all) => all.iter().for_each(|value| self.said(value)),
             Node::Object(members) => self.part(members),
             other => self.bytes += text(other),
         }
     }
 
-    /// A message, or a part of one, with the parts in it.
+    /// A part, with the parts in it.
     fn part(&mut self, members: &[(String, Node)]) {
         let has_type = |text: &str| {
             members.iter().any(|(name, value)| {
@@ -211,13 +226,13 @@ impl Found {
             } else if is(&["input_audio"]) {
                 // Thirty-two tokens a second at 6 kbit/s, in base64.
                 self.bytes += text(value) / 31;
-            } else if is(&["content"]) || (is(&["output"]) && self.dialect == Endpoint::Responses) {
-                self.said(value, false);
+            } else if is(&["content"]) {
+                self.said(value);
             } else {
                 let is_document = is(&["source"]) && has_type("document");
                 self.elsewhere |= is_document && (has("url") || is_pdf(value));
                 self.elsewhere |= !self.dialect.is_anthropic()
-                    && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
+                    && (is(&NAMED) || is(&["file", "file_data"]) && is_pdf(value));
                 self.bytes += text(value);
             }
         }
