@@ -63,9 +63,6 @@ pub const LANGUAGE_TEXT: usize = 1 << 10;
 /// Tokens of an answer that has not been given, where a cost or a limit is reckoned beforehand: `max_tokens` counts up to
 /// here only, as few answers are as long as they may be.
 pub const ANSWER_TOKENS: u64 = 1_024;
-/// The part of itself by which an estimated prompt may be longer: a half. So much is left of a budget at least before its last
-/// request; of the recorded prompts few are off by more than a third.
-pub const ESTIMATE_OFF: u64 = 2;
 /// The context of a model whose context the routing document does not tell, where a prompt that cannot be seen whole is reserved:
 /// what the largest usual ones have.
 pub const CONTEXT_TOKENS: u64 = 1_000_000;
