@@ -1,6 +1,8 @@
 //! Every limit of the program that no document sets, named, with its reason. Limits that operators
 //! set have their defaults in `config/`. Nothing is unbounded.
 
+// By its path, as the fuzz targets take this file from elsewhere.
+#[path = "bounds/connections.rs"]
 mod connections;
 
 use std::time::Duration;
@@ -63,9 +65,6 @@ pub const LANGUAGE_TEXT: usize = 1 << 10;
 /// Tokens assumed for an answer when a limit or cost is estimated in advance; also the cap on
 /// `max_tokens` there, as few answers are as long as they may be.
 pub const ANSWER_TOKENS: u64 = 1_024;
-/// Denominator of the margin of an estimated prompt: it may be longer by a half. A budget's
-/// last request needs that much. Few recorded prompts were off by more than a third.
-pub const ESTIMATE_MARGIN: u64 = 2;
 /// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
 /// the largest usual models.
 pub const CONTEXT_TOKENS: u64 = 1_000_000;

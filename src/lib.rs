@@ -35,7 +35,7 @@
 //! named.
 //!
 //! ```text
-//! door.rs       Door::process_new         a connection: its slot (places.rs), TLS, deadline
+//! door.rs       ConnectionAcceptor::process_new         a connection: its slot (places.rs), TLS, deadline
 //! head.rs       └ read                    HTTP/1: a head; chunks.rs: a chunked body
 //! http2.rs      └ serve                   HTTP/2: a connection; http2_stream.rs: a stream
 //! edge.rs       Edge::serve               one request

@@ -152,7 +152,7 @@ async fn a_refusal_by_a_budget_names_what_is_spent_reserved_and_needed() {
     assert!(text.contains("budget of your key, 0.05 USD a day"), "{text}");
     assert!(near(sum_before(&text, " USD is spent"), COST), "{text}");
     let needed = text
-        .split("would reserve at least ")
+        .split("would reserve ")
         .nth(1)
         .and_then(|rest| rest.split(' ').next())
         .and_then(|sum| sum.parse::<f64>().ok());

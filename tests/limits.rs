@@ -400,12 +400,12 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
     let priced = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
     let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], priced)).await;
     let key =
-        key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}}))
+        key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 15.0 * CENT, "per": "day"}}))
             .await;
     // A cent each, whatever was counted at the provider before; in the end less than a reserve is
     // left.
     let spent = spend(&gateway, &key).await;
-    assert!((5..=6).contains(&spent), "{spent}");
+    assert!((5..=8).contains(&spent), "{spent}");
     assert_eq!(b.count(), spent);
     assert!(a.count() > 1, "it was tried until its breaker opened");
     let rows = usage(&gateway, &gateway.admin_key, "?group_by=model").await;

@@ -15,7 +15,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, Permit, Remaining, Reserve};
-use crate::protocol::endpoint::Endpoint;
+use crate::prompt::Prompt;
 use crate::protocol::openai::Ceiling;
 use crate::protocol::tokens;
 use crate::protocol::usage::Usage;
@@ -80,17 +80,17 @@ pub(super) fn reserve(
     permit: &mut Permit,
     live: &Live,
     decision: &Decision,
-    inputs: &Inputs,
-    ceiling: &Ceiling,
+    prompt: &Prompt,
 ) -> Result<()> {
-    let costs = inputs.request.endpoint != Endpoint::CountTokens.as_str();
-    if !permit.has_budget() || !costs {
+    if !permit.has_budget() || !prompt.endpoint.costs() {
         return Ok(());
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let wanted =
-        dearest(&targets, inputs, ceiling).map_err(|unpriced| no_price(permit, unpriced))?;
+    let least_context =
+        if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
+    let wanted = dearest(&targets, &prompt.request.ceiling, least_context)
+        .map_err(|unpriced| no_price(permit, unpriced))?;
     app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
 }
 
@@ -109,26 +109,22 @@ fn no_price(permit: &Permit, target: &Target) -> Error {
     )
 }
 
-/// From what the call is likely to cost to what it costs at most, at the dearest target; or the
-/// first target without a price. How long an answer becomes is not known where the client did not
-/// say: then one of those that it asks for may be short of all.
+/// What the call costs at most, at the dearest target; or the first target without a price. Where
+/// the client does not limit the answer, the reserve for one answer may be cut to what is left.
 fn dearest<'a>(
     targets: &'a [Arc<Target>],
-    inputs: &Inputs,
     ceiling: &Ceiling,
+    least_context: u64,
 ) -> std::result::Result<Reserve, &'a Target> {
     let (mut least, mut most) = (0, 0);
-    let is_said = inputs.request.max_tokens.is_some_and(|most| most > 0);
-    let answers = if is_said {
-        ceiling.answers
-    } else {
-        ceiling.answers.saturating_sub(bounds::ANSWER_TOKENS)
-    };
+    let unlimited = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
     for target in targets {
         let prices = target.prices.as_ref().ok_or(&**target)?;
-        let cost = |prompt_tokens: u64, completion_tokens: u64| {
+        let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
+        let context = target.context.unwrap_or(bounds::CONTEXT_TOKENS).max(least_context);
+        let cost = |completion_tokens: u64| {
             let usage = Usage {
-                prompt_tokens,
+                prompt_tokens: ceiling.prompt_tokens(context, image),
                 completion_tokens,
                 total_tokens: 0,
                 cached_tokens: None,
@@ -136,19 +132,16 @@ fn dearest<'a>(
             };
             prices.cost(&usage).map(nano_usd).ok_or(&**target)
         };
-        let (likely, dearest) = prompt_tokens(inputs.request.prompt_tokens, ceiling, target);
-        least = least.max(cost(likely, answers)?);
-        most = most.max(cost(dearest, ceiling.answers)?);
+        least = least.max(cost(ceiling.answers.saturating_sub(unlimited))?);
+        most = most.max(cost(ceiling.answers)?);
     }
     Ok(Reserve::between(least, most))
 }
 
-/// Tokens that the prompt is likely to take of a target, and those that it takes at most.
-fn prompt_tokens(estimated: u64, ceiling: &Ceiling, target: &Target) -> (u64, u64) {
-    let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
-    let most = ceiling.prompt_tokens(target.context.unwrap_or(bounds::CONTEXT_TOKENS), image);
-    let likely = estimated.saturating_add(estimated / bounds::ESTIMATE_MARGIN).min(most);
-    (if ceiling.is_open { most } else { likely }, most)
+/// Whether the client asks Anthropic's API for a longer context than its models have by default.
+fn asks_for_long_context(headers: &HeaderMap) -> bool {
+    let betas = headers.get_all("anthropic-beta").iter();
+    betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
 /// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the

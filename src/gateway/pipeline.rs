@@ -390,9 +390,8 @@ impl Pipeline {
         let app = &self.app;
         let mut permit = allowance::admit(app, exchange, principal, inputs)?;
         app.store.faults().pass(FaultPlace::Decision);
-        let ceiling = &prompt.request.ceiling;
         let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
-            allowance::reserve(app, &mut permit, live, &decision, inputs, ceiling)?;
+            allowance::reserve(app, &mut permit, live, &decision, prompt)?;
             Ok(decision)
         });
         match decided {

@@ -159,11 +159,18 @@ impl Account {
             Err(Short::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
             Err(Short::Held)
-        } else if self.now.used().saturating_add(amount) > self.now.granted {
+        } else if self.now.used().saturating_add(amount) > self.now.granted && !self.may_go_ahead()
+        {
             Err(Short::NotGranted)
         } else {
             Ok(())
         }
+    }
+
+    /// Whether one reserve may be ahead of its grant: while nothing else is reserved, and all that is
+    /// spent is granted. So a first large request need not wait.
+    fn may_go_ahead(&self) -> bool {
+        self.is_idle() && self.now.spent < self.now.granted
     }
 
     /// Notes what requests ask for; gives whether a grant is wanted now.
@@ -300,7 +307,6 @@ mod tests {
         assert!(account.expect(40));
         assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 320 }]);
         grant(&mut account, now);
-        assert_eq!((account.check(320), account.check(321)), (Ok(()), Err(Short::NotGranted)));
         let period = account.reserve(320);
         assert_eq!(account.check(1), Err(Short::NotGranted));
         assert_eq!(
@@ -309,6 +315,14 @@ mod tests {
         );
         account.settle(period, 320, 30);
         assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
+        // One alone may be ahead of its grant; the next waits until all that is spent is granted.
+        assert_eq!((account.check(291), account.check(971)), (Ok(()), Err(Short::Spent)));
+        let period = account.reserve(900);
+        assert_eq!(account.check(1), Err(Short::NotGranted));
+        account.settle(period, 900, 900);
+        assert_eq!(account.check(1), Err(Short::NotGranted));
+        grant(&mut account, now);
+        assert_eq!(account.check(70), Ok(()));
     }
 
     #[test]
@@ -317,8 +331,7 @@ mod tests {
         let mut account = Account::open(day(1_000), now, 0);
         account.expect(80);
         grant(&mut account, now);
-        let period = account.reserve(80);
-        account.settle(period, 80, 10);
+        account.reserve(80);
         // More than half of the budget is granted, and less than this.
         assert_eq!(account.check(800), Err(Short::NotGranted));
         assert!(account.expect(800));
@@ -371,7 +384,7 @@ mod tests {
             let now = at("2026-11-21T12:00:00Z");
             let mut account = Account::open(day(budget), now, 0);
             let (mut open, mut beyond, mut spent) = (Vec::new(), 0, 0);
-            // What the one reserve that may be cut has beyond what is granted.
+            // What the one reserve that came alone has beyond what is granted.
             let mut ahead = 0;
             for (step, amount, used) in steps {
                 match step {
@@ -386,14 +399,16 @@ mod tests {
                         if account.check(least.min(most)).is_ok() {
                             prop_assert!(reserve <= account.room());
                             open.push((account.reserve(reserve), reserve));
-                            ahead = (spent + open.iter().map(|(_, held)| held).sum::<u64>()).saturating_sub(account.now.granted);
-                            prop_assert!(ahead <= most + beyond);
+                            ahead = account.ahead();
+                            prop_assert!(ahead <= most);
                         }
                     }
                     1 => {
                         account.expect(amount);
                         if account.check(amount).is_ok() {
                             open.push((account.reserve(amount), amount));
+                            ahead = account.ahead();
+                            prop_assert!(ahead <= amount);
                         }
                     }
                     _ => if let Some((period, reserved)) = open.pop() {

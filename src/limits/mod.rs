@@ -8,10 +8,11 @@
 //!
 //! # What may go beyond a budget
 //!
-//! An answer that costs more than was reserved for it: it is charged in full, and the next request
-//! is refused. Where the client set no `max_tokens` nobody knows how long the answer becomes: its
-//! reserve is cut to what is left, at least its prompt ([`Reserve`]). As it then holds all that is
-//! left, no other request passes on the same remainder.
+//! A request reserves the most that it can cost, as far as it limits the length of its answer.
+//! Without `max_tokens` an answer is reserved as [`ANSWER_TOKENS`](crate::bounds::ANSWER_TOKENS). A
+//! longer one is charged in full, and the next request is refused. Where less than that is left,
+//! the reserve of this answer is cut to what is left ([`Reserve`]). It then holds all that is left,
+//! so no other request passes on the same remainder.
 //!
 //! # What a crash may cost
 //!
@@ -20,9 +21,9 @@
 //! takes from its owner one grant at most: a twentieth of the budget; or where that is little five cents, though no more than a
 //! quarter, or eight of its largest reserves. Where a grant is used
 //! up before the next is durable, requests are refused with 429 and `Retry-After: 1`. Leaving in order gives unspent grants back.
-//! Of a reserve that may be cut, only the least has to be granted before: a first request need not
-//! wait for a grant of its size. The rest is granted next, before another request passes; a crash
-//! in between forgets that much of one request.
+//! A request that comes while no other is under way may reserve more than is granted, so that a
+//! first request need not wait for a grant of its size. The rest is granted next, before another
+//! request passes. A crash in between forgets that much of one request.
 //! Rates and concurrency are not written down: they begin anew with the process.
 
 mod budget;

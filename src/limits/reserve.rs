@@ -11,8 +11,9 @@ use super::{Limiter, Permit, lock};
 use crate::error::Error;
 use crate::store::NanoUsd;
 
-/// What a request reserves of every budget that it draws on: `most`, or where less is left of one
-/// of them, what is left there. It is refused where that is less than `least`.
+/// What a request reserves of every budget that it draws on: `most`. Where less is left of one of
+/// them, and nobody else holds a part of it, what is left there. A request is refused where that is
+/// less than `least`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     pub(super) least: NanoUsd,
@@ -46,7 +47,7 @@ impl Limiter {
             let Some(account) = counts.account() else { continue };
             account.turn(now);
             room = room.min(account.room());
-            // Only one that holds alone is cut: so what may cost more than its reserve comes one at a time.
+            // Only a request alone on the account is cut: two never share a remainder.
             let held_by_others = !account.is_idle() && account.room() < wanted.most;
             let found = account.check(wanted.least).err().or(held_by_others.then_some(Short::Held));
             let found = found.map(|short| (short, account.money(held.whose)));

@@ -125,6 +125,8 @@ struct Source {
     data: Option<Range<usize>>,
     /// Whether only its address or id is there.
     is_elsewhere: bool,
+    /// Whether it is there, as an object.
+    is_there: bool,
 }
 
 /// Characters of what a provider's own tool found, which it gives out encrypted, that are a token.
@@ -178,6 +180,8 @@ impl Content {
         let data = |source: &Source| {
             source.data.as_ref().map(|span| inside(cursor, span)).unwrap_or_default()
         };
+        let is_source = matches!(kind.as_deref(), Some("image" | "document"));
+        prompt.is_open |= source.is_there && !is_source;
         match kind.as_deref() {
             Some("text") => self.text.extend(text),
             Some("image") => prompt.image(data(&source), Rule::Anthropic),
@@ -213,6 +217,7 @@ impl Source {
         prompt: &mut Prompt,
         below: &mut Content,
     ) -> Result<(), Fault> {
+        self.is_there = cursor.shape()? == Shape::Object;
         let mut known =
             Known::of("content.source.", &["type", "data", "url", "file_id", "content"]);
         cursor.members(|cursor, name| {

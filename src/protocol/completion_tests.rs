@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bounds;
 use crate::protocol::anthropic::as_chat_completion;
 
 const INSTEAD: Instead<'_> =
@@ -144,8 +145,8 @@ fn bent() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_answer_has_the_shape(answer in prop_oneof![json(), bent()], estimated: Option<u32>) {
-        let usage = estimated.map(|tokens| Usage::estimate(9, tokens.into()));
+    fn any_answer_has_the_shape(answer in prop_oneof![json(), bent()], bytes in prop::option::of(0..bounds::USAGE_TOKENS)) {
+        let usage = bytes.map(|bytes| Usage::estimate(9, bytes));
         let instead = Instead { usage, ..INSTEAD };
         for answer in [answer.clone(), as_chat_completion(&answer)] {
             let once = shaped(answer, &instead);

@@ -54,6 +54,12 @@ impl Known {
         }
     }
 
+    /// Whether some reader takes the member for one of these names.
+    pub fn is_like(name: &Name<'_>, names: &[&str]) -> bool {
+        let text = name.text();
+        names.iter().any(|known| reads_like(&text, known))
+    }
+
     fn field(&self, known: &str) -> String {
         [self.within, known].concat()
     }

@@ -33,11 +33,8 @@ pub(super) struct Prompt {
     pub(super) apart: u64,
     /// Tokens at most of what those bytes are, and of what templates write beside the text.
     pub(super) beside: u64,
-    /// Whether its bytes set no bound to it: a PDF of many small pages, a part that is named by id
-    /// or address.
+    /// Whether its bytes set no bound to it: see [`Ceiling`](super::openai::Ceiling).
     pub(super) is_open: bool,
-    /// Whether there is a tool that the provider runs, which adds what it finds.
-    pub(super) finds: bool,
 }
 
 /// Whose rule an image counts by.
@@ -54,8 +51,11 @@ impl Prompt {
     pub(super) fn image(&mut self, image: &[u8], rule: Rule) {
         let data = inline(image).unwrap_or(image);
         let found = look(data);
-        if found.is_some() {
-            self.apart += data.len() as u64;
+        let is_address = image.is_empty() || image.starts_with(b"http");
+        match found {
+            Some(_) => self.apart += data.len() as u64,
+            // Some servers take a PDF or a video here.
+            None => self.is_open |= !is_address,
         }
         self.images += 1;
         self.tokens += match (rule, found.flatten()) {
@@ -69,6 +69,8 @@ impl Prompt {
     /// Adds a piece of audio, in base64.
     pub(super) fn audio(&mut self, data: &[u8]) {
         let length = data.len() as u64;
+        // Some servers take the address of a piece of audio in its place.
+        self.is_open |= data.starts_with(b"http");
         self.apart += length;
         self.beside += length / LEAST_AUDIO_CHARACTERS;
         self.audio += 1;
@@ -78,13 +80,14 @@ impl Prompt {
     /// Adds a file, in base64, as a `data:` address or without its head.
     pub(super) fn file(&mut self, data: &[u8]) {
         let bytes = data.len() as u64 / 4 * 3;
+        // What is named a text may be taken for what it is.
+        self.is_open = true;
         if data.starts_with(b"data:text/") {
             // Its bytes are text, and no more than its characters.
             self.tokens += bytes / TEXT_BYTES;
             return;
         }
         self.apart += data.len() as u64;
-        self.is_open = true;
         self.tokens += TOKENS_PER_FILE.max(bytes / FILE_BYTES);
     }
 }
@@ -322,7 +325,7 @@ mod tests {
             "a PDF of 200 KB"
         );
         let text = format!("data:text/plain;base64,{}", "A".repeat(3_432));
-        assert_eq!(tokens(&|prompt| prompt.file(text.as_bytes())), (647, 0, false));
+        assert_eq!(tokens(&|prompt| prompt.file(text.as_bytes())), (647, 0, true));
     }
 
     proptest! {

@@ -70,6 +70,9 @@ fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
     }
 }
 
+/// Where some endpoint has its prompt, or a part of it.
+const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];
+
 /// The facts of a request that routing and relaying ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelRequest {
@@ -111,16 +114,19 @@ pub struct ModelRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceiling {
     /// Tokens of the prompt but for images: one for each byte, which is more than tokenizers make of any
-    /// text (but for a few characters that some of them write out). No bound where the provider adds what
-    /// it finds.
+    /// text (but for a few characters that some of them write out).
     pub prompt: u64,
     /// Images.
     pub images: u64,
-    /// Whether nobody can tell how long the prompt is: a part of it is not in the request (an earlier
-    /// response, a file by its id or address), or is a file whose pages are not counted here.
+    /// Whether the prompt may be as long as the model's context: a part of it is not in the request (an earlier
+    /// response, a file by its id or address, results of a tool that the provider runs), or is a file
+    /// whose pages are not counted here.
     pub is_open: bool,
     /// Tokens of all answers together, and what costs as such: thoughts beyond an answer's limit, predictions.
     pub answers: u64,
+    /// Whether the client limits the length of an answer. Otherwise
+    /// [`bounds::ANSWER_TOKENS`] stand for it, which is no ceiling.
+    pub is_limited: bool,
 }
 
 impl Ceiling {
@@ -160,10 +166,15 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Err
     json::read_object(body, |cursor, name| {
         let count = counted.find(&name)?;
         if !count.is_empty() {
-            return facts.counts.read(cursor, count);
+            return facts.counts.read(cursor, count, endpoint);
         }
         match (known.find(&name)?, endpoint) {
-            ("", _) => cursor.pass(),
+            ("", _) => {
+                // Where another endpoint has its prompt: a server that knows both may read it.
+                let has_parts = matches!(cursor.shape()?, Shape::Array | Shape::Object);
+                facts.prompt.is_open |= has_parts && Known::is_like(&name, &FOREIGN);
+                cursor.pass()
+            }
             ("extra_body", _) => read_extra(cursor, endpoint),
             // What all of them have in common, and read alike.
             (name @ ("model" | "stream"), _) | (name, Endpoint::ChatCompletions) => {
@@ -249,13 +260,16 @@ impl Facts {
             + self.tool_tokens
             + self.format_tokens
             + instructions;
+        // The target may be another family than the name that the client asked for.
+        let instructions = if self.has_tools { tokens::MOST_TOOL_INSTRUCTIONS } else { 0 };
         let written =
             (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
         request.ceiling = Ceiling {
-            prompt: if prompt.finds || counts.finds { u64::MAX } else { written },
+            prompt: written,
             images: prompt.images,
             is_open: prompt.is_open || counts.is_open,
             answers: counts.answers(endpoint),
+            is_limited: counts.is_limited(),
         };
         request.messages = prompt.messages;
         request.images = prompt.images;
@@ -267,45 +281,56 @@ impl Facts {
 
 /// Counts the tools, and what their definitions take.
 pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
+    if !matches!(cursor.shape()?, Shape::Array | Shape::Null) {
+        facts.prompt.is_open = true;
+    }
     cursor.elements(|cursor| {
-        let mut kind = None;
-        let tool = read_definition(cursor, facts, &mut kind)?;
-        facts.tool_tokens += tool;
+        let definition = read_definition(cursor, facts)?;
+        facts.tool_tokens += definition.tokens;
         facts.request.tools += 1;
-        match kind.as_deref() {
-            None | Some("function" | "custom") => {}
+        match definition.kind.as_deref() {
+            None if definition.has_name => {}
+            Some("function" | "custom") => {}
             Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => {
                 facts.prompt.beside += TOKENS_PER_CLIENT_TOOL
             }
-            // The provider runs it, and adds what it finds.
-            Some(_) => facts.prompt.finds = true,
+            // The provider runs it and adds the results to the prompt.
+            _ => facts.prompt.is_open = true,
         }
         Ok(())
     })
 }
 
-/// What the definition of a tool or function takes.
-fn read_definition(
-    cursor: &mut Cursor<'_>,
-    facts: &mut Facts,
-    kind: &mut Option<String>,
-) -> Result<u64, Fault> {
+/// The definition of a tool or function.
+struct Definition {
+    kind: Option<String>,
+    has_name: bool,
+    /// Estimated.
+    tokens: u64,
+}
+
+fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<Definition, Fault> {
     let is_name = cursor.shape()? == Shape::String;
     let start = cursor.place();
-    let mut known = Known::of("tools.", &["type"]);
+    let (mut kind, mut has_name) = (None, false);
+    let mut known = Known::of("tools.", &["type", "name", "function"]);
     if is_name {
-        *kind = read_word(cursor)?;
+        kind = read_word(cursor)?;
     } else {
         cursor.members(|cursor, name| match known.find(&name)? {
-            "type" => read_word(cursor).map(|word| *kind = word),
-            _ => cursor.pass(),
+            "type" => read_word(cursor).map(|word| kind = word),
+            "" => cursor.pass(),
+            _ => {
+                has_name = true;
+                cursor.pass()
+            }
         })?;
     }
     let span = start..cursor.place();
     facts.has_tools = true;
     // Templates write it anew, with blanks of their own.
     facts.prompt.beside += span.len() as u64;
-    Ok(tokens::estimate(cursor.raw(&span)))
+    Ok(Definition { kind, has_name, tokens: tokens::estimate(cursor.raw(&span)) })
 }
 
 /// The form that the answer has to have: `known` are its type and its schema, which is the member of that

@@ -248,20 +248,33 @@ fn what_a_request_can_come_to_at_most() {
     };
     let chat = |more: &str| ceiling(Endpoint::ChatCompletions, more);
     // A token a byte, definitions of tools twice; and the answers.
-    assert_eq!(chat(""), (Ceiling { prompt: 39, images: 0, is_open: false, answers: 1_024 }, 39));
+    assert_eq!(
+        chat(""),
+        (Ceiling { prompt: 39, images: 0, is_open: false, answers: 1_024, is_limited: false }, 39)
+    );
     let (tools, length) = chat(r#","functions":[{"name":"f"}]"#);
-    assert_eq!(tools.prompt, length + 12);
+    assert_eq!(tools.prompt, length + 12 + tokens::MOST_TOOL_INSTRUCTIONS);
     for (more, answers) in [
         (r#","max_tokens":5,"max_completion_tokens":7,"n":3"#, 21),
-        (r#","max_new_tokens":9,"best_of":4,"n":2"#, 72),
+        (r#","max_tokens":5,"max_new_tokens":9,"best_of":4,"n":2"#, 72),
+        // Some servers do not know the name; some read these as no limit.
+        (r#","max_completion_tokens":7"#, 1_024),
+        (r#","max_completion_tokens":2000"#, 2_000),
+        (r#","max_tokens":5,"n_predict":-1"#, 1_024),
+        (r#","max_tokens":-1,"max_completion_tokens":7"#, 1_024),
         (r#","max_tokens":0,"n":0"#, 1_024),
         (r#","max_tokens":5,"thinking_budget":100"#, 105),
+        (r#","max_tokens":5,"thinking":100"#, 105),
         (r#","max_tokens":5,"reasoning":{"max_tokens":100},"candidate_count":2"#, 210),
         (r#","max_tokens":5,"prediction":{"content":"abc"}"#, 5 + 17),
         (r#","max_tokens":9223372036854775807,"n":9223372036854775807"#, u64::MAX),
     ] {
-        assert_eq!(chat(more).0.answers, answers, "{more}");
+        let ceiling = chat(more).0;
+        assert_eq!(ceiling.answers, answers, "{more}");
+        assert_eq!(ceiling.is_limited, answers % 1_024 != 0 && !more.contains("2000"), "{more}");
     }
+    assert!(ceiling(Endpoint::Responses, r#","max_output_tokens":5"#).0.is_limited);
+    assert!(!ceiling(Endpoint::Responses, r#","max_tokens":5"#).0.is_limited);
     let thinks = r#","max_tokens":50,"thinking":{"type":"enabled","budget_tokens":40}"#;
     assert_eq!(ceiling(Endpoint::Messages, thinks).0.answers, 50);
     assert_eq!(ceiling(Endpoint::Messages, &thinks.replace("40", "90")).0.answers, 90);
@@ -301,6 +314,33 @@ fn what_cannot_be_seen_is_open() {
         (chat, said(r#"{"type":"video_url","video_url":{"url":"https://a.test/b.mp4"}}"#)),
         (chat, said(r#"{"type":"text","text":"x","file_id":"file_1"}"#)),
         (chat, said(r#"{"type":"unheard_of","unheard_of":"x"}"#)),
+        (chat, said(r#"{"type":"text","text":"x","video":"https://a.test/b.mp4"}"#)),
+        (
+            chat,
+            said(
+                r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png","min_pixels":9}}"#,
+            ),
+        ),
+        (chat, said(r#"{"type":"image_url","image_url":"data:application/pdf;base64,JVBERi0x"}"#)),
+        (chat, said(r#"{"type":"file","file":{"file_data":"data:text/plain;base64,JVBERi0x"}}"#)),
+        (chat, said(r#"{"type":"input_audio","input_audio":{"data":"https://a.test/b.mp3"}}"#)),
+        (chat, r#"{"model":"m","messages":[{"content":"x","images":["iVBORw0KGgo"]}]}"#.to_owned()),
+        (chat, beside(r#""input":[{"role":"user","content":"x"}]"#)),
+        (chat, beside(r#""chat_template":"{% for i in range(99999) %}a{% endfor %}""#)),
+        (chat, beside(r#""search_parameters":{"mode":"on"}"#)),
+        (chat, beside(r#""enable_search":true"#)),
+        (chat, beside(r#""web_search_options":{}"#)),
+        (chat, beside(r#""tools":[{"type":"web_search"}]"#)),
+        (chat, beside(r#""tools":["web_search"]"#)),
+        (chat, beside(r#""tools":{"type":"web_search"}"#)),
+        (chat, beside(r#""tools":[{"google_search":{}}]"#)),
+        (chat, beside(r#""plugins":[{"id":"web"}]"#)),
+        (responses, beside(r#""tools":[{"type":"file_search"}]"#)),
+        (responses, item(r#"{"type":"reasoning","id":"rs_1","summary":[]}"#)),
+        (responses, item(r#"{"type":"file_search_call","id":"fs_1"}"#)),
+        (messages, beside(r#""mcp_servers":[{"url":"https://a.test"}]"#)),
+        (messages, beside(r#""tools":[{"type":"web_search_20260209","name":"web_search"}]"#)),
+        (messages, said(r#"{"type":"text","text":"x","source":{"type":"file","file_id":"f"}}"#)),
         (
             chat,
             r#"{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}"#
@@ -336,18 +376,6 @@ fn what_cannot_be_seen_is_open() {
         assert!(read_request(body.as_bytes(), endpoint).unwrap().ceiling.is_open, "{body}");
     }
     for (endpoint, body) in [
-        (chat, beside(r#""web_search_options":{}"#)),
-        (chat, beside(r#""tools":[{"type":"web_search"}]"#)),
-        (chat, beside(r#""tools":["web_search"]"#)),
-        (chat, beside(r#""plugins":[{"id":"web"}]"#)),
-        (responses, beside(r#""tools":[{"type":"file_search"}]"#)),
-        (messages, beside(r#""mcp_servers":[{"url":"https://a.test"}]"#)),
-        (messages, beside(r#""tools":[{"type":"web_search_20260209","name":"web_search"}]"#)),
-    ] {
-        let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
-        assert_eq!((ceiling.prompt_tokens(1_000, 0), ceiling.is_open), (1_000, false), "{body}");
-    }
-    for (endpoint, body) in [
         (chat, said(r#"{"type":"text","text":"x"},{"type":"refusal","refusal":"x"},"x""#)),
         (
             chat,
@@ -355,23 +383,22 @@ fn what_cannot_be_seen_is_open() {
                 r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},{"type":"input_audio","input_audio":{"data":"AAAA"}}"#,
             ),
         ),
-        (chat, said(r#"{"type":"file","file":{"file_data":"data:text/plain;base64,AAAA"}}"#)),
         (
             chat,
             beside(
-                r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[]"#,
+                r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[],"enable_search":false"#,
             ),
         ),
         (
             responses,
             item(
-                r#"{"type":"function_call_output","output":[{"type":"input_image","file_id":"file_1"}]},{"type":"reasoning","summary":[]}"#,
+                r#"{"type":"function_call_output","output":[{"type":"input_image","file_id":"file_1"}]},{"type":"reasoning","summary":[],"encrypted_content":"x"}"#,
             ),
         ),
         (
             responses,
             item(
-                r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"data:"}},{"type":"local_shell_call"}"#,
+                r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"https://a.test/s.png"}},{"type":"local_shell_call"}"#,
             ),
         ),
         (

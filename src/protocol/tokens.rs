@@ -292,7 +292,9 @@ impl Count {
 
 /// Tokens that a model's template puts before tools, by a part of the model's name, in lower case: instructions on how to
 /// call them. Other families' are small, or in the description of the tools.
-const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", 640)];
+const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", MOST_TOOL_INSTRUCTIONS)];
+/// The most of these.
+pub const MOST_TOOL_INSTRUCTIONS: u64 = 640;
 
 /// Tokens that tools cost beside themselves, as far as the model that was asked for tells.
 pub fn tool_instructions(model: &str) -> u64 {

@@ -77,17 +77,23 @@ const LIMITS: [&str; 7] = [
 ];
 /// How many answers there are.
 const CHOICES: [&str; 3] = ["n", "candidate_count", "num_return_sequences"];
-/// What is not in the request where one of these is.
-const ELSEWHERE: [&str; 8] = [
+/// What is not in the request, or added to it, where one of these is.
+const ELSEWHERE: [&str; 10] = [
     "previous_response_id",
     "conversation",
+    "cached_content",
     "mcp_servers",
     "web_search_options",
-    "file_id",
-    "file_url",
-    "video_url",
-    "audio_url",
+    "search_parameters",
+    "enable_search",
+    "chat_template",
+    "mm_processor_kwargs",
+    "images",
 ];
+/// The same in a part.
+const NAMED: [&str; 6] = ["file_id", "file_url", "video_url", "audio_url", "video", "min_pixels"];
+/// Where some endpoint has its prompt, or a part of it.
+const PROMPTS: [&str; 2] = ["messages", "input"];
 
 /// The dearest bill for a body; nothing where that is no JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
@@ -102,7 +108,9 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     } else {
         told.saturating_add(images).min(rules.context)
     };
-    let limit = found.limit.filter(|limit| *limit > 0).unwrap_or(rules.answer);
+    // Some know one name alone, and some read 0 as no limit.
+    let is_limited = found.has_own_limit && !found.is_unlimited;
+    let limit = found.limit.unwrap_or(0).max(if is_limited { 0 } else { rules.answer });
     // Elsewhere than in Anthropic's API some models think before what `max_tokens` limits.
     let thought = if endpoint.is_anthropic() {
         limit.max(found.thinking)
@@ -123,6 +131,8 @@ struct Found {
     /// In whose words it is.
     dialect: Endpoint,
     limit: Option<u64>,
+    has_own_limit: bool,
+    is_unlimited: bool,
     thinking: u64,
     choices: u64,
     best_of: u64,
@@ -139,6 +149,13 @@ impl Found {
         for (name, value) in members {
             let is = |known: &str| reads(name, known);
             if LIMITS.iter().any(|known| is(known)) {
+                let own = if endpoint == Endpoint::Responses {
+                    "max_output_tokens"
+                } else {
+                    "max_tokens"
+                };
+                self.has_own_limit |= is(own) && count(value).is_some();
+                self.is_unlimited |= count(value) == Some(0);
                 self.limit = self.limit.max(count(value));
             } else if CHOICES.iter().any(|known| is(known)) {
                 self.choices = self.choices.max(count(value).unwrap_or(0));
@@ -154,15 +171,27 @@ impl Found {
                 self.predicted = self.predicted.saturating_add(text(value));
             } else if let (true, Node::Object(members)) = (is("extra_body"), value) {
                 self.request(members);
-            } else if is(conversation(endpoint)) || (endpoint.is_anthropic() && is("system")) {
-                self.said(value, true);
+            } else if is("system") {
+                self.said(value);
+            } else if PROMPTS.iter().any(|known| is(known)) {
+                self.conversation(value);
             } else {
                 if is("tools") || is("functions") {
                     // Written anew, with blanks between all that it holds.
                     self.bytes += 2 * nodes(value);
+                    self.elsewhere |= is("tools")
+                        && endpoint != Endpoint::Embeddings
+                        && runs_at_the_provider(value);
                 }
-                self.elsewhere |=
-                    ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
+                let is_nothing = match value {
+                    Node::Null | Node::Truth(false) => true,
+                    Node::Text(text) => text.is_empty(),
+                    Node::List(all) => all.is_empty(),
+                    // Without options there is a search all the same.
+                    Node::Object(members) => members.is_empty() && !is("web_search_options"),
+                    _ => false,
+                };
+                self.elsewhere |= ELSEWHERE.iter().any(|known| is(known)) && !is_nothing;
                 self.bytes += text(value);
             }
         }
@@ -175,22 +204,36 @@ impl Found {
         }
     }
 
-    /// What is said: messages and their parts.
-    fn said(&mut self, value: &Node, is_list_of_messages: bool) {
+    /// The messages of a conversation.
+    fn conversation(&mut self, value: &Node) {
+        let endpoint = self.dialect;
+        let Node::List(all) = value else { return self.said(value) };
+        for message in all {
+            let Node::Object(members) = message else {
+                self.said(message);
+                continue;
+            };
+            self.messages += u64::from(members.len() > 1);
+            for (name, value) in members {
+                let is_said = reads(name, "content")
+                    || (reads(name, "output") && self.dialect == Endpoint::Responses);
+                self.bytes += name.len() as u64;
+                self.elsewhere |= endpoint == Endpoint::ChatCompletions && reads(name, "images");
+                if is_said { self.said(value) } else { self.bytes += text(value) }
+            }
+        }
+    }
+
+    /// What is said: a text, or parts.
+    fn said(&mut self, value: &Node) {
         match value {
-            Node::List(all) => all.iter().for_each(|value| {
-                self.messages += u64::from(
-                    is_list_of_messages
-                        && matches!(value, Node::Object(members) if members.len() > 1),
-                );
-                self.said(value, false);
-            }),
+            Node::List(all) => all.iter().for_each(|value| self.said(value)),
             Node::Object(members) => self.part(members),
             other => self.bytes += text(other),
         }
     }
 
-    /// A message, or a part of one, with the parts in it.
+    /// A part, with the parts in it.
     fn part(&mut self, members: &[(String, Node)]) {
         let has_type = |text: &str| {
             members.iter().any(|(name, value)| {
@@ -209,26 +252,39 @@ impl Found {
             if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
                 self.images += 1;
             } else if is(&["input_audio"]) {
+                self.elsewhere |= is_address(value);
                 // Thirty-two tokens a second at 6 kbit/s, in base64.
                 self.bytes += text(value) / 31;
-            } else if is(&["content"]) || (is(&["output"]) && self.dialect == Endpoint::Responses) {
-                self.said(value, false);
+            } else if is(&["content"]) {
+                self.said(value);
             } else {
-                let is_document = is(&["source"]) && has_type("document");
-                self.elsewhere |= is_document && (has("url") || is_pdf(value));
-                self.elsewhere |= !self.dialect.is_anthropic()
-                    && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
+                self.elsewhere |= is(&["source"]) && has_type("document") && has("url");
+                self.elsewhere |=
+                    is(&["source", "file", "file_data", "image_url"]) && is_pdf(value);
+                self.elsewhere |= !self.dialect.is_anthropic() && is(&NAMED);
                 self.bytes += text(value);
             }
         }
     }
 }
 
-/// Where an endpoint has what is said.
-fn conversation(endpoint: Endpoint) -> &'static str {
-    match endpoint {
-        Endpoint::ChatCompletions | Endpoint::Messages | Endpoint::CountTokens => "messages",
-        Endpoint::Responses | Endpoint::Embeddings => "input",
+/// Whether there is a tool that the provider runs, which adds what it finds: one of no name.
+fn runs_at_the_provider(tools: &Node) -> bool {
+    match tools {
+        Node::List(all) => all.iter().any(runs_at_the_provider),
+        Node::Object(members) => {
+            members.iter().all(|(name, _)| name != "name" && name != "function")
+        }
+        _ => false,
+    }
+}
+
+/// Whether an address is there in the place of data.
+fn is_address(value: &Node) -> bool {
+    match value {
+        Node::Text(text) => text.starts_with("https://"),
+        Node::Object(members) => members.iter().any(|(_, value)| is_address(value)),
+        _ => false,
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
         "stream_options" => facts.options = Some(read_stream_options(cursor)?),
         "tools" => read_tools(cursor, facts)?,
         "functions" => cursor.elements(|cursor| {
-            facts.tool_tokens += read_definition(cursor, facts, &mut None)?;
+            facts.tool_tokens += read_definition(cursor, facts)?.tokens;
             Ok(())
         })?,
         "response_format" => read_format(
@@ -95,14 +95,26 @@ fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, Fault> 
     }
 }
 
+/// The members of a message that are acted on.
+const NAMES: &[&str] = &[
+    "role",
+    "content",
+    "tool_calls",
+    "function_call",
+    "refusal",
+    "name",
+    "audio",
+    "images",
+    "videos",
+    "files",
+    "attachments",
+];
+
 fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
     prompt.messages += 1;
     let mut text = Vec::new();
     let mut role = None;
-    let mut known = Known::of(
-        "messages.",
-        &["role", "content", "tool_calls", "function_call", "refusal", "name", "audio"],
-    );
+    let mut known = Known::of("messages.", NAMES);
     cursor.members(|cursor, name| {
         match known.find(&name)? {
             "role" => role = read_word(cursor)?,
@@ -121,9 +133,9 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Faul
                 let span = cursor.skip()?;
                 prompt.tokens += super::tokens_of(cursor, &span);
             }
-            "audio" => {
-                // What was said before, by its id.
-                prompt.is_open |= cursor.shape()? == Shape::Object;
+            // What was said before, by its id; and what some servers take beside the content.
+            "audio" | "images" | "videos" | "files" | "attachments" => {
+                prompt.is_open |= !matches!(cursor.shape()?, Shape::Null | Shape::String);
                 cursor.pass()?;
             }
             _ => cursor.pass()?,

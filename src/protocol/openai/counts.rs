@@ -37,33 +37,56 @@ pub(super) const NAMES: &[&str] = &[
     "prompt",
     "container",
     "preset",
+    "cached_content",
+    "images",
+    "files",
+    "file_ids",
+    "attachments",
+    // What changes how long the prompt becomes.
+    "chat_template",
+    "mm_processor_kwargs",
     // What the provider adds.
     "web_search_options",
+    "search_options",
+    "search_parameters",
+    "enable_search",
     "mcp_servers",
     "plugins",
     "data_sources",
 ];
 
+/// The limit of an answer that every server of an endpoint knows. Some ignore the other names.
+fn limit_name(endpoint: Endpoint) -> &'static str {
+    if endpoint == Endpoint::Responses { "max_output_tokens" } else { "max_tokens" }
+}
+
 /// What they say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Tokens of one answer at most.
+    /// The largest limit of one answer, in tokens.
     pub(super) limit: Option<u64>,
+    /// Whether the limit comes under the name that every server knows.
+    has_limit: bool,
+    /// Whether a limit is 0 or -1, which some servers read as no limit.
+    is_unlimited: bool,
     /// Tokens of thoughts at most.
     thinking: u64,
     choices: Option<u64>,
     best_of: Option<u64>,
     /// Bytes of the prediction.
     predicted: u64,
-    /// Whether a part of the prompt is not in the request.
+    /// Whether a part of the prompt is not in the request, or the provider adds to it.
     pub(super) is_open: bool,
-    /// Whether the provider is to add what it finds.
-    pub(super) finds: bool,
 }
 
 impl Counts {
     /// Reads the value of one of [`NAMES`].
-    pub(super) fn read(&mut self, cursor: &mut Cursor<'_>, name: &str) -> Result<(), Fault> {
+    pub(super) fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        name: &str,
+        endpoint: Endpoint,
+    ) -> Result<(), Fault> {
         match name {
             "n" | "candidate_count" | "num_return_sequences" => {
                 self.choices = self.choices.max(read_count(cursor, "", name)?)
@@ -80,16 +103,30 @@ impl Counts {
                 self.is_open |= cursor.shape()? == Shape::Object;
                 cursor.pass()?;
             }
-            "previous_response_id" | "conversation" | "container" | "preset" => {
-                self.is_open |= is_there(cursor)?
-            }
-            "mcp_servers" | "plugins" | "data_sources" => self.finds |= is_there(cursor)?,
+            "previous_response_id"
+            | "conversation"
+            | "container"
+            | "preset"
+            | "cached_content"
+            | "images"
+            | "files"
+            | "file_ids"
+            | "attachments"
+            | "chat_template"
+            | "mm_processor_kwargs" => self.is_open |= is_there(cursor)?,
+            "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
+            | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
             "web_search_options" => {
                 // Without options there is a search all the same.
-                self.finds |= cursor.shape()? != Shape::Null;
+                self.is_open |= cursor.shape()? != Shape::Null;
                 cursor.pass()?;
             }
-            _ => self.limit = self.limit.max(read_count(cursor, "", name)?),
+            _ => {
+                let limit = read_count(cursor, "", name)?;
+                self.has_limit |= limit.is_some() && name == limit_name(endpoint);
+                self.is_unlimited |= limit == Some(0);
+                self.limit = self.limit.max(limit);
+            }
         }
         Ok(())
     }
@@ -101,6 +138,10 @@ impl Counts {
         within: &'static str,
         names: &'static [&'static str],
     ) -> Result<(), Fault> {
+        if cursor.shape()? == Shape::Number {
+            self.think(read_count(cursor, within.trim_end_matches('.'), "")?);
+            return Ok(());
+        }
         let mut known = Known::of(within, names);
         cursor.members(|cursor, name| match known.find(&name)? {
             "" => cursor.pass(),
@@ -123,12 +164,18 @@ impl Counts {
         })
     }
 
+    /// Whether every server keeps to the limit of an answer.
+    pub(super) fn is_limited(&self) -> bool {
+        self.has_limit && !self.is_unlimited
+    }
+
     /// Tokens of all answers at most.
     pub(super) fn answers(&self, endpoint: Endpoint) -> u64 {
         if !endpoint.generates() {
             return 0;
         }
-        let limit = self.limit.filter(|limit| *limit > 0).unwrap_or(bounds::ANSWER_TOKENS);
+        let unsaid = if self.is_limited() { 0 } else { bounds::ANSWER_TOKENS };
+        let limit = self.limit.unwrap_or(0).max(unsaid);
         // Anthropic's limit holds for thoughts too; that of others does not everywhere.
         let one = if endpoint.is_anthropic() {
             limit.max(self.thinking)
@@ -142,15 +189,18 @@ impl Counts {
 /// Whether there is something in a value.
 fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
     let span = cursor.skip()?;
-    Ok(!matches!(cursor.raw(&span), b"null" | b"[]" | b"{}" | b"\"\""))
+    Ok(!matches!(cursor.raw(&span), b"null" | b"false" | b"[]" | b"{}" | b"\"\""))
 }
 
-/// A count: a whole number in digits. Null says nothing.
+/// A count: a whole number in digits. Null says nothing; -1 means no limit to local servers and is
+/// read as 0.
 fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Option<u64>, Fault> {
     let span = cursor.skip()?;
     let written = cursor.raw(&span);
-    if written == b"null" {
-        return Ok(None);
+    match written {
+        b"null" => return Ok(None),
+        b"-1" => return Ok(Some(0)),
+        _ => {}
     }
     // Some readers have no larger one, and take it for another.
     let number = std::str::from_utf8(written)

@@ -26,6 +26,24 @@ const NAMES: &[&str] = &[
     "audio_url",
 ];
 
+/// Members of a part that say nothing of how long it is, or are text.
+const OTHERS: &[&str] = &[
+    "annotations",
+    "cache_control",
+    "citations",
+    "encrypted_content",
+    "filename",
+    "format",
+    "id",
+    "index",
+    "logprobs",
+    "name",
+    "signature",
+    "status",
+    "summary",
+    "title",
+];
+
 /// What a part holds.
 #[derive(Default)]
 struct Part {
@@ -58,7 +76,9 @@ pub(super) fn read(
     let mut part = Part::default();
     let mut known = Known::of("content.", NAMES);
     cursor.members(|cursor, name| {
-        match known.find(&name)? {
+        let found = known.find(&name)?;
+        prompt.is_open |= found.is_empty() && !OTHERS.contains(&&*name.text());
+        match found {
             "type" => part.kind = read_word(cursor)?,
             "text" | "refusal" if cursor.shape()? == Shape::String => {
                 text.push(cursor.skip()?);
@@ -67,7 +87,7 @@ pub(super) fn read(
                 let thoughts = cursor.skip()?;
                 prompt.tokens += tokens::estimate(cursor.raw(&thoughts));
             }
-            "image_url" => part.read_image(cursor)?,
+            "image_url" => prompt.is_open |= !part.read_image(cursor)?,
             "detail" => part.is_small |= read_word(cursor)?.as_deref() == Some("low"),
             "input_audio" => {
                 part.has_audio = true;
@@ -86,23 +106,29 @@ pub(super) fn read(
 }
 
 impl Part {
-    /// An address, or an object that has it.
-    fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    /// Reads an address, or an object that has it. Gives whether all of its members are known: some
+    /// servers take the size to which an image is scaled.
+    fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
         if cursor.shape()? != Shape::Object {
             self.image = Some(cursor.skip()?);
-            return Ok(());
+            return Ok(true);
         }
         let start = cursor.place();
         self.image = Some(start..start);
-        let mut known = Known::of("content.image_url.", &["url", "detail"]);
+        let mut is_known = true;
+        let mut known = Known::of("content.image_url.", &["url", "detail", "format"]);
         cursor.members(|cursor, name| {
             match known.find(&name)? {
                 "url" => self.image = Some(cursor.skip()?),
                 "detail" => self.is_small |= read_word(cursor)?.as_deref() == Some("low"),
-                _ => cursor.pass()?,
+                found => {
+                    is_known &= !found.is_empty();
+                    cursor.pass()?;
+                }
             }
             Ok(())
-        })
+        })?;
+        Ok(is_known)
     }
 
     fn read_file(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {

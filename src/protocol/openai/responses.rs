@@ -68,6 +68,18 @@ const NAMES: &[&str] = &[
     "outputs",
     "results",
     "result",
+    "encrypted_content",
+];
+
+/// Calls that hold all that they tell the model; others stand for what the provider has kept.
+const WHOLE_CALLS: [&str; 7] = [
+    "function_call",
+    "custom_tool_call",
+    "computer_call",
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+    "mcp_call",
 ];
 
 /// What an item says, wherever its type stands.
@@ -77,6 +89,8 @@ struct Item {
     role: Option<String>,
     text: Vec<Range<usize>>,
     has_content: bool,
+    /// Whether thoughts are there, encrypted.
+    is_encrypted: bool,
     /// Of a call: its name, what it is called with, and what came of it.
     call_tokens: u64,
     /// Where an image stands that a tool made.
@@ -102,6 +116,10 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
                 }
             }
             "result" => item.image = Some(cursor.skip()?),
+            "encrypted_content" => {
+                item.is_encrypted = cursor.shape()? == Shape::String;
+                cursor.pass()?;
+            }
             "" => cursor.pass()?,
             _ => {
                 let span = cursor.skip()?;
@@ -122,8 +140,9 @@ impl Item {
     fn add(self, cursor: &Cursor<'_>, prompt: &mut Prompt) {
         let text: u64 = self.text.iter().map(|span| tokens_of(cursor, span)).sum();
         match self.kind.as_deref() {
-            // What a model thought is not told to it again.
-            Some("reasoning") => {}
+            // The estimate leaves out what a model thought. An id alone stands for thoughts that
+            // the provider has kept.
+            Some("reasoning") => prompt.is_open |= !self.has_content && !self.is_encrypted,
             Some("image_generation_call") => {
                 prompt.image(
                     self.image.map(|span| inside(cursor, &span)).unwrap_or_default(),
@@ -131,7 +150,8 @@ impl Item {
                 );
             }
             Some(kind) if kind.ends_with("_call") => {
-                prompt.tokens += TOKENS_PER_CALL + self.call_tokens
+                prompt.tokens += TOKENS_PER_CALL + self.call_tokens;
+                prompt.is_open |= !WHOLE_CALLS.contains(&kind);
             }
             None | Some("message") => {
                 prompt.messages += 1;
