@@ -1,0 +1,243 @@
+//! The metrics of [`Metrics`](super::Metrics) by subject, with their names, help texts and labels.
+
+use prometheus::core::Collector;
+use prometheus::{
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+
+pub(super) const TARGET: &[&str] = &["provider", "model"];
+/// Five milliseconds to five minutes: from a refusal to a long stream.
+const DURATION: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Ten microseconds to a tenth of a second.
+const OVERHEAD: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5,
+    0.005, 0.01, 0.025, 0.1,
+];
+
+/// Metrics of requests and connections.
+#[derive(Clone, Debug)]
+pub(super) struct RequestMetrics {
+    pub(super) requests: IntCounterVec,
+    pub(super) duration: HistogramVec,
+    pub(super) overhead: Histogram,
+    pub(super) connections_refused: IntCounterVec,
+    pub(super) auth_failures: IntCounterVec,
+    pub(super) shadows: IntCounterVec,
+}
+
+impl RequestMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(RequestMetrics {
+            requests: to.counters(
+                "requests_total",
+                "Requests answered.",
+                &["interface", "route", "code"],
+            )?,
+            duration: to.histograms(
+                "request_duration_seconds",
+                "Time from the request head to the last byte of the answer.",
+                DURATION,
+                &["interface", "route"],
+            )?,
+            overhead: to.histogram(
+                "overhead_seconds",
+                "The gateway's own share of a proxied request.",
+                OVERHEAD,
+            )?,
+            connections_refused: to.counters(
+                "connections_refused_total",
+                "Connections beyond a limit, by reason.",
+                &["reason"],
+            )?,
+            auth_failures: to.counters(
+                "auth_failures_total",
+                "Credentials refused.",
+                &["interface", "reason"],
+            )?,
+            shadows: to.counters("shadows_total", "Shadow requests by outcome.", &["outcome"])?,
+        })
+    }
+}
+
+/// Metrics of targets; series of targets that a reload removed are removed.
+#[derive(Clone, Debug)]
+pub(super) struct TargetMetrics {
+    pub(super) first_token: HistogramVec,
+    pub(super) attempts: IntCounterVec,
+    pub(super) decisions: IntCounterVec,
+    pub(super) tokens: IntCounterVec,
+    pub(super) cost: CounterVec,
+    pub(super) inflight: IntGaugeVec,
+    pub(super) breaker_open: IntGaugeVec,
+}
+
+impl TargetMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(TargetMetrics {
+            first_token: to.histograms(
+                "time_to_first_token_seconds",
+                "Time from the request to the first content event.",
+                DURATION,
+                TARGET,
+            )?,
+            attempts: to.counters(
+                "upstream_attempts_total",
+                "Attempts at providers.",
+                &["provider", "model", "outcome"],
+            )?,
+            decisions: to.counters(
+                "decisions_total",
+                "Decisions by the first target of the plan.",
+                &["recipe", "rule", "provider", "model"],
+            )?,
+            tokens: to.counters(
+                "tokens_total",
+                "Tokens used, by kind.",
+                &["provider", "model", "kind"],
+            )?,
+            cost: to.amounts(
+                "cost_usd_total",
+                "Cost in US dollars, where prices are known.",
+                TARGET,
+            )?,
+            inflight: to.gauges("inflight", "Attempts under way.", TARGET)?,
+            breaker_open: to.gauges(
+                "breaker_open",
+                "1 while the breaker is open or half-open.",
+                TARGET,
+            )?,
+        })
+    }
+}
+
+/// Metrics of captures and bodies.
+#[derive(Clone, Debug)]
+pub(super) struct CaptureMetrics {
+    pub(super) captures: IntCounterVec,
+    pub(super) blocks_damaged: IntCounter,
+    pub(super) body_memory: Gauge,
+    pub(super) capture_queue: Gauge,
+}
+
+impl CaptureMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(CaptureMetrics {
+            captures: to.counters("captures_total", "Captures by outcome.", &["outcome"])?,
+            blocks_damaged: to.counter(
+                "capture_blocks_damaged_total",
+                "Blocks of captures that could not be read.",
+            )?,
+            body_memory: to.bytes("body_memory_bytes", "Bytes of bodies held now.")?,
+            capture_queue: to
+                .bytes("capture_queue_bytes", "Bytes waiting for the capture writer.")?,
+        })
+    }
+}
+
+/// Metrics of the process, its keys, nodes and documents.
+#[derive(Clone, Debug)]
+pub(super) struct ProcessMetrics {
+    pub(super) keys: IntGaugeVec,
+    pub(super) unsaved_endings: IntGaugeVec,
+    pub(super) nodes: IntGaugeVec,
+    pub(super) agent_open: IntGauge,
+    pub(super) routing: IntGaugeVec,
+    pub(super) reloads: IntCounterVec,
+    pub(super) names_gone: IntCounter,
+    pub(super) log_dropped: IntCounter,
+    pub(super) panics: IntCounter,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(ProcessMetrics {
+            keys: to.gauges("keys", "Keys in memory.", &["interface", "status"])?,
+            unsaved_endings: to.gauges(
+                "unsaved_endings",
+                "Revoked keys and disabled users that the store has not written yet.",
+                &["kind"],
+            )?,
+            nodes: to.gauges("nodes", "Nodes by state.", &["state"])?,
+            agent_open: to.gauge("agent_open", "1 while AGENT asks for no credential.")?,
+            routing: to.gauges(
+                "routing_info",
+                "1 for the live routing document.",
+                &["revision"],
+            )?,
+            reloads: to.counters(
+                "reloads_total",
+                "Routing documents offered, by result.",
+                &["result"],
+            )?,
+            names_gone: to.counter(
+                "names_gone_total",
+                "Names (aliases, targets) that a new routing document removed.",
+            )?,
+            log_dropped: to
+                .counter("log_lines_dropped_total", "Access log lines dropped for lack of room.")?,
+            panics: to.counter("panics_total", "Panics in requests or background tasks.")?,
+        })
+    }
+}
+
+/// Creates metrics with the prefix `rerouter_` and registers them.
+pub(super) struct Registrar<'a>(pub(super) &'a Registry);
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(
+        &self,
+        made: prometheus::Result<C>,
+    ) -> Result<C, String> {
+        let metric = made.map_err(|error| error.to_string())?;
+        self.0.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
+        Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, String> {
+        self.add(IntCounter::with_opts(opts(name, help)))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, String> {
+        self.add(IntCounterVec::new(opts(name, help), labels))
+    }
+
+    fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> Result<CounterVec, String> {
+        self.add(CounterVec::new(opts(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, String> {
+        self.add(IntGauge::with_opts(opts(name, help)))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, String> {
+        self.add(IntGaugeVec::new(opts(name, help), labels))
+    }
+
+    fn bytes(&self, name: &str, help: &str) -> Result<Gauge, String> {
+        self.add(Gauge::with_opts(opts(name, help)))
+    }
+
+    fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Result<Histogram, String> {
+        self.add(Histogram::with_opts(buckets(name, help, bounds)))
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        labels: &[&str],
+    ) -> Result<HistogramVec, String> {
+        self.add(HistogramVec::new(buckets(name, help, bounds), labels))
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("rerouter_{name}"), help)
+}
+
+fn buckets(name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
+    HistogramOpts::from(opts(name, help)).buckets(bounds.to_vec())
+}
