@@ -69,7 +69,7 @@
 //! # One reload
 //!
 //! ```text
-//! reload/watch.rs  Watcher::look, ::reload  the file changed and stood still, or SIGHUP
+//! reload/watch.rs  Watcher::check, ::reload the file has changed, or SIGHUP
 //! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
 //! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
 //! store/        keep_document             the text is kept, sealed, before any capture can name its revision

@@ -218,7 +218,8 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Says that the store has gone over to another master key, and how much is still known by the pepper of one before.
+/// Says that the store has gone over to another master key, and how much is still known by the
+/// pepper of one before.
 fn say_how_keys_stand(auth: &Auth, keys: &Keyring, changed: bool, now: Timestamp) {
     if changed {
         let number = keys.number();

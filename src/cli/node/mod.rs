@@ -21,7 +21,8 @@ use crate::config::Env;
 
 #[derive(Args)]
 pub(super) struct NodeArguments {
-    /// URL of the gateway, with the name that signatures cover: its `public_url`, else the address of its listener.
+    /// URL of the gateway, with the name that signatures cover: its `public_url`, else the address
+    /// of its listener.
     #[arg(long, value_name = "URL")]
     gateway: String,
     /// Id of the node, from `POST /v1/nodes`. Its secret is read from REROUTER_NODE_SECRET.
@@ -30,7 +31,8 @@ pub(super) struct NodeArguments {
     /// Generation of the secret: 1, plus one for each rotation.
     #[arg(long, default_value_t = 1)]
     generation: u32,
-    /// URL of the server with the models. Its API key is read from REROUTER_NODE_API_KEY, and sent to the gateway.
+    /// URL of the server with the models. Its API key is read from REROUTER_NODE_API_KEY, and sent
+    /// to the gateway.
     #[arg(long, value_name = "URL")]
     upstream: String,
     /// URL at which the gateway reaches the server. Default: the same as --upstream.
@@ -42,13 +44,15 @@ pub(super) struct NodeArguments {
     /// Maximum number of concurrent requests. Default: unlimited.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     max_concurrency: Option<u32>,
-    /// Seconds to wait for running requests when stopped; the full time if the server does not report its load.
+    /// Seconds to wait for running requests when stopped; the full time if the server does not
+    /// report its load.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain: u64,
     /// PEM file of certificate authorities to trust for the gateway instead of the public ones.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file of certificate authorities to trust for the server. The gateway has its own: `nodes.ca`.
+    /// PEM file of certificate authorities to trust for the server. The gateway has its own:
+    /// `nodes.ca`.
     #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
 }

@@ -36,9 +36,9 @@ pub(super) struct EvaluateArguments {
     /// Maximum number of captures, the newest first.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MOST))]
     limit: Option<u64>,
-    /// TargetHealth of the targets: as recorded, as it is now, or all healthy.
-    #[arg(long, value_enum, default_value_t = TargetHealth::Recorded)]
-    health: TargetHealth,
+    /// HealthSource of the targets: as recorded, as it is now, or all healthy.
+    #[arg(long, value_enum, default_value_t = HealthSource::Recorded)]
+    health: HealthSource,
     /// Compare with the recorded decisions (default), or with those of the live document.
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
@@ -59,7 +59,7 @@ pub(super) struct EvaluateArguments {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum TargetHealth {
+enum HealthSource {
     Recorded,
     Current,
     Healthy,
@@ -71,12 +71,12 @@ enum Baseline {
     Current,
 }
 
-impl TargetHealth {
+impl HealthSource {
     fn as_str(self) -> &'static str {
         match self {
-            TargetHealth::Recorded => "recorded",
-            TargetHealth::Current => "current",
-            TargetHealth::Healthy => "healthy",
+            HealthSource::Recorded => "recorded",
+            HealthSource::Current => "current",
+            HealthSource::Healthy => "healthy",
         }
     }
 }
@@ -198,7 +198,7 @@ fn offline(
     let candidate = load_document(candidate, &server)?;
     let baseline = arguments.against.as_deref().map(|path| load_document(path, &server));
     let standing = match arguments.health {
-        TargetHealth::Healthy => Standing::Given(BTreeMap::new()),
+        HealthSource::Healthy => Standing::Given(BTreeMap::new()),
         _ => Standing::Recorded,
     };
     let limit = arguments.limit.unwrap_or(bounds::EVALUATE_MOST);
@@ -229,7 +229,7 @@ fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), Co
     if !arguments.filters.query(now)?.is_empty() {
         return usage("a corpus is taken whole: filter when exporting");
     }
-    if arguments.health == TargetHealth::Current {
+    if arguments.health == HealthSource::Current {
         return usage("a corpus holds recorded health only: use --health recorded or healthy");
     }
     match (arguments.baseline, &arguments.against) {
