@@ -378,7 +378,8 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     );
     let (_, _, of_serve) =
         documents.run(&["serve", "--config", "s.yaml"], &[("REROUTER_MASTER_KEY", &key(2))]);
-    let why = told.split("data_dir: ").nth(1).unwrap().split(" (use the master key").next().unwrap();
+    let why =
+        told.split("data_dir: ").nth(1).unwrap().split(" (use the master key").next().unwrap();
     assert!(of_serve.contains(why), "{why}: {of_serve}");
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0));
     let gone_over = [("REROUTER_MASTER_KEY", key(2)), ("REROUTER_MASTER_KEY_OLD", key(1))];
