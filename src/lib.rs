@@ -85,11 +85,11 @@
 //! # One reload
 //!
 //! ```text
-//! reload/watch.rs  Watcher::look, ::reload  the file changed and settled, or SIGHUP
-//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written)
-//! routing/      Routing::build            RoutingSpec → Routing (as run)
-//! store/        keep_document             the sealed text, before a capture names its revision
-//! app.rs        App::replace              one atomic swap; each request keeps its App::live
+//! reload/watch.rs  Watcher::check, ::reload the file has changed, or SIGHUP
+//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
+//! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
+//! store/        keep_document             the text is kept, sealed, before any capture can name its revision
+//! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
 //! ```
 //!
 //! A document with a problem stops at the step that finds it. The problem is logged and counted,

@@ -1,5 +1,5 @@
-//! Replaces the routing document: read, check, store its text, swap. An invalid document only counts
-//! as a failure and is logged.
+//! Replaces the routing document: read, check, store its text, swap. An invalid document only
+//! counts as a failure and is logged.
 
 mod watch;
 
@@ -97,8 +97,8 @@ pub enum Precondition<'a> {
 pub struct ChangeAuthor<'a> {
     /// The caller. Checked again after waiting: its rights may have changed.
     pub principal: &'a Principal,
-    /// The audit row. Its target becomes the revision. It is written last, so that it exists exactly if
-    /// the document became live.
+    /// The audit row. Its target becomes the revision. It is written last, so that it exists
+    /// exactly if the document became live.
     pub event: &'a Event,
 }
 
@@ -165,8 +165,8 @@ fn swap(app: &App, routing: Routing) -> Vec<String> {
     warnings
 }
 
-/// Stores a document, writes its file, and writes the audit row. A failure restores the file and the
-/// newest document of the store.
+/// Stores a document, writes its file, and writes the audit row. A failure restores the file and
+/// the newest document of the store.
 async fn write_and_store(
     app: &App,
     noted: &Store,

@@ -378,7 +378,8 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     );
     let (_, _, of_serve) =
         documents.run(&["serve", "--config", "s.yaml"], &[("REROUTER_MASTER_KEY", &key(2))]);
-    let why = told.split("data_dir: ").nth(1).unwrap().split(" (the store").next().unwrap();
+    let why =
+        told.split("data_dir: ").nth(1).unwrap().split(" (use the master key").next().unwrap();
     assert!(of_serve.contains(why), "{why}: {of_serve}");
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0));
     let gone_over = [("REROUTER_MASTER_KEY", key(2)), ("REROUTER_MASTER_KEY_OLD", key(1))];
@@ -422,7 +423,7 @@ aliases: { auto: main }
     let (code, _, told) = documents.check(&["--no-env"]);
     let wanted = "\
 s.yaml:6:24: limits.connections: must be a whole number, not text (digits without quotes and without a unit)
-r.yaml:4:58: providers.c.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:4:58: providers.c.api_key: the variable `HOME` matches no pattern of `routing.env_allow` in the server document (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
 r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, which the gateway appends itself (leave `/embeddings` out)
 2 problem(s), 1 warning(s)
 ";
@@ -510,7 +511,7 @@ fn a_server_document_with_problems_never_has_another_routing_document_checked() 
             "{server}: {told}"
         );
         assert_eq!(told.contains("r.yaml:2:"), checked.is_some(), "{server}: {told}");
-        let why = "the routing document was not checked: s.yaml has problems, and may name any; check it with `--routing FILE`\n";
+        let why = "the routing document was not checked: s.yaml has problems, so its name is uncertain; check it with `--routing FILE`\n";
         assert_eq!(told.contains(why), checked.is_none(), "{server}: {told}");
         let (code, _, told) = documents.check(&["--routing", "r.yaml"]);
         assert!(
@@ -542,13 +543,13 @@ recipes:
 aliases: { auto: main, auto: mian, best: mian }
 ";
     let wanted = "\
-s.yaml:2:1: threads: `threads` is here twice (keep one of them)
+s.yaml:2:1: threads: duplicate key `threads` (keep one of them)
 s.yaml:4:18: session.idle: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
-s.yaml:4:24: session.idle: `idle` is here twice (keep one of them)
+s.yaml:4:24: session.idle: duplicate key `idle` (keep one of them)
 s.yaml:3:11: data_dir: cannot write to /proc/rerouter: No such file or directory (os error 2) (a directory that this user may create and write to)
 r.yaml:3:56: recipes.main.rules[0].targets[0].target: unknown provider `dmo` (did you mean `demo`?)
-r.yaml:4:3: recipes.main: `main` is here twice (keep one of them)
-r.yaml:5:24: aliases.auto: `auto` is here twice (keep one of them)
+r.yaml:4:3: recipes.main: duplicate key `main` (keep one of them)
+r.yaml:5:24: aliases.auto: duplicate key `auto` (keep one of them)
 r.yaml:5:42: aliases.best: unknown recipe `mian` (did you mean `main`?)
 8 problem(s)
 ";
@@ -578,10 +579,10 @@ aliases: { auto: main, shares: shares }
 
 const ODD_TOLD: [&str; 10] = [
     "2:36|providers.a.base_url: the URL ends in `/chat/completions`, which the gateway appends itself (leave `/chat/completions` out)",
-    "2:86|providers.a.api_key: a credential stands in the document in clear (put it into the environment of the gateway and name the variable, for example `${OPENAI_API_KEY}`)",
-    "2:119|providers.a.headers.x-api-key: a credential stands in the document in clear (put it into the environment of the gateway and name the variable, for example `${OPENAI_API_KEY}`)",
+    "2:86|providers.a.api_key: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
+    "2:119|providers.a.headers.x-api-key: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
     "3:39|providers.b.base_url: the URL ends in `/messages`, which the gateway appends itself (leave `/messages` out)",
-    "3:84|providers.b.api_keys[0]: a credential stands in the document in clear (put it into the environment of the gateway and name the variable, for example `${OPENAI_API_KEY}`)",
+    "3:84|providers.b.api_keys[0]: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
     "7:3|models[\"a/context-only\"]: no price is known for `a/context-only`: its cost stays unknown, and keys with a budget are refused (models: { a/context-only: { input_per_mtok: …, output_per_mtok: … } }; 0 where it costs nothing)",
     "11:29|recipes.main.rules[0].when: `hour > 25` never holds (`hour` is from 0 to 23)",
     "12:30|recipes.main.rules[1].when: `endpoint == 'chat'` never holds (`endpoint` is one of chat.completions, embeddings, responses, messages, messages.count_tokens)",

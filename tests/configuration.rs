@@ -80,7 +80,7 @@ async fn a_document_is_read_replaced_and_rolled_back() {
     let second = taken.json()["revision"].as_str().unwrap().to_owned();
     assert_eq!(taken.json()["previous"], first.as_str());
     let warnings = taken.json()["warnings"].clone();
-    assert_eq!(warnings[0], "`a/one` is gone: requests for it by that name are refused with 404");
+    assert_eq!(warnings[0], "`a/one` is gone: requests for it by that name get 404");
     assert!(
         warnings[1].as_str().unwrap().contains("no price is known for `a/two`")
             && warnings.as_array().unwrap().len() == 2,
@@ -400,7 +400,7 @@ async fn what_cannot_be_written_stays_as_it_is() {
     let before = gateway.revision().await;
     // A directory where the draft would lie; as root, permissions stop nobody.
     let process = gateway.process();
-    std::fs::create_dir(gateway.dir().join(format!("routing.new-{process}"))).unwrap();
+    std::fs::create_dir(gateway.dir().join(format!("routing.yaml.{process}.part"))).unwrap();
     let refused = put(&gateway, &document(&provider.url(), "two"), &[]).await;
     envelope::management(&refused, 409, "read_only");
     assert_eq!(

@@ -118,9 +118,7 @@ async fn a_document_without_aliases_or_recipes_is_refused_unless_it_says_so() {
     let text = in_order(&[("a", &provider.url())], "models: { a/model: {} }\n");
     let gateway = Setup::new(&text).start().await;
     let before = gateway.revision().await;
-    let named = |text: &str, found: &str| {
-        text.contains(&format!("`{found}` is missing or has nothing in it"))
-    };
+    let named = |text: &str, found: &str| text.contains(&format!("`{found}` is missing or empty"));
     let (recipes, aliases) =
         (text.split("recipes:").next().unwrap(), text.split("aliases:").next().unwrap());
     for (half, missing) in [
@@ -184,7 +182,7 @@ async fn names_that_a_reload_takes_away_are_logged_and_counted() {
     gateway.write_routing(&text("{ auto: main }")).await;
     assert_eq!(gone().await, 2.0);
     for name in ["first", "second"] {
-        let told = format!("the alias `{name}` is gone: requests for it are refused with 404");
+        let told = format!("the alias `{name}` is gone: requests for it get 404");
         assert_eq!(gateway.log().matches(&told).count(), 1, "{told}");
     }
     gateway.write_routing(&all).await;
@@ -193,7 +191,7 @@ async fn names_that_a_reload_takes_away_are_logged_and_counted() {
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
     let fewer = text("{ auto: main, second: main }");
     let put = gateway.send("PUT", "/v1/router/config", &headers, Some(fewer.as_bytes())).await;
-    let told = "the alias `first` is gone: requests for it are refused with 404";
+    let told = "the alias `first` is gone: requests for it get 404";
     let warnings = put.json()["warnings"].clone();
     let warnings = warnings.as_array().unwrap();
     let gone_of_it =

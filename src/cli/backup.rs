@@ -11,7 +11,8 @@ use crate::server::{MASTER_KEY, back_up};
 
 #[derive(Args)]
 pub(super) struct BackupArguments {
-    /// Server document, which names the data directory. Default: conf/rerouter.yaml if it exists, else built-in defaults.
+    /// Server document, which names the data directory. Default: conf/rerouter.yaml if it exists,
+    /// else built-in defaults.
     #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
     config: Option<PathBuf>,
     /// Data directory, instead of a server document.

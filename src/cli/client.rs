@@ -21,7 +21,8 @@ pub(super) struct ApiClientOptions {
     /// URL of the gateway. Default: REROUTER_URL, else http://127.0.0.1:8080.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
-    /// ROUTER key, ADMIN_API_KEY or session token. Prefer REROUTER_API_KEY: command lines are visible to other users.
+    /// ROUTER key, ADMIN_API_KEY or session token. Prefer REROUTER_API_KEY: command lines are
+    /// visible to other users.
     #[arg(long, global = true, value_name = "KEY", hide_default_value = true)]
     key: Option<String>,
     /// PEM file of certificate authorities to trust instead of the public ones.

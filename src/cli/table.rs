@@ -1,4 +1,5 @@
-//! Tables for people: aligned columns, fitted to the terminal, with nothing in them that a terminal acts upon.
+//! Tables for people: aligned columns, fitted to the terminal, with nothing in them that a terminal
+//! acts upon.
 
 use std::io::IsTerminal;
 

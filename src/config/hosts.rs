@@ -57,8 +57,9 @@ impl Server {
             && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
     }
 
-    /// Whether the metrics listener accepts a `Host`. On loopback it accepts names of this machine and
-    /// those of `metrics.hosts` only, against DNS rebinding. A client without `Host` is no browser.
+    /// Whether the metrics listener accepts a `Host`. On loopback it accepts names of this machine
+    /// and those of `metrics.hosts` only, against DNS rebinding. A client without `Host` is no
+    /// browser.
     pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
         let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback())
         else {
@@ -75,8 +76,8 @@ impl Server {
             || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
     }
 
-    /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and
-    /// `/version` are served with PIN and with ROUTER.
+    /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health`
+    /// and `/version` are served with PIN and with ROUTER.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
         let Some(listener) = at.and_then(|at| self.listener_at(at)) else {
             // A listener of the embedding server: it serves everything.

@@ -93,9 +93,7 @@ pub(super) fn listeners(top: &mut Section<'_>, faults: &mut Diagnostics) -> Vec<
     let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
         let mut section = field.section(faults)?;
         let address = section.read("address", faults, address);
-        if section.take("address").is_none() {
-            section.missing("address", faults);
-        }
+        section.require("address", faults);
         if address.is_some_and(|address| seen.iter().any(|other| collide(*other, address))) {
             field.reject(faults, "another listener has this address", "give each its own port");
         }
@@ -132,9 +130,7 @@ fn tls(field: &Field<'_>, faults: &mut Diagnostics) -> Option<TlsFiles> {
     let mut section = field.section(faults)?;
     let (cert, key) = (section.read("cert", faults, path), section.read("key", faults, path));
     for name in ["cert", "key"] {
-        if section.take(name).is_none() {
-            section.missing(name, faults);
-        }
+        section.require(name, faults);
     }
     section.finish(faults);
     Some(TlsFiles { cert: cert?, key: key? })

@@ -9,7 +9,8 @@ use ipnet::{IpNet, Ipv4Net};
 pub struct Net(IpNet);
 
 /// Metadata services, which hand credentials to a machine: AWS, Azure and Google (the first), AWS
-/// by IPv6 with its containers, Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent, Alibaba.
+/// by IPv6 with its containers, Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent,
+/// Alibaba.
 const METADATA: [&str; 8] = [
     "169.254.0.0/16",
     "fd00:ec2::/32",

@@ -44,7 +44,8 @@ impl Positions {
         !self.unknown.iter().any(|unknown| unknown.starts_with(section))
     }
 
-    /// A problem with the value at a path. It has the place of the nearest value above, if it is missing.
+    /// A problem with the value at a path. It has the place of the nearest value above, if it is
+    /// missing.
     pub(super) fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
         let mut nearest = path;
         let at = loop {

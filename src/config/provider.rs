@@ -58,9 +58,7 @@ pub(super) fn read(
         ];
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
-    if section.take("protocol").is_none() {
-        section.missing("protocol", faults);
-    }
+    section.require("protocol", faults);
     let spec = ProviderSpec {
         name,
         protocol,
@@ -244,9 +242,7 @@ fn health(field: &Field<'_>, faults: &mut Diagnostics) -> Option<Located<HealthC
         }
         Some(path.to_owned())
     });
-    if section.take("path").is_none() {
-        section.missing("path", faults);
-    }
+    section.require("path", faults);
     let interval = section.read("interval", faults, |field, faults| {
         let interval = field.duration(faults)?;
         if !(bounds::HEALTH_CHECK_MIN..=bounds::HEALTH_CHECK_MAX).contains(&interval) {

@@ -315,12 +315,11 @@ impl<'a> Section<'a> {
         self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
     }
 
-    /// Reports a missing key, unless its value is only unknown.
-    pub(super) fn missing(&self, key: &str, faults: &mut Diagnostics) {
-        if self
-            .entries
-            .iter()
-            .any(|entry| entry.key == key && matches!(entry.node.value, TreeValue::Unknown))
+    /// Reports a key that is missing or null. An unknown value counts as present.
+    pub(super) fn require(&mut self, key: &'static str, faults: &mut Diagnostics) {
+        let is_unknown = |entry: &TreeEntry| matches!(entry.node.value, TreeValue::Unknown);
+        if self.take(key).is_some()
+            || self.entries.iter().any(|entry| entry.key == key && is_unknown(entry))
         {
             return;
         }
@@ -333,8 +332,8 @@ impl<'a> Section<'a> {
         });
     }
 
-    /// Reports a key that is missing or empty: the document may be incomplete. Only an explicit `{}`
-    /// may be empty.
+    /// Reports a key that is missing or empty: the document may be incomplete. Only an explicit
+    /// `{}` may be empty.
     pub(super) fn require_explicit(&mut self, key: &'static str, faults: &mut Diagnostics) {
         if self.take(key).is_none() {
             let entry = self.entries.iter().find(|entry| entry.key == key);
@@ -365,7 +364,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Every pair of a mapping whose keys are names chosen in the document, with the place of the key.
+    /// Every pair of a mapping whose keys are names chosen in the document, with the place of the
+    /// key.
     pub(super) fn named(&self) -> Vec<(Located<String>, Field<'a>)> {
         let pair = |entry: &'a TreeEntry| {
             let path = join(&self.path, &entry.key);

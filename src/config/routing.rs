@@ -92,9 +92,7 @@ fn recipe(
 ) -> Option<RecipeSpec> {
     let mut section = field.section(faults)?;
     let rules = section.take("rules");
-    if rules.is_none() {
-        section.missing("rules", faults);
-    }
+    section.require("rules", faults);
     let rules = rules.map(|field| field.each(faults, bounds::RULES, rule));
     let retry = retry(section.below("retry", faults), faults);
     let shadow = section.read("shadow", faults, shadow);
@@ -117,9 +115,7 @@ fn shadow(field: &Field<'_>, faults: &mut Diagnostics) -> Option<ShadowSpec> {
         Some(percent)
     });
     for key in ["target", "percent"] {
-        if section.take(key).is_none() {
-            section.missing(key, faults);
-        }
+        section.require(key, faults);
     }
     section.finish(faults);
     Some(ShadowSpec { target: target?, percent: percent? })
@@ -128,9 +124,7 @@ fn shadow(field: &Field<'_>, faults: &mut Diagnostics) -> Option<ShadowSpec> {
 fn rule(field: &Field<'_>, faults: &mut Diagnostics) -> Option<RuleSpec> {
     let mut section = field.section(faults)?;
     let name = section.read("name", faults, |f, p| f.name(p));
-    if section.take("name").is_none() {
-        section.missing("name", faults);
-    }
+    section.require("name", faults);
     let when = section.read("when", faults, |f, p| match &f.node.value {
         // `when: true` is an expression too.
         TreeValue::Bool(value) => Some(f.located(value.to_string())),
@@ -143,9 +137,7 @@ fn rule(field: &Field<'_>, faults: &mut Diagnostics) -> Option<RuleSpec> {
     // Which of weights and keys are allowed depends on the intended strategy.
     let strategy_is_wrong = strategy.is_none() && section.take("strategy").is_some();
     let targets = section.take("targets");
-    if targets.is_none() {
-        section.missing("targets", faults);
-    }
+    section.require("targets", faults);
     let mut targets =
         targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
     if strategy_is_wrong {
@@ -160,9 +152,7 @@ fn rule(field: &Field<'_>, faults: &mut Diagnostics) -> Option<RuleSpec> {
 fn target(field: &Field<'_>, faults: &mut Diagnostics) -> Option<TargetSpec> {
     let mut section = field.section(faults)?;
     let target = section.read("target", faults, |f, p| f.name(p));
-    if section.take("target").is_none() {
-        section.missing("target", faults);
-    }
+    section.require("target", faults);
     let weight = section.read("weight", faults, |f, p| f.number(p).map(|weight| f.located(weight)));
     section.finish(faults);
     Some(TargetSpec { target: target?, weight })

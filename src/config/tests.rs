@@ -131,21 +131,21 @@ s.yaml:3:58: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router`
 s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key` (for example `https://gw.example.com`)
 s.yaml:5:10: threads: must be a whole number, not text (digits without quotes and without a unit)
 s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
-s.yaml:7:15: store.url: not supported by this version (see \"Why not\" in README.md)
+s.yaml:7:15: store.url: not supported by this version (remove it)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
-s.yaml:8:64: capture.redact[1]: no expression to redact by: unclosed group (for example `\\b\\d{16}\\b`)
-s.yaml:8:69: capture.redact[2]: no expression to redact by: it matches the empty text (for example `\\b\\d{16}\\b`)
-s.yaml:8:85: capture.objects: not supported by this version (see \"Why not\" in README.md)
+s.yaml:8:64: capture.redact[1]: invalid pattern: unclosed group (for example `\\b\\d{16}\\b`)
+s.yaml:8:69: capture.redact[2]: invalid pattern: it matches the empty text (for example `\\b\\d{16}\\b`)
+s.yaml:8:85: capture.objects: not supported by this version (remove it)
 s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
-s.yaml:10:47: limits.header_timeout: must be more than nothing (for example `30s`)
+s.yaml:10:47: limits.header_timeout: must be positive (for example `30s`)
 s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
-s.yaml:12:14: nodes.ca: the file cannot be read: No such file or directory (os error 2) (the path of a file of certificates in PEM)
-s.yaml:13:33: routing.store: keeps the document in the store, yet `routing.file` names a file (remove one of them)
-s.yaml:13:56: routing.signal_headers[0]: holds credentials and is never shown to expressions (name a header that holds no secret)
+s.yaml:12:14: nodes.ca: the file cannot be read: No such file or directory (os error 2) (the path of a PEM file of certificates)
+s.yaml:13:33: routing.store: conflicts with `routing.file` (remove one of them)
+s.yaml:13:56: routing.signal_headers[0]: holds credentials: conditions must not see it (name a header that holds no secret)
 s.yaml:14:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
-s.yaml:15:8: hosts: the variable `HOSTS` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+s.yaml:15:8: hosts: the variable `HOSTS` is not set and has no default (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
 s.yaml:16:1: agents: unknown key (did you mean `agent`?)
 ";
     similar(&server_problems(text), wanted);
@@ -210,7 +210,7 @@ keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
     let wanted = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
 r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http:// (for example `https://api.example.com/v1`)
-r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:3:59: providers.openai.api_key: the variable `HOME` matches no pattern of `routing.env_allow` in the server document (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
 r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example `20%`)
 r.yaml:3:98: providers.openai.breaker.opens: unknown key (did you mean `open`?)
 r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes (for example `10s`)
@@ -228,7 +228,7 @@ r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this r
 r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it up, or remove it)
 r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
 r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights (strategy: weighted)
-r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (left out, it has its default)
+r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (leave it out for the default)
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
 r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)
 r.yaml:16:23: recipes.balanced.shadow.target: unknown provider `dem` (did you mean `demo`?)
@@ -388,9 +388,9 @@ fn variables_are_used_and_never_shown() {
     let debug = format!("{routing:?} {provider:?} {:?}", server("data_dir: ${HOME}"));
     assert!(!debug.contains("canary"), "{debug}");
     for (key, wanted) in [
-        ("${ADMIN_API_KEY}", "never given to a routing document"),
-        ("${REROUTER_API_KEY}", "never given to a routing document"),
-        ("${HOME}", "fits no pattern"),
+        ("${ADMIN_API_KEY}", "a routing document must not use the variable"),
+        ("${REROUTER_API_KEY}", "a routing document must not use the variable"),
+        ("${HOME}", "matches no pattern"),
         ("${MISSING_API_KEY}", "is not set"),
         ("${BAD_API_KEY}", "must be visible ASCII"),
     ] {
@@ -454,7 +454,7 @@ fn recipes_and_aliases_are_written_out() {
     let providers = "providers: { d: { protocol: mock } }\n";
     let missing = |key: &str, line| {
         format!(
-            "r.yaml:{line}:1: `{key}` is missing or has nothing in it (write `{key}: {{}}` if there are to be none)"
+            "r.yaml:{line}:1: `{key}` is missing or empty (write `{key}: {{}}` if there are none)"
         )
     };
     for (text, wanted) in [
@@ -531,16 +531,16 @@ aliases: {}
 ";
     let wanted = "\
 r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)
-r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) (the path of a file of certificates in PEM, on the gateway's machine)
+r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) (the path of a PEM file of certificates on the machine of the gateway)
 r.yaml:2:92: providers.plain.api_key: `api_keys` is there as well (keep one of the two)
 r.yaml:2:92: providers.plain.api_key: is the same key as one before it (remove one of them)
-r.yaml:3:62: providers.none.api_keys: must name a key at least (for example `[\"${OPENAI_API_KEY}\"]`)
+r.yaml:3:62: providers.none.api_keys: must have at least one key (for example `[\"${OPENAI_API_KEY}\"]`)
 r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
 r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)
 r.yaml:3:119: providers.none.stream_usage: must be one of `auto`, `inject`, `never` (for example `auto`)
 r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process (remove it)
-r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (left out, it has its default)
+r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (leave it out for the default)
 r.yaml:4:93: providers.demo.api_keys[0]: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:5:81: providers.both.headers.authorization: `api_key` sets this header already (keep one of the two)
 r.yaml:5:109: providers.both.health: `path` is missing (add `path: …` here)

@@ -1,5 +1,6 @@
 //! A document as a tree with the place of each value: YAML 1.2 core schema, which includes JSON.
-//! Aliases, anchors, tags, duplicate keys and deep nesting are refused: a small text is a small tree.
+//! Aliases, anchors, tags, duplicate keys and deep nesting are refused: a small text is a small
+//! tree.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -326,8 +327,8 @@ pub(super) fn plain(text: &str) -> TreeValue {
     TreeValue::Text { text: text.to_owned(), plain: true }
 }
 
-/// The tree as canonical JSON: sorted keys, no blanks, no comments. Two spellings of a document have
-/// the same canonical form.
+/// The tree as canonical JSON: sorted keys, no blanks, no comments. Two spellings of a document
+/// have the same canonical form.
 pub(super) fn canonical(node: &TreeNode) -> String {
     let mut out = String::new();
     write_canonical(node, &mut out);

@@ -92,7 +92,8 @@ impl Watcher {
         self.apply(&file, &found, self.settled.is_none()).await;
     }
 
-    /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies it.
+    /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies
+    /// it.
     pub async fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
             log::info!("the built-in routing document is live: there is no file to reload");

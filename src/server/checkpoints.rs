@@ -3,34 +3,19 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use log::warn;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 
 use crate::app::App;
 use crate::bounds;
 
-/// Makes a checkpoint at the start and every few minutes.
-pub(super) struct Checkpoints {
-    app: Arc<App>,
-}
-
-impl Checkpoints {
-    pub(super) fn new(app: Arc<App>) -> Self {
-        Checkpoints { app }
-    }
-}
-
-#[async_trait]
-impl BackgroundService for Checkpoints {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut tick = tokio::time::interval(bounds::CHECKPOINT);
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                _ = tick.tick() => checkpoint(&self.app).await,
-            }
+/// Makes a checkpoint at the start and every few minutes, until the shutdown begins.
+pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
+    let mut tick = tokio::time::interval(bounds::CHECKPOINT);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = tick.tick() => checkpoint(&app).await,
         }
     }
 }

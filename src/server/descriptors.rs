@@ -1,5 +1,5 @@
-//! The limit of open files, and how many connections fit into it. Without a free descriptor not even
-//! `/health` is answered.
+//! The limit of open files, and how many connections fit into it. Without a free descriptor not
+//! even `/health` is answered.
 
 use log::warn;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

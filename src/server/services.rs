@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use log::{info, warn};
 use pingora::server::{Server, ShutdownWatch};
@@ -14,8 +15,8 @@ use pingora::services::background::{BackgroundService, background_service};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::checkpoints::Checkpoints;
-use super::tls;
+use super::checkpoints;
+use super::tls::TlsIdentity;
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
@@ -30,178 +31,75 @@ pub(super) struct ServiceParts {
     pub(super) mock: TcpListener,
     pub(super) background: BackgroundWork,
     /// Certificates to reload.
-    pub(super) identities: Vec<tls::TlsIdentity>,
+    pub(super) identities: Vec<TlsIdentity>,
     /// Forgets remembered answers of reroutes that are over at this time.
-    pub(super) forget_reroutes: Box<dyn Fn(Timestamp) + Send + Sync>,
+    pub(super) forget_reroutes: ForgetReroutes,
 }
 
-/// Adds all services.
+type ForgetReroutes = Box<dyn Fn(Timestamp) + Send + Sync>;
+
+/// Adds all services. Those that ignore the shutdown go on for the requests that are drained.
 pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
-    let app = || app.clone();
     let ServiceParts { writer, mock, background, identities, forget_reroutes } = parts;
-    let writer = CaptureWriting { writer: Mutex::new(Some(writer)), app: app() };
-    server.add_service(background_service("capture writer", writer));
-    server.add_service(background_service("reload", Reloading { app: app(), identities }));
-    server.add_service(background_service("providers", ProviderUpkeep { background }));
-    server.add_service(background_service("mock provider", MockProvider { listener: mock }));
-    server.add_service(background_service("usage", UsageWriting { app: app() }));
-    server.add_service(background_service("captures", CaptureRetention { app: app() }));
-    server.add_service(background_service("checkpoints", Checkpoints::new(app())));
-    server.add_service(background_service("sweeps", Sweeping { app: app(), forget_reroutes }));
+    let archive = app.archive.clone();
+    let app = || app.clone();
+    add_task(server, "capture writer", |_| writer.run(archive));
+    add_task(server, "usage", with(app(), |app, _| write_usage(app)));
+    add_task(server, "mock provider", |_| serve_mock(mock));
+    add_task(server, "reload", with(app(), |app, shutdown| watch_files(app, identities, shutdown)));
+    add_task(server, "sweeps", with(app(), |app, shutdown| sweep(app, forget_reroutes, shutdown)));
+    add_task(server, "checkpoints", with(app(), checkpoints::run));
+    add_task(server, "providers", |shutdown| {
+        until(shutdown, async move { background.run().await })
+    });
+    add_task(
+        server,
+        "captures",
+        with(app(), |app, shutdown| {
+            until(shutdown, async move {
+                remove_expired_captures(&app).await;
+            })
+        }),
+    );
 }
 
-/// Writes captures.
-struct CaptureWriting {
-    writer: Mutex<Option<CaptureWriter>>,
+/// A service that runs once, from the start of the server.
+struct Task(Mutex<Option<Run>>);
+
+type Run = Box<dyn FnOnce(ShutdownWatch) -> BoxFuture<'static, ()> + Send>;
+
+#[async_trait]
+impl BackgroundService for Task {
+    async fn start(&self, shutdown: ShutdownWatch) {
+        let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(run) = run {
+            run(shutdown).await;
+        }
+    }
+}
+
+fn add_task<F: Future<Output = ()> + Send + 'static>(
+    server: &mut Server,
+    name: &'static str,
+    run: impl FnOnce(ShutdownWatch) -> F + Send + 'static,
+) {
+    let run: Run = Box::new(|shutdown| run(shutdown).boxed());
+    server.add_service(background_service(name, Task(Mutex::new(Some(run)))));
+}
+
+/// Hands the state to a task.
+fn with<F>(
     app: Arc<App>,
+    run: impl FnOnce(Arc<App>, ShutdownWatch) -> F,
+) -> impl FnOnce(ShutdownWatch) -> F {
+    move |shutdown| run(app, shutdown)
 }
 
-#[async_trait]
-impl BackgroundService for CaptureWriting {
-    async fn start(&self, _: ShutdownWatch) {
-        // A shutdown does not end it: draining requests are captured too.
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            writer.run(self.app.archive.clone()).await;
-        }
-    }
-}
-
-/// Stores usage, and reservations of budgets before they are spent.
-struct UsageWriting {
-    app: Arc<App>,
-}
-
-#[async_trait]
-impl BackgroundService for UsageWriting {
-    async fn start(&self, _: ShutdownWatch) {
-        // A shutdown does not end it: draining requests are counted too.
-        let mut failing = false;
-        loop {
-            self.app.limits.due().await;
-            let write = async {
-                self.app.store.faults().pass(FaultPlace::Books);
-                self.app.limits.write(&self.app.store, self.app.clock.now()).await
-            };
-            match catch(&self.app, write).await {
-                Some(Ok(())) => failing = false,
-                failed => {
-                    if let Some(Err(error)) = failed.filter(|_| !failing) {
-                        warn!("spend and usage could not be stored, retrying: {error}");
-                    }
-                    failing = true;
-                    // Each request that waits for a reservation would wake us at once.
-                    tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
-                }
-            }
-        }
-    }
-}
-
-/// Reloads the routing document and certificates, when their files change and on SIGHUP.
-struct Reloading {
-    app: Arc<App>,
-    identities: Vec<tls::TlsIdentity>,
-}
-
-#[async_trait]
-impl BackgroundService for Reloading {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut watcher = Watcher::new(self.app.clone());
-        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-            warn!("SIGHUP cannot be received: no document is reloaded");
-            return;
-        };
-        let mut tick = tokio::time::interval(reload::INTERVAL);
-        // Checks of the file must be apart from each other, also after a slow one.
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                _ = hangup.recv() => {
-                    watcher.reload().await;
-                    self.identities.iter().for_each(tls::TlsIdentity::reload);
-                }
-                _ = tick.tick() => {
-                    watcher.check().await;
-                    self.identities.iter().for_each(tls::TlsIdentity::reload_if_changed);
-                }
-            }
-        }
-    }
-}
-
-/// Resolves names of providers, and checks their health.
-struct ProviderUpkeep {
-    background: BackgroundWork,
-}
-
-#[async_trait]
-impl BackgroundService for ProviderUpkeep {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.background.run() => {}
-        }
-    }
-}
-
-/// Serves the in-process mock provider.
-struct MockProvider {
-    listener: TcpListener,
-}
-
-#[async_trait]
-impl BackgroundService for MockProvider {
-    async fn start(&self, _: ShutdownWatch) {
-        match self.listener.try_clone() {
-            // A shutdown does not end it: draining requests may need it.
-            Ok(listener) => mock::serve(listener, std::future::pending())
-                .await
-                .unwrap_or_else(|error| warn!("the mock provider stopped: {error}")),
-            Err(error) => warn!("the mock provider cannot serve: {error}"),
-        }
-    }
-}
-
-/// Removes what has expired: sessions, counters, audit rows, remembered answers.
-struct Sweeping {
-    app: Arc<App>,
-    forget_reroutes: Box<dyn Fn(Timestamp) + Send + Sync>,
-}
-
-#[async_trait]
-impl BackgroundService for Sweeping {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                _ = tick.tick() => {
-                    catch(&self.app, self.sweep()).await;
-                }
-            }
-        }
-    }
-}
-
-impl Sweeping {
-    async fn sweep(&self) {
-        self.app.made_keys.sweep(self.app.clock.now());
-        (self.forget_reroutes)(self.app.clock.now());
-        if let Err(error) =
-            self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await
-        {
-            warn!("expired sessions could not be deleted: {error}");
-        }
-        if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
-            warn!("the last uses of keys could not be stored, retrying: {error}");
-        }
-        sweep_audit(&self.app).await;
-        self.app.limits.sweep(&self.app.auth, self.app.clock.now());
-        if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
-            warn!("old usage could not be deleted: {error}");
-        }
+/// Runs until the shutdown begins.
+async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = shutdown.changed() => {}
+        () = work => {}
     }
 }
 
@@ -214,6 +112,87 @@ async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     done.ok()
 }
 
+/// Stores usage, and reservations of budgets before they are spent.
+async fn write_usage(app: Arc<App>) {
+    let mut failing = false;
+    loop {
+        app.limits.due().await;
+        let write = async {
+            app.store.faults().pass(FaultPlace::Books);
+            app.limits.write(&app.store, app.clock.now()).await
+        };
+        match catch(&app, write).await {
+            Some(Ok(())) => failing = false,
+            failed => {
+                if let Some(Err(error)) = failed.filter(|_| !failing) {
+                    warn!("spend and usage could not be stored, retrying: {error}");
+                }
+                failing = true;
+                // Each request that waits for a reservation would wake us at once.
+                tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn serve_mock(listener: TcpListener) {
+    mock::serve(listener, std::future::pending())
+        .await
+        .unwrap_or_else(|error| warn!("the mock provider stopped: {error}"));
+}
+
+/// Reloads the routing document and certificates, when their files change and on SIGHUP.
+async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: ShutdownWatch) {
+    let mut watcher = Watcher::new(app);
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        warn!("SIGHUP cannot be received: no document is reloaded");
+        return;
+    };
+    let mut tick = tokio::time::interval(reload::INTERVAL);
+    // Checks of the file must be apart from each other, also after a slow one.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = hangup.recv() => {
+                watcher.reload().await;
+                identities.iter().for_each(TlsIdentity::reload);
+            }
+            _ = tick.tick() => {
+                watcher.check().await;
+                identities.iter().for_each(TlsIdentity::reload_if_changed);
+            }
+        }
+    }
+}
+
+/// Removes what has expired: sessions, counters, audit rows, remembered answers.
+async fn sweep(app: Arc<App>, forget_reroutes: ForgetReroutes, mut shutdown: ShutdownWatch) {
+    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = tick.tick() => { catch(&app, sweep_once(&app, &forget_reroutes)).await; }
+        }
+    }
+}
+
+async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
+    app.made_keys.sweep(app.clock.now());
+    forget_reroutes(app.clock.now());
+    if let Err(error) = app.auth.sweep_sessions(&app.store, app.clock.now()).await {
+        warn!("expired sessions could not be deleted: {error}");
+    }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("the last uses of keys could not be stored, retrying: {error}");
+    }
+    sweep_audit(app).await;
+    app.limits.sweep(&app.auth, app.clock.now());
+    if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {
+        warn!("old usage could not be deleted: {error}");
+    }
+}
+
 /// Deletes audit rows beyond their retention.
 async fn sweep_audit(app: &App) {
     let kept = &app.server.audit;
@@ -221,37 +200,20 @@ async fn sweep_audit(app: &App) {
     match app.store.trim_audit(before, kept.rows).await {
         Ok(0) => {}
         Ok(count) => info!("{count} audit rows beyond their retention were deleted"),
-        Err(error) => {
-            warn!("audit rows beyond their retention could not be deleted: {error}")
-        }
+        Err(error) => warn!("audit rows beyond their retention could not be deleted: {error}"),
     }
 }
 
 /// Deletes captures beyond their retention.
-struct CaptureRetention {
-    app: Arc<App>,
-}
-
-#[async_trait]
-impl BackgroundService for CaptureRetention {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let retain = async {
-            let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
-            loop {
-                tick.tick().await;
-                let (retention, now) = (&self.app.server.capture.retention, self.app.clock.now());
-                let before =
-                    now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
-                if let Some(Err(error)) =
-                    catch(&self.app, self.app.archive.retain(before, retention.size)).await
-                {
-                    warn!("captures past their retention could not be removed: {error}");
-                }
-            }
-        };
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = retain => {}
+async fn remove_expired_captures(app: &App) {
+    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    loop {
+        tick.tick().await;
+        let (retention, now) = (&app.server.capture.retention, app.clock.now());
+        let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+        let removed = catch(app, app.archive.retain(before, retention.size)).await;
+        if let Some(Err(error)) = removed {
+            warn!("captures past their retention could not be removed: {error}");
         }
     }
 }

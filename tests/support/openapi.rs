@@ -12,9 +12,11 @@ use super::client::Answer;
 /// The OpenAPI document, whose answers may have no undocumented field.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let mut document = rerouter::api::openapi::document();
-    let schemas = document["components"]["schemas"].as_object().unwrap();
-    let parts: Map<String, Value> =
-        schemas.iter().map(|(name, schema)| (name.clone(), strict_part(schema))).collect();
+    let schemas = document["components"]["schemas"].as_object().unwrap().clone();
+    let parts: Map<String, Value> = schemas
+        .iter()
+        .map(|(name, schema)| (name.clone(), strict_part(schema, &schemas)))
+        .collect();
     document["components"]["strict"] = parts.into();
     let operations =
         document["paths"].as_object_mut().unwrap().values_mut().filter_map(Value::as_object_mut);
@@ -22,7 +24,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
         for response in responses.into_iter().flat_map(|responses| responses.values_mut()) {
             if let Some(schema) = response.pointer_mut("/content/application~1json/schema") {
-                *schema = strict(schema);
+                *schema = strict(schema, &schemas);
             }
         }
     }
@@ -34,8 +36,8 @@ static VALIDATORS: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::
 
 /// A schema under which a value has documented fields only, also within its fields. Clients may
 /// meet unknown fields; here one is a field that somebody forgot to document.
-fn strict(schema: &Value) -> Value {
-    let mut schema = strict_part(schema);
+fn strict(schema: &Value, schemas: &Map<String, Value>) -> Value {
+    let mut schema = strict_part(schema, schemas);
     let says_something = ["type", "properties", "additionalProperties", "$ref", "allOf", "anyOf"]
         .iter()
         .any(|keyword| schema.get(keyword).is_some());
@@ -47,7 +49,7 @@ fn strict(schema: &Value) -> Value {
 
 /// The same for a part of a schema, whose other parts may document further fields. What may have
 /// additional fields may have them at any depth.
-fn strict_part(schema: &Value) -> Value {
+fn strict_part(schema: &Value, schemas: &Map<String, Value>) -> Value {
     let mut schema = schema.clone();
     if schema.get("additionalProperties") == Some(&json!(true)) {
         return schema;
@@ -55,15 +57,28 @@ fn strict_part(schema: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         schema["$ref"] = name.replace("/schemas/", "/strict/").into();
     }
+    let own = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     for keyword in ["allOf", "anyOf"] {
         let parts = schema.get_mut(keyword).and_then(Value::as_array_mut);
-        parts.into_iter().flatten().for_each(|part| *part = strict_part(part));
+        for part in parts.into_iter().flatten() {
+            let name = part["$ref"].as_str().and_then(|name| name.rsplit('/').next());
+            let mut target = name.and_then(|name| schemas.get(name)).unwrap_or(part).clone();
+            let fields = target.get_mut("properties").and_then(Value::as_object_mut);
+            let refined = fields.is_some_and(|fields| {
+                let before = fields.len();
+                fields.retain(|name, _| !own.contains_key(name));
+                fields.len() < before
+            });
+            // A field that is documented twice, once with more, is checked against that only.
+            *part = strict_part(if refined { &target } else { part }, schemas);
+        }
     }
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-    properties.into_iter().flat_map(Map::values_mut).for_each(|field| *field = strict(field));
+    let fields = properties.into_iter().flat_map(Map::values_mut);
+    fields.for_each(|field| *field = strict(field, schemas));
     for keyword in ["items", "additionalProperties"] {
         if let Some(below) = schema.get_mut(keyword).filter(|below| below.is_object()) {
-            *below = strict(below);
+            *below = strict(below, schemas);
         }
     }
     schema

@@ -1,11 +1,11 @@
 //! The life of a node: registration, heartbeats, drain, deregistration.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::super::output::print_error;
+use super::arguments::NodeArguments;
 use super::backoff::Backoff;
 use super::gateway::{GatewayClient, Reply};
 use super::server_formats::ServerLoad;
@@ -16,21 +16,6 @@ use crate::config::Env;
 use crate::id::{NodeId, Random};
 use crate::routing::BaseUrl;
 use crate::secret::Secret;
-
-/// The options of the command.
-pub(super) struct Settings<'a> {
-    pub(super) gateway: &'a str,
-    pub(super) gateway_ca: Option<&'a Path>,
-    pub(super) id: &'a str,
-    pub(super) generation: u32,
-    pub(super) upstream: &'a str,
-    pub(super) upstream_ca: Option<&'a Path>,
-    pub(super) endpoint: Option<&'a str>,
-    pub(super) models: &'a [String],
-    pub(super) max_concurrency: Option<u32>,
-    /// Seconds.
-    pub(super) drain: u64,
-}
 
 pub(super) struct Reporter {
     id: NodeId,
@@ -77,37 +62,37 @@ fn log(line: &str) {
 }
 
 impl Reporter {
-    pub(super) fn new(settings: &Settings<'_>, env: &Env<'_>) -> Result<Reporter, String> {
+    pub(super) fn new(arguments: &NodeArguments, env: &Env<'_>) -> Result<Reporter, String> {
         let variable = |name: &str| env(name).filter(|value| !value.is_empty()).map(Secret::new);
         let url = |option: &str, text: &str| {
             BaseUrl::parse(text).map_err(|wrong| format!("--{option}: the URL {wrong}"))
         };
-        if let Some(endpoint) = settings.endpoint {
+        if let Some(endpoint) = &arguments.endpoint {
             url("endpoint", endpoint)?;
         }
-        let id = NodeId::parse(settings.id).ok_or("--id is like node_… with 26 characters")?;
+        let id = NodeId::parse(&arguments.id).ok_or("--id is like node_… with 26 characters")?;
         let secret =
             variable("REROUTER_NODE_SECRET").ok_or("no secret: set REROUTER_NODE_SECRET")?;
         let gateway = GatewayClient::new(
-            url("gateway", settings.gateway)?,
-            settings.gateway_ca,
+            url("gateway", &arguments.gateway)?,
+            arguments.ca.as_deref(),
             id.clone(),
-            settings.generation,
+            arguments.generation,
             secret,
         )?;
         let upstream = Upstream::new(
-            url("upstream", settings.upstream)?,
-            settings.upstream_ca,
+            url("upstream", &arguments.upstream)?,
+            arguments.upstream_ca.as_deref(),
             variable("REROUTER_NODE_API_KEY"),
-            settings.models.to_vec(),
+            arguments.models.clone(),
         )?;
         Ok(Reporter {
             id,
             gateway,
             upstream,
-            endpoint: settings.endpoint.unwrap_or(settings.upstream).to_owned(),
-            max_concurrency: settings.max_concurrency,
-            drain: Duration::from_secs(settings.drain),
+            endpoint: arguments.endpoint.as_ref().unwrap_or(&arguments.upstream).clone(),
+            max_concurrency: arguments.max_concurrency,
+            drain: Duration::from_secs(arguments.drain),
             random: Random::System,
             accepted: None,
             refused: None,

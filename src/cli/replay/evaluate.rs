@@ -35,9 +35,9 @@ pub(super) struct EvaluateArguments {
     /// Maximum number of captures, the newest first.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MAX))]
     limit: Option<u64>,
-    /// TargetHealth of the targets: as recorded, as it is now, or all healthy.
-    #[arg(long, value_enum, default_value_t = TargetHealth::Recorded)]
-    health: TargetHealth,
+    /// State of the targets: as recorded, as it is now, or all healthy.
+    #[arg(long, value_enum, default_value_t = HealthArgument::Recorded)]
+    health: HealthArgument,
     /// Compare with the recorded decisions (default), or with those of the live document.
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
@@ -58,7 +58,7 @@ pub(super) struct EvaluateArguments {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum TargetHealth {
+enum HealthArgument {
     Recorded,
     Current,
     Healthy,
@@ -70,12 +70,12 @@ enum Baseline {
     Current,
 }
 
-impl TargetHealth {
+impl HealthArgument {
     fn as_str(self) -> &'static str {
         match self {
-            TargetHealth::Recorded => "recorded",
-            TargetHealth::Current => "current",
-            TargetHealth::Healthy => "healthy",
+            HealthArgument::Recorded => "recorded",
+            HealthArgument::Current => "current",
+            HealthArgument::Healthy => "healthy",
         }
     }
 }
@@ -196,13 +196,13 @@ fn offline(
         arguments.document.as_ref().ok_or_else(|| usage("--corpus needs --document"))?;
     let candidate = load_document(candidate, &server)?;
     let baseline = arguments.against.as_deref().map(|path| load_document(path, &server));
-    let standing = match arguments.health {
-        TargetHealth::Healthy => HealthSource::Given(BTreeMap::new()),
+    let health = match arguments.health {
+        HealthArgument::Healthy => HealthSource::Given(BTreeMap::new()),
         _ => HealthSource::Recorded,
     };
     let limit = arguments.limit.unwrap_or(bounds::EVALUATE_MAX);
     let revision = candidate.revision().to_string();
-    let mut evaluation = OfflineEvaluation::new(candidate, baseline.transpose()?, standing);
+    let mut evaluation = OfflineEvaluation::new(candidate, baseline.transpose()?, health);
     let (progress, mut captures) = (ProgressLine::bar(), 0);
     let done = for_each_capture(corpus, |capture, position| {
         evaluation.add(capture);
@@ -228,7 +228,7 @@ fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), Co
     if !arguments.filters.query(now)?.is_empty() {
         return usage("a corpus is taken whole: filter when exporting");
     }
-    if arguments.health == TargetHealth::Current {
+    if arguments.health == HealthArgument::Current {
         return usage("a corpus holds recorded health only: use --health recorded or healthy");
     }
     match (arguments.baseline, &arguments.against) {

@@ -14,7 +14,8 @@ const ROUNDING: f64 = 1e-9;
 
 #[derive(Args)]
 pub(super) struct Bounds {
-    /// Fail if more than this share of the captures that found a target would go elsewhere, for example 2% or 0.02.
+    /// Fail if more than this share of the captures that found a target would go elsewhere, for
+    /// example 2% or 0.02.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     max_changed: Option<f64>,
     /// Fail if a request that found a target would find none.

@@ -111,7 +111,8 @@ impl Upload<'_> {
         self.client.post_lines(&path, &self.query, batch)
     }
 
-    /// Adds to a refusal where in the file the batch begins: the gateway counts from its first line.
+    /// Adds to a refusal where in the file the batch begins: the gateway counts from its first
+    /// line.
     fn locate(&self, failure: CommandFailure) -> CommandFailure {
         match failure {
             CommandFailure::Gateway(why) => CommandFailure::Gateway(format!(

@@ -1,4 +1,5 @@
-//! `rerouter replay`: captures of a gateway from a shell, and what another document would do to them.
+//! `rerouter replay`: captures of a gateway from a shell, and what another document would do to
+//! them.
 
 mod captures;
 mod corpus;
@@ -62,7 +63,8 @@ enum ReplayCommand {
         /// Decide only; no provider is called.
         #[arg(long)]
         dry_run: bool,
-        /// Repeating the call with the same key within ten minutes returns the first answer, and costs nothing.
+        /// Repeating the call with the same key within ten minutes returns the first answer, and
+        /// costs nothing.
         #[arg(long, value_name = "TEXT")]
         idempotency_key: Option<String>,
         /// Print the JSON of the API, with the comparison in `compare`.
@@ -71,7 +73,8 @@ enum ReplayCommand {
     },
     /// Predict what a document would do to captured traffic. With bounds, a gate for CI.
     Evaluate(Box<evaluate::EvaluateArguments>),
-    /// Write captures to a file, one per line, newest first: a corpus for `evaluate --corpus` and `import`.
+    /// Write captures to a file, one per line, newest first: a corpus for `evaluate --corpus` and
+    /// `import`.
     Export {
         #[command(flatten)]
         filters: Filters,
@@ -82,7 +85,8 @@ enum ReplayCommand {
         #[arg(long, value_name = "FILE", default_value = "-")]
         out: String,
     },
-    /// Add the captures of an exported file to a gateway; admins only. Existing captures are left unchanged.
+    /// Add the captures of an exported file to a gateway; admins only. Existing captures are left
+    /// unchanged.
     Import {
         /// File written by `export`.
         file: PathBuf,
