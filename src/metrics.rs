@@ -22,7 +22,7 @@
 //! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
 //! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
-//! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
+//! | `rerouter_capture_blocks_damaged_total` | | captures that could not be read; each counts once |
 //! | `rerouter_body_memory_bytes` | | bytes of bodies that are held now, of `limits.body_memory` |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
@@ -206,7 +206,7 @@ impl Metrics {
                 r,
                 IntCounter::with_opts(opts(
                     "capture_blocks_damaged_total",
-                    "Blocks of captures that could not be read.",
+                    "Captures that could not be read.",
                 )),
             )?,
             body_memory: kept(
@@ -358,7 +358,7 @@ impl Metrics {
         self.captures.with_label_values(&[outcome]).get()
     }
 
-    /// A block of captures turned out to be damaged.
+    /// Counts a capture that could not be read.
     pub fn capture_block_damaged(&self) {
         self.blocks_damaged.inc();
     }

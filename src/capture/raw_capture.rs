@@ -6,7 +6,8 @@ use super::record::{Bodies, Capture, Head};
 use super::scrub::keep_headers;
 use super::size;
 
-/// A finished call as its request leaves it. The capture writer does the rest, off the request's path.
+/// A finished call as its request leaves it. The capture writer does the rest, off the request's
+/// path.
 ///
 /// Not `Debug`: the client's headers hold its credential.
 pub struct RawCapture {
