@@ -1,4 +1,5 @@
-//! What the gateway's process takes while captures cannot be written: what the queue may hold, and no more.
+//! What the gateway's process takes while captures cannot be written: what the queue may hold, and
+//! no more.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,8 @@ fn memory(gateway: &Gateway) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Where nobody but root can make a disk hang, a lock does: the thread that writes captures waits for the index within SQLite as
-/// it would wait for the disk.
+/// Where nobody but root can make a disk hang, a lock does: the thread that writes captures waits
+/// for the index within SQLite as it would wait for the disk.
 #[tokio::test]
 async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
     let provider = answering().await;
@@ -35,7 +36,8 @@ async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
     let large = json!({"model": "auto", "messages": [{"role": "user", "content": text}]})
         .to_string()
         .into_bytes();
-    // Some at once: whoever waits for the index gives up after seconds, and what was taken from the queue is lost then.
+    // Some at once: whoever waits for the index gives up after seconds, and what was taken from the
+    // queue is lost then.
     let wave = async || {
         let answers =
             futures::future::join_all((0..AT_ONCE).map(|_| gateway.chat(&key, &large))).await;

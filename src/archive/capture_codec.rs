@@ -1,8 +1,10 @@
-//! One capture as bytes: its head and its bodies, each compressed and then encrypted under the capture's key.
+//! One capture as bytes: its head and its bodies, each compressed and then encrypted under the
+//! capture's key.
 //!
-//! A record is 4 bytes of length, big-endian, then that many bytes, as a zstd frame if that is shorter, as they are if not.
-//! It is encrypted with AES-256-GCM; the id of the capture is authenticated with it. Without a key a CRC-32 follows it.
-//! The bodies are 4 bytes with the length of the request's, then both.
+//! A record is 4 bytes of length, big-endian, then that many bytes, as a zstd frame if that is
+//! shorter, as they are if not. It is encrypted with AES-256-GCM; the id of the capture is
+//! authenticated with it. Without a key a CRC-32 follows it. The bodies are 4 bytes with the length
+//! of the request's, then both.
 
 use std::io;
 
@@ -16,8 +18,8 @@ use crate::capture::pace::{Effort, WritePace};
 use crate::capture::record::Bodies;
 use crate::id::{Random, RequestId};
 
-/// What captures have in common, so that small ones compress too. Records written under it are read with it only: another
-/// dictionary needs another schema of the index.
+/// What captures have in common, so that small ones compress too. Records written under it are read
+/// with it only: another dictionary needs another schema of the index.
 const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 /// The largest head or bodies that are read back.
 const LARGEST: usize = 2 * bounds::CAPTURE_QUEUE_BYTES;
@@ -99,7 +101,8 @@ impl RecordEncoder {
         })
     }
 
-    /// Compresses in steps and yields between them: the whole takes longer than a request may have to wait.
+    /// Compresses in steps and yields between them: the whole takes longer than a request may have
+    /// to wait.
     fn compress(&mut self, pieces: &[&[u8]], pace: WritePace) -> io::Result<Vec<u8>> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {

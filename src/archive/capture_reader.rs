@@ -40,7 +40,8 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Reads captures, on a thread that may wait. Keeps the last segment open: captures made together lie together.
+/// Reads captures, on a thread that may wait. Keeps the last segment open: captures made together
+/// lie together.
 pub struct CaptureReader {
     folder: SegmentFolder,
     keys: CaptureKeys,

@@ -24,11 +24,12 @@ pub struct Imported {
 }
 
 impl Archive {
-    /// Imports captures, redacted like any others; durable when it returns. An id that is there already changes nothing. A
-    /// failure leaves the earlier batches in; the same call again completes them.
+    /// Imports captures, redacted like any others; durable when it returns. An id that is there
+    /// already changes nothing. A failure leaves the earlier batches in; the same call again
+    /// completes them.
     ///
-    /// They lie in segments of their own, each with captures made within `span`: a segment leaves with its newest capture, so
-    /// old ones beside live traffic would stay as long as that.
+    /// They lie in segments of their own, each with captures made within `span`: a segment leaves
+    /// with its newest capture, so old ones beside live traffic would stay as long as that.
     pub async fn import(
         &self,
         mut captures: Vec<Capture>,

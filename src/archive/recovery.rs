@@ -8,14 +8,16 @@ use crate::store::StoreError;
 /// What [`Archive::recover`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Segments without a row in the index: a crash came before their first batch counted. They are deleted.
+    /// Segments without a row in the index: a crash came before their first batch counted. They are
+    /// deleted.
     pub unknown: usize,
     /// Segments of the index whose file is not there. Their captures are unreadable.
     pub missing: usize,
 }
 
 impl Archive {
-    /// Looks at the segments once, before the first capture is written. Where that fails, the first write tries again.
+    /// Looks at the segments once, before the first capture is written. Where that fails, the first
+    /// write tries again.
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         self.recover_log(&mut *self.log.lock().await).await
     }

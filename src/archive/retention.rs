@@ -8,11 +8,13 @@ use crate::bounds;
 use crate::store::StoreError;
 
 impl Archive {
-    /// Closes the active segment if it is due, then removes segments: those without captures, those whose newest capture is
-    /// older than `before_us` (microseconds since the epoch), and the oldest while all of them and the index hold more than
-    /// `bytes`. Empties the index's write-ahead log after deletions.
+    /// Closes the active segment if it is due, then removes segments: those without captures, those
+    /// whose newest capture is older than `before_us` (microseconds since the epoch), and the
+    /// oldest while all of them and the index hold more than `bytes`. Empties the index's
+    /// write-ahead log after deletions.
     ///
-    /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is the last one.
+    /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
+    /// the last one.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let mut failed = self.close_due(bytes).await.err();
         let segments = self.index.segments().await?;
@@ -39,7 +41,8 @@ impl Archive {
         if log.is_due(&self.settings, bytes) { self.close_log(&mut log).await } else { Ok(()) }
     }
 
-    /// Removes a segment: its captures from the index, in steps so that new ones get in between, then its file.
+    /// Removes a segment: its captures from the index, in steps so that new ones get in between,
+    /// then its file.
     async fn remove(&self, number: i64) -> Result<(), StoreError> {
         match self.drop_captures(number).await {
             // The index has no room for it: the file that leaves makes some.

@@ -1,6 +1,7 @@
-//! Where segments are kept: a folder of files. No other file of the gateway touches segments, so an object store can take its
-//! place: [`SegmentFolder::close`] would put a closed segment, [`SegmentReader::read`] get a range of one, and
-//! [`SegmentFolder::delete`] and [`SegmentFolder::list`] are theirs too. The active segment stays a local file.
+//! Where segments are kept: a folder of files. No other file of the gateway touches segments, so an
+//! object store can take its place: [`SegmentFolder::close`] would put a closed segment,
+//! [`SegmentReader::read`] get a range of one, and [`SegmentFolder::delete`] and
+//! [`SegmentFolder::list`] are theirs too. The active segment stays a local file.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
@@ -36,7 +37,8 @@ impl SegmentFolder {
         self.0.join(file_name(number))
     }
 
-    /// Creates the file of a new segment, durably, for this user only. An error of kind `AlreadyExists`: the number is taken.
+    /// Creates the file of a new segment, durably, for this user only. An error of kind
+    /// `AlreadyExists`: the number is taken.
     pub(super) fn create(&self, number: i64) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let file =

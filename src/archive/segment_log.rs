@@ -1,5 +1,5 @@
-//! The active segment: records are appended to it, batch by batch. It counts a batch only once the index has its rows; the
-//! next batch overwrites what does not count.
+//! The active segment: records are appended to it, batch by batch. It counts a batch only once the
+//! index has its rows; the next batch overwrites what does not count.
 
 use std::fs::File;
 use std::io;
@@ -62,7 +62,8 @@ impl SegmentLog {
         self.active.as_ref().map(|active| active.row.number)
     }
 
-    /// Whether the active segment is to be closed before more is written: it is full, or old, or larger than `most`.
+    /// Whether the active segment is to be closed before more is written: it is full, or old, or
+    /// larger than `most`.
     pub(super) fn is_due(&self, settings: &SegmentSettings, most: u64) -> bool {
         self.active.as_ref().is_some_and(|active| {
             let age = settings.clock.now().duration_since(active.began).unsigned_abs();
@@ -70,7 +71,8 @@ impl SegmentLog {
         })
     }
 
-    /// Appends captures to the active segment, or to a new one. Nothing counts before [`SegmentLog::commit`].
+    /// Appends captures to the active segment, or to a new one. Nothing counts before
+    /// [`SegmentLog::commit`].
     pub(super) fn write(
         &mut self,
         settings: &SegmentSettings,
@@ -130,7 +132,8 @@ impl SegmentLog {
         }
     }
 
-    /// The index does not have the batch. Its bytes are given back to the disk; where that fails the next batch overwrites them.
+    /// The index does not have the batch. Its bytes are given back to the disk; where that fails
+    /// the next batch overwrites them.
     pub(super) fn roll_back(&mut self) {
         if let Some(active) = &self.active {
             let _left = active.file.set_len(active.row.bytes);
@@ -146,7 +149,8 @@ impl SegmentLog {
         Ok(self.active.as_ref().map(|active| active.row.clone()))
     }
 
-    /// After a sync that fails nobody knows what the disk has, and a later one would not tell: another segment begins.
+    /// After a sync that fails nobody knows what the disk has, and a later one would not tell:
+    /// another segment begins.
     fn sync_file(&mut self, settings: &SegmentSettings) -> io::Result<()> {
         let Some(mut active) = self.active.take() else { return Ok(()) };
         settings.faults.before_sync()?;
@@ -162,8 +166,8 @@ impl SegmentLog {
     }
 }
 
-/// A batch on its way to the file. The heads of a few captures are written together and before their bodies, so that lists
-/// read little of the disk.
+/// A batch on its way to the file. The heads of a few captures are written together and before
+/// their bodies, so that lists read little of the disk.
 struct Batch<'a> {
     file: &'a File,
     faults: &'a Faults,
@@ -206,7 +210,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Writes heads, then bodies, and moves the offsets of their rows from these buffers to the file.
+    /// Writes heads, then bodies, and moves the offsets of their rows from these buffers to the
+    /// file.
     fn flush(&mut self) -> io::Result<()> {
         let bodies_at = self.end + self.heads.len() as u64;
         for (_, location) in self.rows.iter_mut().skip(self.placed) {

@@ -105,7 +105,8 @@ async fn a_segment_is_closed_when_it_is_full_or_old() {
     all_read(&archive, &all).await;
 }
 
-/// More than one group of heads and bodies in a batch, bodies of megabytes, and captures without any.
+/// More than one group of heads and bodies in a batch, bodies of megabytes, and captures without
+/// any.
 #[tokio::test]
 async fn captures_of_all_sizes_lie_in_one_batch() {
     let dir = tempfile::tempdir().unwrap();

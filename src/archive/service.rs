@@ -63,8 +63,8 @@ pub struct Page {
 }
 
 impl Archive {
-    /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is written from now on; both
-    /// kinds are read.
+    /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is
+    /// written from now on; both kinds are read.
     pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
         let settings = SegmentSettings {
             folder: SegmentFolder::new(store.dir()),
@@ -142,7 +142,8 @@ impl Archive {
         if log.is_due(&self.settings, u64::MAX) { self.close_log(log).await } else { Ok(()) }
     }
 
-    /// Writes a batch to the active segment and inserts it into the index; returns the log and how many captures that were.
+    /// Writes a batch to the active segment and inserts it into the index; returns the log and how
+    /// many captures that were.
     pub(super) async fn write(
         &self,
         mut log: OwnedMutexGuard<SegmentLog>,
@@ -230,7 +231,8 @@ impl Archive {
         self.index.put_segment(segment).await
     }
 
-    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter although more follow.
+    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter although more
+    /// follow.
     pub async fn page(
         &self,
         filter: CaptureFilter,
@@ -330,8 +332,9 @@ impl Archive {
         self.index.owner(id).await.map_err(Error::store_unavailable)
     }
 
-    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only, where one is given. When it
-    /// returns their keys are gone, durably. Returns the copies that it deleted.
+    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only,
+    /// where one is given. When it returns their keys are gone, durably. Returns the copies that it
+    /// deleted.
     pub async fn delete(
         &self,
         id: &RequestId,

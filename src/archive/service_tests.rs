@@ -1,4 +1,5 @@
-//! The archive on real files: what is appended comes back, is encrypted, and is gone when it is deleted.
+//! The archive on real files: what is appended comes back, is encrypted, and is gone when it is
+//! deleted.
 
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,8 @@ impl Capture {
         self.head.summary()
     }
 
-    /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full decision.
+    /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full
+    /// decision.
     pub fn whole(&self) -> Value {
         let head = &self.head;
         let mut whole = head.fields();

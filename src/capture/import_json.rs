@@ -1,4 +1,5 @@
-//! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or evaluated without a gateway.
+//! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or
+//! evaluated without a gateway.
 
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ impl ExportedSide {
 }
 
 impl Capture {
-    /// Parses what [`Capture::whole`] rendered. Repeated headers stay joined; all else is as it was. The error quotes nothing of
-    /// the capture.
+    /// Parses what [`Capture::whole`] rendered. Repeated headers stay joined; all else is as it
+    /// was. The error quotes nothing of the capture.
     pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
         // The parser's own error may quote the text.
         let exported: ExportedCapture =

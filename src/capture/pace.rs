@@ -30,7 +30,8 @@ impl Effort {
 #[derive(Clone, Copy, Debug)]
 pub struct WritePace {
     pub effort: Effort,
-    /// From then on it yields no more: on a machine that is never idle it would stand still for seconds. `None`: it always yields.
+    /// From then on it yields no more: on a machine that is never idle it would stand still for
+    /// seconds. `None`: it always yields.
     pub until: Option<Instant>,
 }
 
@@ -40,9 +41,10 @@ impl WritePace {
         WritePace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_YIELD_MAX) }
     }
 
-    /// Yields the processor to another thread, unless too much waits to be written or has waited for too long. Work beside
-    /// requests calls this every tenth of a millisecond or so, or the scheduler lets it use its slice of milliseconds while
-    /// requests wait. Costs next to nothing on an idle machine. Returns whether it yielded.
+    /// Yields the processor to another thread, unless too much waits to be written or has waited
+    /// for too long. Work beside requests calls this every tenth of a millisecond or so, or the
+    /// scheduler lets it use its slice of milliseconds while requests wait. Costs next to nothing
+    /// on an idle machine. Returns whether it yielded.
     pub fn give_way(self) -> bool {
         let yields =
             self.effort == Effort::Usual && self.until.is_none_or(|until| Instant::now() < until);

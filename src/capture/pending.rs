@@ -1,5 +1,5 @@
-//! Captures that are not stored yet: their requests are under way, or they wait for the writer. A deletion finds them here, and
-//! then they are never stored.
+//! Captures that are not stored yet: their requests are under way, or they wait for the writer. A
+//! deletion finds them here, and then they are never stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,8 @@ impl PendingCaptures {
         PendingCapture { id: id.clone(), all: self.clone() }
     }
 
-    /// Notes that the end of its answer is about to be sent: a client that has seen it may ask for the capture.
+    /// Notes that the end of its answer is about to be sent: a client that has seen it may ask for
+    /// the capture.
     pub fn ends(&self, id: &RequestId) {
         let mut entries = self.entries();
         let begun = entries
@@ -86,7 +87,8 @@ impl PendingCaptures {
         self.entries().all.get(id).map(|entry| entry.owner.clone())
     }
 
-    /// Marks a pending capture as deleted, if it belongs to `owner`, where one is given. Returns whether it did.
+    /// Marks a pending capture as deleted, if it belongs to `owner`, where one is given. Returns
+    /// whether it did.
     pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
         let mut entries = self.entries();
         let found =
@@ -94,8 +96,8 @@ impl PendingCaptures {
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs: of `owner` only, where one is given. Adds
-    /// them to `gone`, and returns those that were not marked before.
+    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs: of `owner` only,
+    /// where one is given. Adds them to `gone`, and returns those that were not marked before.
     pub fn delete_replays(
         &self,
         gone: &mut HashSet<RequestId>,

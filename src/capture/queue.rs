@@ -1,5 +1,6 @@
-//! The queue between requests and the archive. It is bounded in records and bytes, and no request waits for it: what finds no
-//! room is dropped and counted. What the archive refuses is tried again a few times, then dropped and counted.
+//! The queue between requests and the archive. It is bounded in records and bytes, and no request
+//! waits for it: what finds no room is dropped and counted. What the archive refuses is tried again
+//! a few times, then dropped and counted.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -160,7 +161,8 @@ impl CaptureQueue {
         (queue, writer)
     }
 
-    /// Announces the capture of a request that begins, so that a deletion finds it before it is stored.
+    /// Announces the capture of a request that begins, so that a deletion finds it before it is
+    /// stored.
     pub fn announce(&self, id: &RequestId, owner: &UserId) -> PendingCapture {
         self.pending.announce(id, owner, None)
     }
@@ -212,8 +214,9 @@ impl CaptureQueue {
         }
     }
 
-    /// Waits, for `patience` at most, until everything offered so far can be read, and the captures of answers whose end
-    /// `owner` (or anybody) may have seen. Costs nothing when nothing is queued.
+    /// Waits, for `patience` at most, until everything offered so far can be read, and the captures
+    /// of answers whose end `owner` (or anybody) may have seen. Costs nothing when nothing is
+    /// queued.
     pub async fn settle(&self, owner: Option<&UserId>, patience: Duration) {
         // A client has the end of an answer a moment before its capture is offered.
         let ending = self.pending.ending(owner);
@@ -233,8 +236,8 @@ impl CaptureQueue {
 }
 
 impl CaptureWriter {
-    /// Stores batches until every handle of the queue is dropped. A panic costs the capture that it comes with; it is counted,
-    /// and the writer goes on.
+    /// Stores batches until every handle of the queue is dropped. A panic costs the capture that it
+    /// comes with; it is counted, and the writer goes on.
     pub async fn run(mut self, sink: impl CaptureSink) {
         loop {
             match AssertUnwindSafe(self.round(&sink)).catch_unwind().await {
@@ -283,7 +286,8 @@ impl CaptureWriter {
 
     /// Waits for more captures, until [`bounds::CAPTURE_LINGER`] after this one was offered.
     async fn linger(&self, since: Instant) {
-        // It does not wait for the channel: each capture would wake this task at its request's cost.
+        // It does not wait for the channel: each capture would wake this task at its request's
+        // cost.
         let until =
             tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
         // A wake-up may be left over from what was stored since.
@@ -296,7 +300,8 @@ impl CaptureWriter {
             || self.queued.is_enough(records, self.receiver.max_capacity(), bytes)
     }
 
-    /// Takes `next` and what follows it, up to a whole batch or a flush; leaves the message after that in `next`.
+    /// Takes `next` and what follows it, up to a whole batch or a flush; leaves the message after
+    /// that in `next`.
     fn gather(
         &mut self,
         next: &mut Option<QueueMessage>,

@@ -6,8 +6,8 @@ use super::record::{Bodies, Capture, Head};
 use super::size;
 use crate::secret::is_credential;
 
-/// A finished call as its request leaves it: what can be written out later is still as it came. The
-/// capture's writer makes the rest of it, beside the request's path.
+/// A finished call as its request leaves it. The capture writer does the rest, off the request's
+/// path.
 ///
 /// Not `Debug`: the client's headers hold its credential.
 pub struct RawCapture {

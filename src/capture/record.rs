@@ -1,4 +1,5 @@
-//! One capture: its head, which is read without the bodies, and the summary that the API answers (contract 6.4).
+//! One capture: its head, which is read without the bodies, and the summary that the API answers
+//! (contract 6.4).
 
 use std::sync::Arc;
 
@@ -114,7 +115,8 @@ pub struct Head {
     pub request_captured: bool,
     pub request_truncated: bool,
     pub response_truncated: bool,
-    /// Whether something was redacted: a credential in a body, or a match of the server document's `redact`.
+    /// Whether something was redacted: a credential in a body, or a match of the server document's
+    /// `redact`.
     pub redacted: bool,
     /// Whether only the answer was redacted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -161,13 +163,15 @@ pub struct Capture {
 }
 
 impl Head {
-    /// The newest version that this build reads. A head is written with the oldest version that reads it right.
+    /// The newest version that this build reads. A head is written with the oldest version that
+    /// reads it right.
     pub const VERSION: u32 = Self::AGENT;
     /// The version of heads that need no newer one.
     pub const FIRST: u32 = 1;
     /// The version of heads with `response_assembled`: version 1 would take the body for a stream.
     pub const ASSEMBLED: u32 = 2;
-    /// The version of heads with an `agent`: version 2 would replay only the client's part of the request.
+    /// The version of heads with an `agent`: version 2 would replay only the client's part of the
+    /// request.
     pub const AGENT: u32 = 3;
 
     /// An empty head, for the caller to fill in.

@@ -6,8 +6,8 @@ use super::worker::{Durability, open};
 use super::{StoreError, schema};
 use crate::bounds;
 
-/// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/`, and with it the segments: only this index
-/// holds the keys of their captures. Captures begin anew then.
+/// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/`, and with it the
+/// segments: only this index holds the keys of their captures. Captures begin anew then.
 pub(super) fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     match open_checked(path) {
         Err(StoreError::Damaged(why)) => {

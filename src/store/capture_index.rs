@@ -1,15 +1,14 @@
-//! The index of captures, `captures.db`: which captures there are, where their bytes lie, and the salts of their keys.
-//! [`CaptureIndex`] is the whole interface, so another backend has to offer nothing else.
+//! The index of captures, `captures.db`: which captures there are, where their bytes lie, and the
+//! salts of their keys. [`CaptureIndex`] is the whole interface, so another backend has to offer
+//! nothing else.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::capture_list;
-use super::capture_rows::{
-    ByteRange, CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow,
-};
+use super::capture_list::{self, LOCATION, location};
+use super::capture_rows::{CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow};
 use super::worker::BUSY;
 use super::{Backend, Store, StoreError};
 use crate::id::{KeyId, RequestId, UserId};
@@ -19,8 +18,9 @@ const EMPTY_PAGES: u64 = 32;
 /// Rows that are inserted in about a tenth of a millisecond.
 const ROWS_BETWEEN: usize = 8;
 
-/// The index of captures. Writes run one after another on a thread of their own, and run to their end even when the caller
-/// is dropped. They survive the end of the process; only durable ones survive a loss of power at once.
+/// The index of captures. Writes run one after another on a thread of their own, and run to their
+/// end even when the caller is dropped. They survive the end of the process; only durable ones
+/// survive a loss of power at once.
 #[derive(Clone)]
 pub struct CaptureIndex {
     store: Store,
@@ -52,8 +52,8 @@ impl CaptureIndex {
         sqlite.reader.read(&self.store.faults, work).await
     }
 
-    /// Inserts captures and updates their segment: all or none. A capture that is there already is replaced. `between` is
-    /// called every few rows.
+    /// Inserts captures and updates their segment: all or none. A capture that is there already is
+    /// replaced. `between` is called every few rows.
     pub async fn insert(
         &self,
         segment: SegmentRow,
@@ -94,10 +94,8 @@ impl CaptureIndex {
     pub async fn locate(&self, id: &RequestId) -> Result<Option<CaptureLocation>, StoreError> {
         let id = id.clone();
         self.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT segment, head_at, head_len, bodies_at, bodies_len, salt
-                 FROM captures WHERE id = ?1",
-            )?;
+            let sql = format!("SELECT {LOCATION} FROM captures WHERE id = ?1");
+            let mut statement = connection.prepare_cached(&sql)?;
             Ok(statement.query_row([id.as_str()], location).optional()?)
         })
         .await
@@ -119,8 +117,9 @@ impl CaptureIndex {
         .await
     }
 
-    /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than [`crate::bounds::LIST_ROWS`] rows, or
-    /// [`crate::bounds::LIST_LOOKUPS`], so a page may be short although more follow.
+    /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
+    /// [`crate::bounds::LIST_ROWS`] rows, or [`crate::bounds::LIST_LOOKUPS`], so a page may be
+    /// short although more follow.
     pub async fn list(
         &self,
         filter: CaptureFilter,
@@ -134,8 +133,8 @@ impl CaptureIndex {
         .await
     }
 
-    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only, where one is given. Durable.
-    /// Returns the copies that it deleted.
+    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only,
+    /// where one is given. Durable. Returns the copies that it deleted.
     pub async fn delete(
         &self,
         id: &RequestId,
@@ -163,11 +162,13 @@ impl CaptureIndex {
         .await
     }
 
-    /// All segments, and whether each holds a capture. The one whose newest capture is the oldest comes first.
+    /// All segments, and whether each holds a capture. The one whose newest capture is the oldest
+    /// comes first.
     pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT number, newest, bytes, EXISTS (SELECT 1 FROM captures WHERE segment = number)
+                "SELECT number, newest, bytes,
+                   EXISTS (SELECT 1 FROM captures WHERE segment = number)
                  FROM segments ORDER BY newest, number",
             )?;
             let rows = statement.query_map([], |row| {
@@ -217,8 +218,8 @@ impl CaptureIndex {
         .await
     }
 
-    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that worked: a reader may be in the
-    /// way.
+    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that
+    /// worked: a reader may be in the way.
     pub async fn empty_log(&self) -> Result<bool, StoreError> {
         self.write(|connection| {
             // It does not wait for a reader: captures would wait with it.
@@ -232,7 +233,8 @@ impl CaptureIndex {
     }
 }
 
-/// A capture with its replays and shadows, and theirs. `UNION` ends it also where captures name each other in a circle.
+/// A capture with its replays and shadows, and theirs. `UNION` ends it also where captures name
+/// each other in a circle.
 const DELETE_FAMILY: &str = "WITH RECURSIVE family (id) AS (
     SELECT ?1
     UNION SELECT c.id FROM captures c JOIN family f ON c.replay_of = f.id OR c.shadow_of = f.id
@@ -257,7 +259,8 @@ pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result
     })
 }
 
-/// One transaction. A durable one syncs the write-ahead log, and with it all that was written before.
+/// One transaction. A durable one syncs the write-ahead log, and with it all that was written
+/// before.
 fn change<T>(
     connection: &mut Connection,
     durable: bool,
@@ -319,24 +322,6 @@ fn insert(
         ])?;
     }
     Ok(())
-}
-
-/// The location in a row.
-pub(super) fn location(row: &rusqlite::Row<'_>) -> rusqlite::Result<CaptureLocation> {
-    let offset = |name: &str| row.get::<_, Option<i64>>(name).map(|offset| offset.map(unsigned));
-    let bodies = match (offset("bodies_at")?, row.get("bodies_len")?) {
-        (Some(offset), Some(length)) => Some(ByteRange { offset, length }),
-        _ => None,
-    };
-    Ok(CaptureLocation {
-        segment: row.get("segment")?,
-        head: ByteRange {
-            offset: offset("head_at")?.unwrap_or_default(),
-            length: row.get("head_len")?,
-        },
-        bodies,
-        salt: row.get("salt")?,
-    })
 }
 
 /// SQLite's integers are signed. Offsets fit 63 bits.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::id::Random;
-use crate::store::{Faults, Shadows};
+use crate::store::{ByteRange, Faults, Shadows};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
@@ -311,8 +311,8 @@ async fn the_copies_of_a_capture_end_whatever_they_say_of_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
-    // Each is a replay of the one before it and a shadow of the one before that; the first and the last are replays of each
-    // other, and one is of itself.
+    // Each is a replay of the one before it and a shadow of the one before that; the first and the
+    // last are replays of each other, and one is of itself.
     let mut rows: Vec<CaptureRow> = (0..60).map(|second| row(second, &random)).collect();
     let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
     for (at, row) in rows.iter_mut().enumerate().skip(1) {

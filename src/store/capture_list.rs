@@ -1,16 +1,36 @@
-//! Lists of captures: newest first, page by page, and never more than a bounded part of the index for one page.
+//! Lists of captures: newest first, in pages. A page looks at a bounded part of the index.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::StoreError;
-use super::capture_index::location;
-use super::capture_rows::{CaptureFilter, CapturePage, Shadows};
+use super::capture_rows::{ByteRange, CaptureFilter, CaptureLocation, CapturePage, Shadows};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
-/// The columns of a location.
-const LOCATION: &str = "segment, head_at, head_len, bodies_at, bodies_len, salt";
+/// The columns that [`location`] reads.
+pub(super) const LOCATION: &str = "segment, head_at, head_len, bodies_at, bodies_len, salt";
+
+/// The location in a row.
+pub(super) fn location(row: &rusqlite::Row<'_>) -> rusqlite::Result<CaptureLocation> {
+    let offset = |name: &str| {
+        let offset = row.get::<_, Option<i64>>(name)?;
+        Ok::<_, rusqlite::Error>(offset.and_then(|offset| u64::try_from(offset).ok()))
+    };
+    let bodies = match (offset("bodies_at")?, row.get("bodies_len")?) {
+        (Some(offset), Some(length)) => Some(ByteRange { offset, length }),
+        _ => None,
+    };
+    Ok(CaptureLocation {
+        segment: row.get("segment")?,
+        head: ByteRange {
+            offset: offset("head_at")?.unwrap_or_default(),
+            length: row.get("head_len")?,
+        },
+        bodies,
+        salt: row.get("salt")?,
+    })
+}
 
 /// Conditions of a statement and their values. Only fixed text goes into the statement.
 #[derive(Default)]
@@ -35,8 +55,8 @@ impl Conditions {
     }
 }
 
-/// Captures that match the filter and are older than `after`, up to `limit`. `budget` rows are looked at; what they leave
-/// open is for the next page.
+/// Captures that match the filter and are older than `after`, up to `limit`. Looks at `budget` rows;
+/// the next page goes on from there.
 pub(super) fn list(
     connection: &mut Connection,
     filter: &CaptureFilter,
@@ -44,7 +64,7 @@ pub(super) fn list(
     after: Option<&RequestId>,
     budget: usize,
 ) -> Result<CapturePage, StoreError> {
-    // Both questions are of one state: what is written or deleted between them moves neither's rows.
+    // Both queries of a page see the same state.
     let snapshot = connection.transaction()?;
     page(&snapshot, filter, limit, after, budget)
 }
@@ -59,10 +79,10 @@ fn page(
     let (mut inner, outer) = (indexed(filter, after), others(filter));
     let index = failures(filter).inspect(|_| inner.add("status >= 400", [])).unwrap_or_default();
     let most = |bound: usize| Value::Integer(i64::try_from(bound).unwrap_or(i64::MAX));
-    // SQLite reads the inner select as it goes, and ends it when the outer one has enough.
+    // SQLite reads the inner select row by row, and stops when the outer one has enough.
     let within = format!(
-        "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider, decided_model, status, state, shadow_of,
-            {LOCATION} FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
+        "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider,
+            decided_model, status, state, shadow_of, {LOCATION} FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
         inner.sql
     );
     let sql = format!("SELECT id, {LOCATION} FROM {within}{} LIMIT ?", outer.sql);
@@ -84,7 +104,7 @@ fn page(
         let next = found.last().map(|(id, _)| id.clone());
         return Ok(CapturePage { found, next });
     }
-    // How far that was: the whole of what there is, or as many rows as may be looked at.
+    // The last row that was looked at; `None` if there were fewer than the budget.
     let sql =
         format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
     let values = inner.values.into_iter().chain([most(budget.saturating_sub(1))]);
@@ -95,7 +115,7 @@ fn page(
     Ok(CapturePage { found, next: last.map(|id| RequestId::known(&id)) })
 }
 
-/// The index to go by, where it is not left to SQLite: those of failures hold nothing else.
+/// The index of failures, where the filter wants nothing else. SQLite would not choose it.
 fn failures(filter: &CaptureFilter) -> Option<&'static str> {
     let only =
         !filter.statuses.is_empty() && filter.statuses.iter().all(|(low, _)| *low >= FAILURES);
@@ -107,10 +127,10 @@ fn failures(filter: &CaptureFilter) -> Option<&'static str> {
     })
 }
 
-/// Statuses from here on are failures, as the indexes of them say.
+/// Statuses from here on are in the indexes of failures.
 const FAILURES: u16 = 400;
 
-/// Rows that one page may look at.
+/// How many rows one page looks at.
 pub(super) fn budget(filter: &CaptureFilter) -> usize {
     if filter.owner.is_some() || failures(filter).is_some() {
         bounds::LIST_LOOKUPS
@@ -119,7 +139,7 @@ pub(super) fn budget(filter: &CaptureFilter) -> usize {
     }
 }
 
-/// What an index leads to: an owner's, copies of one, and a span of time, as ids are in its order.
+/// Conditions that an index serves: owner, copies of a capture, and time, which is the order of ids.
 fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
     let mut conditions = Conditions::default();
     let oldest = filter.since_us.and_then(RequestId::first_at);

@@ -50,8 +50,8 @@ pub struct CaptureLocation {
     pub head: ByteRange,
     /// `None` where no body was kept.
     pub bodies: Option<ByteRange>,
-    /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else: without this row the
-    /// capture's bytes cannot be read.
+    /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
+    /// without this row the capture's bytes cannot be read.
     pub salt: Option<[u8; 16]>,
 }
 
