@@ -18,7 +18,11 @@ use crate::routing::provider::{NODES, Protocol, Provider};
 use crate::routing::recipe::Target;
 
 /// `GET /v1/router/providers`, in document order, nodes last.
-pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    _: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());
