@@ -83,7 +83,7 @@
 //! | to add | files |
 //! |---|---|
 //! | a provider that speaks a known protocol | the routing document only |
-//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`) |
+//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi/operations.rs` (a new shape: `api/schemas.json`) |
 //! | an endpoint of inference | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
 //! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
 //! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
@@ -92,6 +92,7 @@
 //! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
 //! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
 //! | a limit of the program | `bounds.rs` |
+//! | a field that holds a credential | the table in `redaction/fields.rs`; a name of headers `secret/names.rs` |
 //! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
 //! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |
 //! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
