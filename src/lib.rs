@@ -97,34 +97,22 @@
 //!
 //! # Where a change goes
 //!
-//! `tests/house.rs` checks that every path on this page exists.
-//!
-//! - a provider that speaks a known protocol: the routing document only
-//! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
-//!   `api/openapi.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it is unsafe,
-//!   and a row in `tests/identity.rs`. For a new prefix also `interface.rs` (`Surface::of`), for a
-//!   new kind of body `gateway/edge.rs`, for users `README.md` and `docs/`
-//! - an inference endpoint: `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its
-//!   answers in `protocol/mock/`, then as a management endpoint
-//! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
-//!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
-//!   `config/routing.rs` and `routing/compile/recipes.rs`
-//! - a signal: its reader in `protocol/` or `prompt.rs`, `routing/inputs.rs` (what is kept of it),
-//!   `routing/condition/signals.rs` (its name and value); if it is expensive also
-//!   `routing/complete.rs` and `routing/condition/check.rs`
-//! - a metric: `metrics.rs` (field, registration, method), and the place that counts; a gauge that
-//!   is read on a scrape: `server/admin.rs`
-//! - a refusal: a row of [`error::Kind`]
-//! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
-//!   `App::store.noting(event)` at the action
-//! - a sealed or digested secret: a purpose in `secret/keyring.rs`, and `server/master.rs` for a
-//!   change of the master key
-//! - a limit of the program: `bounds.rs`
-//! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
-//!   `routing/condition/constants.rs`
-//! - a requirement on the machine, for `check`: `server/ready.rs`
-//! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),
-//!   `limits/` (how it is counted)
+//! | to add | files |
+//! |---|---|
+//! | a provider that speaks a known protocol | the routing document only |
+//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi/operations.rs` (a new shape: `api/schemas.json`) |
+//! | an endpoint of inference | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
+//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
+//! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
+//! | a metric | `metrics.rs`, and where it is counted |
+//! | a refusal | a row of [`error::Kind`] |
+//! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
+//! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
+//! | a limit of the program | `bounds.rs` |
+//! | a field that holds a credential | the table in `redaction/fields.rs`; a name of headers `secret/names.rs` |
+//! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
+//! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |
+//! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
 
 pub mod api;
 pub mod app;

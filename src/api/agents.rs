@@ -24,7 +24,7 @@ use crate::protocol::json::read_object;
 use crate::store::{Action, AgentRow, StoreError};
 
 /// `POST /v1/agents`
-pub async fn create(
+pub(crate) async fn create(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -52,7 +52,7 @@ pub async fn create(
 }
 
 /// `GET /v1/agents`
-pub async fn list(
+pub(crate) async fn list(
     app: &App,
     _who: &Principal,
     request: &Request<Bytes>,
@@ -70,7 +70,11 @@ pub async fn list(
 }
 
 /// `GET /v1/agents/{id or name}`
-pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let agent = find(app, request)?;
     let mut response = shown(StatusCode::OK, &agent, agent.etag());
@@ -84,7 +88,7 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
 /// fields; with `If-Match` they are 412.
-pub async fn patch(
+pub(crate) async fn patch(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -125,7 +129,7 @@ pub async fn patch(
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub async fn delete(
+pub(crate) async fn delete(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

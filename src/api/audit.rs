@@ -103,7 +103,7 @@ pub(super) fn event(
 
 /// Audits that an admin reads or reroutes another user's capture. 503 if the row cannot be written:
 /// the capture must not be shown then.
-pub async fn foreign(
+pub(crate) async fn foreign(
     app: &App,
     who: &Principal,
     action: Action,
@@ -125,7 +125,7 @@ pub async fn foreign(
 }
 
 /// `GET /v1/audit`, newest first.
-pub async fn list(
+pub(crate) async fn list(
     app: &App,
     _who: &Principal,
     request: &Request<Bytes>,

@@ -17,10 +17,14 @@ use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide;
 
 /// Query parameters.
-pub const PARAMETERS: &[&str] = &["endpoint"];
+pub(crate) const PARAMETERS: &[&str] = &["endpoint"];
 
 /// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.
-pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn post(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let endpoint = match query.get("endpoint") {
         None => Endpoint::ChatCompletions,

@@ -31,7 +31,11 @@ fn filters() -> Vec<&'static str> {
 }
 
 /// `POST /v1/router/replay/evaluate`
-pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<ProgressStream> {
+pub(crate) async fn post(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
     let asked = EvaluateRequest::read(request)?;

@@ -13,14 +13,14 @@ use crate::store::{Limits, nano_usd};
 
 /// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
 /// as one request per minute, and as a concurrent one until it ends. 429 if a limit is reached.
-pub fn draw(app: &App, who: &Principal) -> Result<CountedCall> {
+pub(crate) fn draw(app: &App, who: &Principal) -> Result<CountedCall> {
     let draws = limits::draws(&app.auth, who);
     let admitted = app.limits.admit(&draws, 0, app.clock.now());
     admitted.map(|permit| CountedCall(Some(permit))).map_err(|refused| refused.error)
 }
 
 /// A counted call; the concurrent request ends when it is dropped.
-pub struct CountedCall(Option<Permit>);
+pub(crate) struct CountedCall(Option<Permit>);
 
 impl Drop for CountedCall {
     fn drop(&mut self) {

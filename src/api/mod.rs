@@ -2,30 +2,31 @@
 //! &Principal, &Request<Bytes>)` and return `Result<Response<Bytes>>`, one file for each noun. No
 //! Pingora type appears here.
 
-pub mod agents;
+mod agents;
 mod answer;
 pub mod audit;
 mod body;
 mod conditional;
-pub mod decide;
-pub mod evaluate;
+mod decide;
+mod evaluate;
 mod gate;
-pub mod import;
-pub mod keys;
+mod import;
+mod keys;
 pub mod limits;
-pub mod models;
-pub mod node_callbacks;
-pub mod nodes;
+mod models;
+mod node_callbacks;
+mod node_endpoint;
+mod nodes;
 pub mod openapi;
 mod page;
 pub mod pin;
-pub mod providers;
+mod providers;
 pub mod replays;
-pub mod routing;
+mod routing;
 #[cfg(test)]
 mod tests;
-pub mod usage;
-pub mod users;
+mod usage;
+mod users;
 
 use std::collections::HashMap;
 use std::future::Future;

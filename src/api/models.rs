@@ -32,7 +32,11 @@ struct Model<'a> {
 }
 
 /// `GET /v1/models`
-pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let live = app.live();
     let models = known(app, &live, who);
     let body = if wants_anthropic(request) {
@@ -50,7 +54,11 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `GET /v1/models/{id}`; slashes may be written as `%2F`.
-pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let id = page::decode_path(written)
         .ok_or_else(|| Error::invalid("model", "The model name is not validly percent-encoded."))?;

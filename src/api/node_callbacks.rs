@@ -2,7 +2,6 @@
 //! only, and only within its enrolment.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -10,21 +9,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{BodyFields, check_pairs};
+use super::node_endpoint::may_serve_at;
 use super::page::Query;
 use super::{ClientOrigin, answer, nodes};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
-use crate::config::{Denied, Egress, EgressPeer};
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
-use crate::routing::BaseUrl;
 use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
 /// `POST /v1/agent/register`
-pub async fn register(
+pub(crate) async fn register(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -106,7 +104,7 @@ pub async fn register(
 }
 
 /// `POST /v1/agent/heartbeat`
-pub async fn heartbeat(
+pub(crate) async fn heartbeat(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -163,7 +161,7 @@ struct NodeEvent {
 }
 
 /// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
-pub async fn events(
+pub(crate) async fn events(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -215,7 +213,7 @@ pub async fn events(
 }
 
 /// `POST /v1/agent/deregister`; idempotent.
-pub async fn deregister(
+pub(crate) async fn deregister(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -345,81 +343,4 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
             format!("The node is not enrolled for the model `{}`.", model.id),
         ))
     })
-}
-
-/// Checks the endpoint of a node: that of its enrolment, else at the address that it registers from.
-/// It is never one of the gateway's own listeners, an address that `egress.deny` forbids, or one where
-/// clouds keep credentials. Host names are resolved here, and again for each request.
-async fn may_serve_at(
-    app: &App,
-    row: &NodeRow,
-    base: &BaseUrl,
-    client: &ClientOrigin,
-) -> Result<()> {
-    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
-    match &row.endpoint {
-        Some(endpoint) if nodes::place(endpoint)? != *base => {
-            return refuse("The node is enrolled with another endpoint.");
-        }
-        Some(_) => {}
-        None => from_there(app, base, client)?,
-    }
-    let public = app.server.public_url.as_deref().and_then(|url| BaseUrl::parse(url).ok());
-    if public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port)) {
-        return refuse("The gateway itself listens at this address.");
-    }
-    let egress = Egress::of(&app.server, app.mock);
-    let mut denied = None;
-    for address in addresses(base).await {
-        match egress.check(address, EgressPeer::Node) {
-            // One permitted address is enough.
-            Ok(()) => return Ok(()),
-            Err(why) => denied = Some(why),
-        }
-    }
-    match denied {
-        // The name may resolve later.
-        None => Ok(()),
-        Some(Denied::Ours) => refuse("The gateway itself listens at this address."),
-        Some(Denied::Policy) => refuse("No node may serve at this address."),
-    }
-}
-
-/// Checks that a node without an enrolled endpoint registers from the address that it names.
-fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
-    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
-    let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
-    let Some(from) = from else {
-        return refuse(
-            "The node's address is unknown behind a proxy that is not in `trusted_proxies`. Enrol the node with its endpoint.",
-        );
-    };
-    let address: Option<IpAddr> =
-        base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-    let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
-    if !(if local { from.is_loopback() } else { address == Some(from) }) {
-        return refuse(
-            "A node enrolled without an endpoint must serve at the address that it registers from.",
-        );
-    }
-    // Behind a local proxy without X-Forwarded-For every client would look local.
-    if from.is_loopback() && app.server.may_be_fronted() {
-        return refuse(
-            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients are local. Enrol the node with its endpoint.",
-        );
-    }
-    Ok(())
-}
-
-/// The addresses of a base URL, as far as they are known.
-async fn addresses(base: &BaseUrl) -> Vec<SocketAddr> {
-    if let Ok(address) = base.host.parse::<IpAddr>() {
-        return vec![SocketAddr::new(address, base.port)];
-    }
-    let looked_up = tokio::time::timeout(
-        bounds::DNS_TIME,
-        tokio::net::lookup_host((base.host.as_str(), base.port)),
-    )
-    .await;
-    looked_up.ok().and_then(|found| found.ok()).map(Iterator::collect).unwrap_or_default()
 }

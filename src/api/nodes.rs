@@ -24,7 +24,7 @@ use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 const AUDIENCE: &str = "nod";
 
 /// `POST /v1/nodes`
-pub async fn create(
+pub(crate) async fn create(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -77,7 +77,11 @@ pub async fn create(
 }
 
 /// `GET /v1/nodes`
-pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    _: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let parse = |text| {
@@ -90,13 +94,17 @@ pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<
 }
 
 /// `GET /v1/nodes/{id}`
-pub async fn get(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    _: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
 }
 
 /// `DELETE /v1/nodes/{id}`
-pub async fn delete(
+pub(crate) async fn delete(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -111,7 +119,7 @@ pub async fn delete(
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
 /// [`bounds::NODE_ROTATION`].
-pub async fn rotate(
+pub(crate) async fn rotate(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

@@ -17,7 +17,7 @@ use crate::secret::Secret;
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 /// `GET /health`
-pub async fn health(
+pub(crate) async fn health(
     app: &App,
     _who: &Principal,
     _request: &Request<Bytes>,
@@ -35,7 +35,7 @@ pub async fn health(
 }
 
 /// `GET /version`
-pub async fn version(
+pub(crate) async fn version(
     _app: &App,
     _who: &Principal,
     _request: &Request<Bytes>,
@@ -50,7 +50,7 @@ pub async fn version(
 }
 
 /// 403 unless registration is open. Checked before the body is read.
-pub fn may_register(app: &App) -> Result<()> {
+pub(crate) fn may_register(app: &App) -> Result<()> {
     if app.server.registration_open {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub fn may_register(app: &App) -> Result<()> {
 }
 
 /// `POST /v1/auth/register`
-pub async fn register(
+pub(crate) async fn register(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -97,7 +97,7 @@ pub async fn register(
 }
 
 /// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
-pub async fn login(
+pub(crate) async fn login(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -160,7 +160,7 @@ pub async fn login(
 }
 
 /// `POST /v1/auth/logout`: ends the session with its cookie and its token.
-pub async fn logout(
+pub(crate) async fn logout(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -179,7 +179,7 @@ pub async fn logout(
 
 /// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
 /// logins.
-pub async fn password(
+pub(crate) async fn password(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -216,7 +216,11 @@ pub async fn password(
 }
 
 /// `GET /v1/auth/me`
-pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn me(
+    _app: &App,
+    who: &Principal,
+    _request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (mut me, auth) = match who {
         Principal::Admin => {
             let me = json!({"id": UserId::admin(), "email": null, "name": "admin", "role": "admin", "created_at": null});

@@ -16,7 +16,11 @@ use crate::routing::health::TargetStatus;
 use crate::routing::{BreakerState, NODES, Protocol, Provider, Target};
 
 /// `GET /v1/router/providers`, in document order, nodes last.
-pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    _: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());

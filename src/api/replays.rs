@@ -47,14 +47,22 @@ pub(super) const PARAMETERS: &[&str] = &[
 const STATUSES: usize = 32;
 
 /// `GET /v1/router/replay`
-pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     app.captures.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
     let body = summaries(&app.archive, who, request.uri().query()).await?;
     Ok(answer::json(StatusCode::OK, &body))
 }
 
 /// `GET /v1/router/replay/{id}`
-pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
@@ -64,7 +72,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
 }
 
 /// `GET /v1/router/replay/{id}/compare/{other}`
-pub async fn compare(
+pub(crate) async fn compare(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -79,7 +87,7 @@ pub async fn compare(
 }
 
 /// `DELETE /v1/router/replay/{id}`
-pub async fn delete(
+pub(crate) async fn delete(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -180,7 +188,7 @@ async fn remove(
 }
 
 /// Returns a capture that the caller may see, else 404. Waits for a pending one.
-pub async fn look_up(
+pub(crate) async fn look_up(
     archive: &Archive,
     queue: &CaptureQueue,
     who: &Principal,

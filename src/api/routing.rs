@@ -22,7 +22,11 @@ use crate::routing::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
-pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
@@ -49,7 +53,11 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `PUT /v1/router/config`
-pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn put(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
     let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
@@ -136,7 +144,7 @@ pub(super) async fn read(
 
 /// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
 /// variable.
-pub async fn validate(
+pub(crate) async fn validate(
     app: &App,
     _who: &Principal,
     request: &Request<Bytes>,
@@ -153,7 +161,7 @@ pub async fn validate(
 }
 
 /// `GET /v1/router/config/revisions`: earlier live documents, newest first.
-pub async fn revisions(
+pub(crate) async fn revisions(
     app: &App,
     _who: &Principal,
     request: &Request<Bytes>,
@@ -178,7 +186,7 @@ pub async fn revisions(
 }
 
 /// `POST /v1/router/config/rollback`: makes an earlier document live again.
-pub async fn rollback(
+pub(crate) async fn rollback(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

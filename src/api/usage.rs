@@ -21,7 +21,11 @@ pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
 /// `GET /v1/router/usage`: the caller's usage, for admins everybody's. Sums are kept by day in UTC,
 /// so `since` and `until` must be starts of such days.
-pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have usage."))?;

@@ -24,7 +24,7 @@ use crate::store::{Action, Limits, Role, StoreError, UserRow};
 const ROLES: &str = "user or admin";
 
 /// `POST /v1/users`
-pub async fn create(
+pub(crate) async fn create(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,
@@ -76,7 +76,7 @@ pub async fn create(
 }
 
 /// `GET /v1/users`, newest first.
-pub async fn list(
+pub(crate) async fn list(
     app: &App,
     _who: &Principal,
     request: &Request<Bytes>,
@@ -96,7 +96,11 @@ pub async fn list(
 }
 
 /// `GET /v1/users/{id}`
-pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
 }
@@ -104,7 +108,7 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 /// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling applies in memory first, like a
 /// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
 /// write is retried.
-pub async fn update(
+pub(crate) async fn update(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

@@ -26,7 +26,7 @@ use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
 /// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
 /// no second key and gets the same answer. Callers without a credential get no idempotency.
-pub async fn create(
+pub(crate) async fn create(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

@@ -12,8 +12,8 @@ mod revoke;
 mod rotate;
 mod usage;
 
-pub use create::create;
-pub use patch::patch;
-pub use read::{get, list};
-pub use revoke::revoke;
-pub use rotate::rotate;
+pub(crate) use create::create;
+pub(crate) use patch::patch;
+pub(crate) use read::{get, list};
+pub(crate) use revoke::revoke;
+pub(crate) use rotate::rotate;

@@ -29,7 +29,7 @@ use crate::store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, St
 const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
 
 /// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
-pub async fn patch(
+pub(crate) async fn patch(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

@@ -16,7 +16,11 @@ use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
 
 /// `GET K`
-pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn list(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (collection, user) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
     let limit = query.limit()?;
@@ -53,7 +57,11 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `GET K/{id}`; for a ROUTER key also the usage of its limits.
-pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, collection, who, &user, request)?;

@@ -15,7 +15,7 @@ use crate::store::Action;
 /// `DELETE K/{id}`: the key is dead in memory, then durably, then 204. `?descendants=true` also
 /// revokes all keys that descend from it, whoever owns them. A key may revoke itself and others of
 /// its owner.
-pub async fn revoke(
+pub(crate) async fn revoke(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

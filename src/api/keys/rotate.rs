@@ -18,7 +18,7 @@ use crate::store::{Action, Change, NewSecret, Seen};
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
 /// or valid for the requested grace period only. If the store fails, nothing changes.
-pub async fn rotate(
+pub(crate) async fn rotate(
     app: &App,
     who: &Principal,
     request: &Request<Bytes>,

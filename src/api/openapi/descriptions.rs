@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Operation;
+use super::operations::Operation;
 use crate::interface::Surface;
 
 /// Headers of answers to calls that draw on limits; each only if there is such a limit.
