@@ -64,7 +64,7 @@ use crate::config;
 use crate::gateway::{Door, Edge, Identities, Room, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
-use crate::store::{FaultPlace, Faults};
+use crate::store::{Faults, PanicPoint};
 use checkpoints::Checkpointing;
 
 /// A gateway that is ready to serve, but not bound to its addresses yet.
@@ -324,7 +324,7 @@ impl BackgroundService for Bookkeeping {
         loop {
             self.app.limits.due().await;
             let write = async {
-                self.app.store.faults().pass(FaultPlace::Books);
+                self.app.store.faults().pass(PanicPoint::Books);
                 self.app.limits.write(&self.app.store, self.app.clock.now()).await
             };
             match round(&self.app, write).await {

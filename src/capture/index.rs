@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::secret::{Keyring, Purpose};
-use crate::store::{CaptureFilter, FaultPlace, Faults, Place, Store, StoreError};
+use crate::store::{CaptureFilter, Faults, PanicPoint, Place, Store, StoreError};
 
 /// Where captures are kept. Cloning is cheap.
 ///
@@ -163,12 +163,12 @@ impl Archive {
                     pace.give_way();
                     // A mistake that we make with one is no other's end.
                     archive.guarded(|| {
-                        archive.make.faults.pass(FaultPlace::Ready);
+                        archive.make.faults.pass(PanicPoint::Ready);
                         prepare::ready(capture, &archive.redactor)
                     })?
                 });
                 let written = archive.guarded(|| {
-                    archive.make.faults.pass(FaultPlace::Append);
+                    archive.make.faults.pass(PanicPoint::Append);
                     archive.lock().append(index, ready, pace)
                 });
                 // What it wrote to is left as after a crash, read again and closed.

@@ -18,7 +18,7 @@ use super::segment::writer::{Effort, Pace};
 use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
-use crate::store::{FaultPlace, StoreError};
+use crate::store::{PanicPoint, StoreError};
 
 enum Message {
     Draft(Box<Waits>),
@@ -241,7 +241,7 @@ impl CaptureWriter {
 
     /// Waits for what comes first, and writes what has come by then. Whether more may come.
     async fn round(&mut self, archive: &Archive) -> bool {
-        archive.faults().pass(FaultPlace::Round);
+        archive.faults().pass(PanicPoint::Round);
         let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
             Ok(Some(first)) => first,
             Ok(None) => return false,
@@ -346,7 +346,7 @@ impl CaptureWriter {
             pace.give_way();
             coming.push(waits.coming);
             let finish = || {
-                archive.faults().pass(FaultPlace::Draft);
+                archive.faults().pass(PanicPoint::Draft);
                 waits.draft.finish()
             };
             match catch_unwind(AssertUnwindSafe(finish)) {

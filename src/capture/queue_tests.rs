@@ -231,7 +231,7 @@ async fn a_panic_costs_the_record_that_it_comes_with_and_no_other() {
     let mut captures = captures(7).into_iter();
     // Where a capture is made of a call, and where it is made ready: one of three is lost each time.
     for (place, outcome, kept) in
-        [(FaultPlace::Draft, "dropped_panic", 2), (FaultPlace::Ready, "dropped_store", 4)]
+        [(PanicPoint::Draft, "dropped_panic", 2), (PanicPoint::Ready, "dropped_store", 4)]
     {
         room.faults.panic_at(place, 1, "a mistake");
         for capture in captures.by_ref().take(3) {
@@ -246,7 +246,7 @@ async fn a_panic_costs_the_record_that_it_comes_with_and_no_other() {
     }
     assert_eq!(room.metrics.panics_so_far(), 2);
     // Where all of them are written: they are written the next time.
-    room.faults.panic_at(FaultPlace::Append, bounds::CAPTURE_TRIES - 1, "a mistake");
+    room.faults.panic_at(PanicPoint::Append, bounds::CAPTURE_TRIES - 1, "a mistake");
     assert!(room.queue.offer(captures.next().unwrap()));
     room.queue.flush().await;
     assert_eq!((room.kept().await, room.counts()), (5, [5, 0, 1]));
@@ -256,7 +256,7 @@ async fn a_panic_costs_the_record_that_it_comes_with_and_no_other() {
 #[tokio::test]
 async fn a_panic_that_nobody_foresaw_ends_a_round_and_not_the_writer() {
     let room = room(100, usize::MAX).await;
-    room.faults.panic_at(FaultPlace::Round, 2, "a mistake");
+    room.faults.panic_at(PanicPoint::Round, 2, "a mistake");
     for capture in captures(3) {
         assert!(room.queue.offer(capture));
         room.queue.flush().await;

@@ -18,7 +18,7 @@ use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
-use crate::store::{CaptureIndex, FaultPlace, Faults, SegmentRow, StoreError};
+use crate::store::{CaptureIndex, Faults, PanicPoint, SegmentRow, StoreError};
 
 /// How segments are made.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ impl Shelf {
             open.writer.set_pace(pace);
             let rows = group::push(&mut open.writer, captures)?;
             open.writer.commit()?;
-            faults.pass(FaultPlace::Written);
+            faults.pass(PanicPoint::Written);
             let newest = rows.iter().map(|(row, _)| row.created_at_us).max();
             open.row.newest_us = open.row.newest_us.max(newest.unwrap_or(i64::MIN));
             open.row.bytes = open.writer.length();

@@ -12,7 +12,7 @@ use crate::capture::segment::group::Parts;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
-use crate::store::{FaultPlace, Faults, Store, StoreError};
+use crate::store::{Faults, PanicPoint, Store, StoreError};
 
 async fn failing(dir: &Path) -> (Archive, Faults) {
     let faults = Faults::default();
@@ -175,7 +175,7 @@ async fn what_was_written_twice_leaves_both_places_when_it_is_deleted() {
                 append(&archive, &all[0]).await.unwrap();
             }
             if panics {
-                faults.panic_at(FaultPlace::Written, 1, "a mistake");
+                faults.panic_at(PanicPoint::Written, 1, "a mistake");
             } else {
                 faults.tear_write(usize::MAX);
                 faults.fail_truncations(2);
@@ -230,7 +230,7 @@ async fn what_was_written_twice_stays_in_one_place() {
     let (archive, faults) = failing(dir.path()).await;
     let archive = archive.with_clock(clock.clone());
     append(&archive, &all[0]).await.unwrap();
-    faults.panic_at(FaultPlace::Written, 1, "a mistake");
+    faults.panic_at(PanicPoint::Written, 1, "a mistake");
     append(&archive, &all[1]).await.unwrap_err();
     append(&archive, &all[1]).await.unwrap();
     append(&archive, &all[2]).await.unwrap();

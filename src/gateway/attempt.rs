@@ -29,7 +29,7 @@ use crate::app::App;
 use crate::protocol::anthropic;
 use crate::routing::provider::{Protocol, Provider};
 use crate::secret::{Mask, Secret};
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
 static FORWARDED: [HeaderName; 3] = [
@@ -86,7 +86,7 @@ pub(super) async fn peer(app: &Arc<App>, reach: &Reach, call: &Arc<Call>) -> Res
         error.set_retry(call.attempt_failed(barred, false));
         return Err(error);
     }
-    call.faults.pass(FaultPlace::Attempt);
+    call.faults.pass(PanicPoint::Attempt);
     let found = reach.peer(&target.provider).await.map(Box::new);
     found.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
@@ -179,7 +179,7 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
     }
-    call.faults.pass(FaultPlace::Head);
+    call.faults.pass(PanicPoint::Head);
     let mut parts = ResponseParts::from(std::mem::replace(
         head,
         ResponseHeader::build_no_case(head.status, Some(0))?,

@@ -31,7 +31,7 @@ use crate::routing::health::{Apart, Budget};
 use crate::routing::inputs::{Demand, Inputs};
 use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
-use crate::store::{FaultPlace, Faults};
+use crate::store::{Faults, PanicPoint};
 
 /// What a call is made of; see the module.
 pub(super) struct Call {
@@ -315,7 +315,7 @@ impl Call {
         let mut state = self.state();
         let state = &mut *state;
         if state.relay.committed {
-            self.faults.pass(FaultPlace::Content);
+            self.faults.pass(PanicPoint::Content);
         }
         let rules = Rules {
             mode: self.mode,

@@ -27,7 +27,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 use crate::repeats::Repeats;
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
@@ -99,7 +99,7 @@ impl Edge {
                 return turn_away(session, exchange, &error.retry_after(bounds::LIMIT_RETRY)).await;
             }
         }
-        self.app.store.faults().pass(FaultPlace::Entry);
+        self.app.store.faults().pass(PanicPoint::Entry);
         match admitted.route().answer {
             Answer::Inference(endpoint) => {
                 inference::run(self, place, exchange, endpoint, &admitted, shutdown).await

@@ -37,7 +37,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
 use crate::routing::recipe::Rule;
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// An inference call at one of the data plane's endpoints.
 pub(super) async fn run(
@@ -124,7 +124,7 @@ pub(super) fn choose(
     (inputs, prompt): (&Inputs, &Prompt),
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
-    app.store.faults().pass(FaultPlace::Decision);
+    app.store.faults().pass(PanicPoint::Decision);
     let ceiling = &prompt.request.ceiling;
     let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
         allowance::reserve(app, &mut permit, live, &decision, inputs, ceiling)?;

@@ -40,8 +40,6 @@ struct Table {
     /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
     authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
-    /// When this process began, in seconds since the epoch. It knows no nonce from before.
-    started_s: i64,
     /// With which all of them take turns.
     turns: Turn,
 }
@@ -137,25 +135,18 @@ impl Ready {
 impl Nodes {
     /// An empty table; secrets are sealed under a key from this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None, i64::MIN)
+        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None)
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
-        Nodes::with(self.0.sealing.clone(), authorities, self.0.started_s)
+        Nodes::with(self.0.sealing.clone(), authorities)
     }
 
-    /// An empty table of a process that began at `now`: signatures from before are refused, since their nonces may have
-    /// been spent without a trace.
-    #[must_use]
-    pub fn started_at(self, now: Timestamp) -> Nodes {
-        Nodes::with(self.0.sealing.clone(), self.0.authorities.clone(), now.as_second())
-    }
-
-    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>, started_s: i64) -> Nodes {
+    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
         let (known, turns) = (RwLock::default(), Turn::default());
-        Nodes(Arc::new(Table { sealing, authorities, known, started_s, turns }))
+        Nodes(Arc::new(Table { sealing, authorities, known, turns }))
     }
 
     /// Takes in what the store has at the start.
@@ -272,7 +263,7 @@ impl Nodes {
     pub fn identify(&self, signed: &Signed, now: Timestamp) -> Result<NodeId, &'static str> {
         let node = NodeId::parse(&signed.node).and_then(|id| self.get(&id)).ok_or("key")?;
         let secret = node.secret(signed.generation, now).ok_or("key")?;
-        if !signed.is_timely(now.as_second()) || signed.created < self.0.started_s {
+        if !signed.is_timely(now.as_second()) {
             return Err("skew");
         }
         if signed.is_made_with(secret.expose().as_bytes()) {
@@ -378,6 +369,14 @@ impl Nodes {
         life.reported = report.load;
         life.ours_then = node.places.under_way();
         Ok(())
+    }
+
+    /// Refuses signatures of the present nodes that were made before `start`, the start of this
+    /// process: the process before it may have taken their nonces without the store.
+    pub fn refuse_signatures_before(&self, start: Timestamp) {
+        for node in self.all() {
+            node.life().nonces.refuse_before(start.as_second());
+        }
     }
 
     /// Spends the nonce of a good signature in memory, which is enough for this process.

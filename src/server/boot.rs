@@ -125,11 +125,12 @@ pub(super) async fn prepare(
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone()).started_at(now);
+    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
     nodes.load(
         auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
     );
+    nodes.refuse_signatures_before(now);
     if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
     {
         warn!(

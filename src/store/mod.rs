@@ -41,7 +41,7 @@ pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
 pub use backup::{copy_accounts, copy_captures};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
-pub use faults::{Faults, Place as FaultPlace};
+pub use faults::{Faults, PanicPoint};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
@@ -553,8 +553,6 @@ impl Store {
 
 #[cfg(test)]
 mod captures_tests;
-#[cfg(test)]
-mod following_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
