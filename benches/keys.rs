@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
-use rerouter::auth::{Auth, Standing, token};
+use rerouter::auth::{Auth, KeyState, token};
 use rerouter::bounds;
 use rerouter::id::{KeyId, Random, UserId};
 use rerouter::interface::{Interface, Surface};
@@ -145,7 +145,7 @@ async fn start(dir: &Path, keys: usize) -> Figures {
     );
     let began = Instant::now();
     assert_eq!(
-        auth.count_keys(Interface::Agent, Standing::Active, now()),
+        auth.count_keys(Interface::Agent, KeyState::Active, now()),
         keys,
         "all of them are there"
     );
