@@ -1,4 +1,5 @@
-//! Secret values that are never printed, the keys of a store, sealing, and masking of secrets in texts.
+//! Secret values that are never printed, the keys of a store, sealing, and masking of secrets in
+//! texts.
 
 mod credential_names;
 mod keyring;
@@ -10,11 +11,12 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
-pub use credential_names::is_credential;
+pub(crate) use credential_names::is_credential;
 pub use keyring::{Keyring, Purpose};
 pub use mask::{Mask, StreamMask};
 
-/// A secret string: it has no `Display`, `Debug` shows nothing of it, and its memory is cleared on drop.
+/// A secret string: it has no `Display`, `Debug` shows nothing of it, and its memory is cleared on
+/// drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -75,22 +77,24 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform; `info` is the concatenation of the parts.
+/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform; `info` is the concatenation of the
+/// parts.
 fn expand(key: &SecretBytes, info: &[&[u8]]) -> SecretBytes {
     let mut out = [0; 32];
     let expanded =
         hkdf::Hkdf::<sha2::Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
-    // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be used.
+    // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be
+    // used.
     if expanded.is_err() {
         std::process::abort();
     }
     SecretBytes::new(out)
 }
 
-/// Seals `plain` with AES-256-GCM; returns nonce (12 bytes), ciphertext and tag (16), or `None` if the cipher refuses.
-/// `context` is the associated data and must be the same to open. The nonce is random, so one key must seal fewer than
-/// 2^32 messages (NIST SP 800-38D section 8.3).
-pub fn seal(
+/// Seals `plain` with AES-256-GCM; returns nonce (12 bytes), ciphertext and tag (16), or `None` if
+/// the cipher refuses. `context` is the associated data and must be the same to open. The nonce is
+/// random, so one key must seal fewer than 2^32 messages (NIST SP 800-38D section 8.3).
+pub(crate) fn seal(
     key: &SecretBytes,
     context: &[u8],
     plain: &[u8],
@@ -112,7 +116,7 @@ pub fn seal(
 }
 
 /// Opens what [`seal`] made; `None` if any bit, the key or the context differs.
-pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, body) = sealed.split_at_checked(12)?;
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
     let mut body = body.to_vec();
@@ -136,13 +140,14 @@ impl BlockKey {
         Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
     }
 
-    /// Seals a message in place. No number may be used twice under one key, even if the first message was never written.
-    pub fn seal(&self, number: u64, context: &[u8], message: &mut Vec<u8>) -> Option<()> {
+    /// Seals a message in place. No number may be used twice under one key, even if the first
+    /// message was never written.
+    pub(crate) fn seal(&self, number: u64, context: &[u8], message: &mut Vec<u8>) -> Option<()> {
         self.0.seal_in_place_append_tag(BlockKey::nonce(number), Aad::from(context), message).ok()
     }
 
     /// Opens what [`BlockKey::seal`] made; `None` if any bit, the number or the context differs.
-    pub fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let plain = self
             .0
             .open_in_place(BlockKey::nonce(number), Aad::from(context), &mut sealed)
@@ -168,7 +173,7 @@ impl fmt::Debug for BlockKey {
 }
 
 /// Compares two values in time that does not depend on where they differ.
-pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }
 

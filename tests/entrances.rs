@@ -8,7 +8,7 @@ use rerouter::api::ROUTES;
 use rerouter::auth::signature::{Covered, Signer};
 use rerouter::id::Random;
 use rerouter::interface::Surface;
-use rerouter::store::{FaultPlace, Faults};
+use rerouter::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 
 use crate::identity::{
@@ -208,7 +208,7 @@ impl Mined {
             host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
         let node =
             (node["id"].as_str().unwrap().to_owned(), node["secret"].as_str().unwrap().to_owned());
-        faults.panic_at(FaultPlace::Entry, u32::MAX, "entered");
+        faults.panic_at(PanicPoint::Entry, u32::MAX, "entered");
         Mined { host, faults, node, secrets }
     }
 

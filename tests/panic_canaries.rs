@@ -2,7 +2,7 @@
 //! credential, in whatever header it came, that of the provider, and that of the node. It is in no answer, no access line, no
 //! diagnostic down to `trace`, no metric, no capture and no file.
 
-use rerouter::store::FaultPlace;
+use rerouter::store::PanicPoint;
 use serde_json::json;
 
 use crate::panics::{CHAT, HEADER_KEY, NODE_KEY, PASSWORD, PROVIDER_KEY, World, prompt};
@@ -14,8 +14,8 @@ use crate::support::node::{Node, now, report};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-const PLACES: [FaultPlace; 4] =
-    [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head];
+const PLACES: [PanicPoint; 4] =
+    [PanicPoint::Entry, PanicPoint::Decision, PanicPoint::Attempt, PanicPoint::Head];
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// Says back what it was asked with, as careless providers do.
@@ -46,7 +46,7 @@ fn check_500(target: &str, answer: &Answer) {
 /// One request that panics at a place, and what is kept of it.
 async fn panic(
     world: &mut World,
-    place: FaultPlace,
+    place: PanicPoint,
     target: &str,
     credential: (&str, &str),
     body: &str,
@@ -55,7 +55,7 @@ async fn panic(
     let answer = world.host.send(target, &[credential, JSON], body.as_bytes()).await;
     check_500(target, &answer);
     world.keep(&answer);
-    if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
+    if matches!(place, PanicPoint::Attempt | PanicPoint::Head) {
         let capture = whole(world, &answer.request_id()).await;
         world.captures.push(capture);
     }

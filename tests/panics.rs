@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
 use rerouter::log;
-use rerouter::store::{FaultPlace, Faults};
+use rerouter::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The next request that comes to a place panics there, and says all that is secret.
-    pub fn arm(&self, place: FaultPlace) {
+    pub fn arm(&self, place: PanicPoint) {
         let secrets = self.secrets.join(" ");
         let known = [
             ADMIN,
@@ -176,7 +176,7 @@ impl World {
     /// One panic at a place, which says all that is secret, in a request.
     async fn panic_at(
         &mut self,
-        place: FaultPlace,
+        place: PanicPoint,
         (method, target): (&str, &str),
         credential: Option<&str>,
         body: Option<&str>,
@@ -271,16 +271,16 @@ async fn a_panic_in_a_management_call_tells_nothing_and_changes_nothing() {
     ];
     let mut panics = 0.0;
     for (method, target, credential, body) in calls {
-        let answer = world.panic_at(FaultPlace::Entry, (method, target), credential, body).await;
+        let answer = world.panic_at(PanicPoint::Entry, (method, target), credential, body).await;
         envelope::management(&answer, 500, "internal");
         panics += 1.0;
     }
-    let agents = world.panic_at(FaultPlace::Entry, ("GET", "/v1/agents"), None, None).await;
+    let agents = world.panic_at(PanicPoint::Entry, ("GET", "/v1/agents"), None, None).await;
     envelope::agent(&agents, 500, "Internal Server Error");
     assert_eq!(world.metric("rerouter_panics_total").await, panics + 1.0);
     // In the store: what was being written is not, and the next is.
     let answer = world
-        .panic_at(FaultPlace::Commit, ("POST", "/v1/auth/register"), None, Some(&account))
+        .panic_at(PanicPoint::Commit, ("POST", "/v1/auth/register"), None, Some(&account))
         .await;
     envelope::management(&answer, 503, "unavailable");
     for status in [201, 409] {
@@ -306,7 +306,7 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     let token = login["token"].as_str().unwrap().to_owned();
     let change = json!({"current_password": PASSWORD, "new_password": NEW_PASSWORD}).to_string();
     for (place, status, word) in
-        [(FaultPlace::Entry, 500, "internal"), (FaultPlace::Commit, 503, "unavailable")]
+        [(PanicPoint::Entry, 500, "internal"), (PanicPoint::Commit, 503, "unavailable")]
     {
         let answer =
             world.panic_at(place, ("POST", "/v1/auth/password"), Some(&token), Some(&change)).await;
@@ -325,7 +325,7 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
     let signed: Vec<(&str, &str)> =
         signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    world.faults.panic_at(FaultPlace::Entry, 1, &format!("{} {NODE_KEY}", node.secret));
+    world.faults.panic_at(PanicPoint::Entry, 1, &format!("{} {NODE_KEY}", node.secret));
     let answer = Connection::try_open(host)
         .await
         .unwrap()
@@ -358,7 +358,7 @@ async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held()
     assert_eq!(good(&world).await.status, 200);
     let mut panics = 0.0;
     for place in
-        [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head].repeat(3)
+        [PanicPoint::Entry, PanicPoint::Decision, PanicPoint::Attempt, PanicPoint::Head].repeat(3)
     {
         for (target, body) in
             [(CHAT, prompt(false)), (CHAT, prompt(true)), ("/v1/responses", responses.clone())]
@@ -366,7 +366,7 @@ async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held()
             let answer = world.panic_at(place, ("POST", target), Some(&key), Some(&body)).await;
             envelope::openai(&answer, 500, "server_error", Some("internal"));
             panics += 1.0;
-            if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
+            if matches!(place, PanicPoint::Attempt | PanicPoint::Head) {
                 let capture = world.capture(&answer.request_id()).await;
                 assert_eq!(
                     (&capture["state"], &capture["status"]),
@@ -377,7 +377,7 @@ async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held()
             }
         }
     }
-    for place in [FaultPlace::Entry, FaultPlace::Decision] {
+    for place in [PanicPoint::Entry, PanicPoint::Decision] {
         let answer =
             world.panic_at(place, ("POST", "/v1/messages"), Some(&key), Some(&prompt(false))).await;
         envelope::anthropic(&answer, 500, "api_error");
@@ -432,7 +432,7 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     let (mut cut, cut_id, _) = begin().await;
     let (mut other, other_id, piece) = begin().await;
     assert_eq!(world.metric("rerouter_inflight{").await, 2.0);
-    world.faults.panic_at(FaultPlace::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    world.faults.panic_at(PanicPoint::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     // Waiters are told in their order.
     gate.notify_one();
     let (pieces, whole) = cut.pieces().await;
@@ -474,7 +474,7 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
     let limits = json!({"limits": {"budget": {"usd": 0.0002, "per": "month"}}});
     let mut world =
         World::start(Provider::always(scripted::completion("well")).await, limits).await;
-    world.faults.panic_at(FaultPlace::Books, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    world.faults.panic_at(PanicPoint::Books, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     let counted = async || world.metric("rerouter_panics_total").await;
     let good = async || {
         until("an answer", async || {
@@ -517,7 +517,7 @@ async fn a_panic_in_a_shadow_is_the_end_of_the_shadow_alone() {
     let document = in_order(&[("up", &up.url()), ("dark", &dark.url())], "")
         .replace(", { target: dark/model }", "");
     let mut world = World::start_on(up, &document.replace("aliases:", shadowed), json!({})).await;
-    world.faults.panic_at(FaultPlace::Head, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    world.faults.panic_at(PanicPoint::Head, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     let panics = async {
         until("the copy to panic", async || {
             (world.metric("rerouter_panics_total").await == 1.0).then_some(())
@@ -570,7 +570,7 @@ async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
             connection.send("POST", CHAT, &headers, prompt(stream).as_bytes(), false).await
         }
     };
-    for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
+    for place in [PanicPoint::Entry, PanicPoint::Decision, PanicPoint::Attempt, PanicPoint::Head] {
         world.arm(place);
         let answer = ask(false).await;
         envelope::openai(&answer, 500, "server_error", Some("internal"));
@@ -582,7 +582,7 @@ async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
         (world.metric("rerouter_inflight{").await == 2.0).then_some(())
     })
     .await;
-    world.faults.panic_at(FaultPlace::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    world.faults.panic_at(PanicPoint::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     gate.notify_one();
     until("one of them to end", async || {
         (world.metric("rerouter_inflight{").await == 1.0).then_some(())
@@ -610,13 +610,13 @@ async fn a_panic_in_a_reroute_is_a_500_and_may_be_asked_for_again() {
     let bearer = format!("Bearer {key}");
     let named = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
     let again = request("POST", &path, &world.host.address().to_string(), &named, None);
-    for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
+    for place in [PanicPoint::Entry, PanicPoint::Decision, PanicPoint::Attempt, PanicPoint::Head] {
         world.arm(place);
         let answer =
             Connection::try_open(world.host.address()).await.unwrap().exchange(&again).await;
         envelope::management(&answer, 500, "internal");
         world.keep(&answer);
-        if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
+        if matches!(place, PanicPoint::Attempt | PanicPoint::Head) {
             let capture = world.capture(&answer.request_id()).await;
             assert_eq!((&capture["state"], &capture["replay_of"]), (&json!("failed"), &json!(id)));
         }

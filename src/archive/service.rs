@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::redaction::Redactor;
 use crate::secret::Keyring;
 use crate::store::{
-    CaptureFilter, CaptureIndex, CaptureLocation, FaultPlace, Faults, Store, StoreError,
+    CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Store, StoreError,
 };
 
 /// The archive of captures. Cloning is cheap.
@@ -178,17 +178,17 @@ impl Archive {
         captures: &[Capture],
         pace: WritePace,
     ) -> std::io::Result<WrittenBatch> {
-        self.settings.faults.pass(FaultPlace::Append);
+        self.settings.faults.pass(PanicPoint::Append);
         let ready = captures.iter().filter_map(|capture| {
             pace.give_way();
             // A panic costs the one capture that it comes with.
             self.guarded(|| {
-                self.settings.faults.pass(FaultPlace::Ready);
+                self.settings.faults.pass(PanicPoint::Ready);
                 prepare::ready(capture, &self.redactor)
             })?
         });
         let written = log.write(&self.settings, ready, pace);
-        self.settings.faults.pass(FaultPlace::Written);
+        self.settings.faults.pass(PanicPoint::Written);
         written
     }
 

@@ -199,9 +199,9 @@ async fn a_panic_costs_the_capture_that_it_comes_with_and_is_counted() {
     let metrics = Metrics::new().unwrap();
     let archive = archive(dir.path()).await.counting(metrics.clone());
     let all = captures(0..4);
-    archive.settings.faults.panic_at(FaultPlace::Ready, 1, "a mistake");
+    archive.settings.faults.panic_at(PanicPoint::Ready, 1, "a mistake");
     assert_eq!(archive.append(Arc::new(all[..3].to_vec())).await.unwrap(), 2);
-    for place in [FaultPlace::Append, FaultPlace::Written] {
+    for place in [PanicPoint::Append, PanicPoint::Written] {
         archive.settings.faults.panic_at(place, 1, "a mistake");
         archive.append(Arc::new(all[3..].to_vec())).await.unwrap_err();
     }

@@ -1,4 +1,5 @@
-//! The agents in memory, by name and newest first. Like the key tables they change only by following the store.
+//! The agents in memory, by name and newest first. Like the key tables they change only by
+//! following the store.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -16,7 +17,7 @@ pub struct Agent {
 
 impl Agent {
     /// The entity tag of its present state, without quotes.
-    pub fn etag(&self) -> &str {
+    pub(crate) fn etag(&self) -> &str {
         &self.etag
     }
 }
@@ -41,26 +42,26 @@ struct AgentTables {
 
 impl Agents {
     /// An agent by its id or name; no text is both.
-    pub fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
+    pub(crate) fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let id = AgentId::parse(id_or_name).or_else(|| tables.by_name.get(id_or_name).cloned())?;
         tables.by_id.get(&id).cloned()
     }
 
     /// An agent by its name alone.
-    pub fn named(&self, name: &str) -> Option<Arc<Agent>> {
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_id.get(tables.by_name.get(name)?).cloned()
     }
 
     /// All agents, by name.
-    pub fn by_name(&self) -> Vec<Arc<Agent>> {
+    pub(crate) fn by_name(&self) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.values().filter_map(|id| tables.by_id.get(id).cloned()).collect()
     }
 
     /// Up to `limit` agents, newest first, older than `after`.
-    pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<Agent>> {
+    pub(crate) fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &AgentId| after.is_none_or(|after| id < after);
         tables

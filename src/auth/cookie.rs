@@ -44,7 +44,7 @@ pub(super) fn read_cookie(headers: &HeaderMap, secure: bool) -> SessionCookie<'_
 }
 
 /// The `Set-Cookie` value that logs a browser in for `lasting`.
-pub fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
+pub(crate) fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
     let (name, flag) = if secure { (SECURE_COOKIE, "; Secure") } else { (PLAIN_COOKIE, "") };
     format!(
         "{name}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Lax{flag}",
@@ -54,7 +54,7 @@ pub fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
 }
 
 /// The `Set-Cookie` value that makes a browser forget the cookie.
-pub fn clear_cookie(secure: bool) -> String {
+pub(crate) fn clear_cookie(secure: bool) -> String {
     set_cookie(&Secret::new(""), secure, Duration::ZERO)
 }
 

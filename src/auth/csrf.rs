@@ -1,5 +1,5 @@
-//! Protection from cross-site request forgery. Another site can make a browser send a request, with the session cookie,
-//! so every unsafe request without another credential must prove its origin.
+//! Protection from cross-site request forgery. Another site can make a browser send a request, with
+//! the session cookie, so every unsafe request without another credential must prove its origin.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -7,9 +7,14 @@ use crate::error::{Error, Kind, Result};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`; programs that are
-/// not browsers send neither. `expected_origin` is the gateway's, as `https://gw.example.com`.
-pub fn check_origin(method: &Method, headers: &HeaderMap, expected_origin: &str) -> Result<()> {
+/// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`;
+/// programs that are not browsers send neither. `expected_origin` is the gateway's, as
+/// `https://gw.example.com`.
+pub(crate) fn check_origin(
+    method: &Method,
+    headers: &HeaderMap,
+    expected_origin: &str,
+) -> Result<()> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
@@ -28,8 +33,8 @@ pub fn check_origin(method: &Method, headers: &HeaderMap, expected_origin: &str)
     }
 }
 
-/// Schemes whose credentials browsers add by themselves, from the URL or after an earlier login (RFC 7617 section 2.2,
-/// RFC 7616, RFC 4559).
+/// Schemes whose credentials browsers add by themselves, from the URL or after an earlier login
+/// (RFC 7617 section 2.2, RFC 7616, RFC 4559).
 const AUTOMATIC: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
 
 /// Whether `Authorization` holds what no browser adds by itself, valid or not.
@@ -57,7 +62,8 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> HeaderLine<'a> {
     }
 }
 
-/// An origin in lower case and without the scheme's default port, which browsers omit (RFC 6454 section 6.2).
+/// An origin in lower case and without the scheme's default port, which browsers omit (RFC 6454
+/// section 6.2).
 fn canonical(origin: &str) -> String {
     let origin = origin.to_ascii_lowercase();
     let default_port = if origin.starts_with("https://") { ":443" } else { ":80" };
@@ -107,7 +113,7 @@ mod tests {
         for (given, shown) in [
             (&[][..], false),
             (&["Bearer x"], true),
-            (&["Key x"], true),
+            (&["ApiKey x"], true),
             (&["nonsense"], true),
             (&["Basic dTpw"], false),
             (&["basic"], false),

@@ -1,5 +1,6 @@
-//! Disabling of a user, from end to end as a revocation is: locked out in memory, then durable, then answered. When the
-//! store fails the caller is told, the user stays locked out of this process, and the write is repeated.
+//! Disabling of a user, from end to end as a revocation is: locked out in memory, then durable,
+//! then answered. When the store fails the caller is told, the user stays locked out of this
+//! process, and the write is repeated.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -11,10 +12,10 @@ use crate::id::UserId;
 use crate::store::{ChangeUser, Committed, Role, Store, StoreError, UserRow};
 
 impl Auth {
-    /// Makes a change that disables a user; [`StoreError::LastAdmin`] for the last admin, unless `last_may_go`. An error
-    /// that may pass means that this is not durable yet; the write is repeated then. The work goes on when the caller
-    /// goes away.
-    pub async fn disable(
+    /// Makes a change that disables a user; [`StoreError::LastAdmin`] for the last admin, unless
+    /// `last_may_go`. An error that may pass means that this is not durable yet; the write is
+    /// repeated then. The work goes on when the caller goes away.
+    pub(crate) async fn disable(
         &self,
         store: &Store,
         id: &UserId,
@@ -22,7 +23,8 @@ impl Auth {
         change: ChangeUser,
     ) -> Result<Committed, StoreError> {
         let is_new = {
-            // One after another: of two admins who are disabled at once each would find that the other stays.
+            // One after another: of two admins who are disabled at once each would find that the
+            // other stays.
             let _serial = self.0.locking_out.lock().unwrap_or_else(PoisonError::into_inner);
             if !last_may_go && self.is_last_admin(id) {
                 return Err(StoreError::LastAdmin);
@@ -45,12 +47,12 @@ impl Auth {
     }
 
     /// Whether a user is disabled in this process, and not durably so.
-    pub fn is_being_disabled(&self, id: &UserId) -> bool {
+    pub(crate) fn is_being_disabled(&self, id: &UserId) -> bool {
         self.0.disabling.contains(id)
     }
 
     /// Whether no other user is an admin now. A user who is being disabled is none.
-    pub fn is_last_admin(&self, id: &UserId) -> bool {
+    pub(crate) fn is_last_admin(&self, id: &UserId) -> bool {
         let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
         let is_other = |user: &UserRow| is_admin(user) && user.id != *id;
         self.user(id).is_some_and(|user| is_admin(&user))
@@ -78,7 +80,8 @@ impl Auth {
         is_new
     }
 
-    /// Ends the lock-out if the store has decided, since the row says it from now on; whether it has.
+    /// Ends the lock-out if the store has decided, since the row says it from now on; whether it
+    /// has.
     fn settle_lock_out(&self, id: &UserId, outcome: &Result<Committed, StoreError>) -> bool {
         let decided = matches!(
             outcome,
@@ -98,7 +101,8 @@ impl Auth {
         change: ChangeUser,
     ) {
         let attempt = || async {
-            // Where a repetition by the caller came through meanwhile, what was done to the user after that stays.
+            // Where a repetition by the caller came through meanwhile, what was done to the user
+            // after that stays.
             let auth = self.clone();
             let change = Arc::clone(&change);
             let still: ChangeUser =

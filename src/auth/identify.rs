@@ -5,7 +5,8 @@
 //! 3. [`check_usable`]: whether that key may be used now, by this secret of it;
 //! 4. [`Auth::by_key`], [`Auth::by_session`]: its owner, and the scopes that it has now.
 //!
-//! No step reads the store or waits. A node's signature is not read here but in [`super::signature`].
+//! No step reads the store or waits. A node's signature is not read here but in
+//! [`super::signature`].
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ use crate::store::{KeyRow, Role, UserRow};
 
 /// The header that carries a credential on every surface.
 const AUTHORIZATION: &str = "authorization";
-/// Headers that carry a key on the data plane, after [`AUTHORIZATION`]; the first that is present decides.
+/// Headers that carry a key on the data plane, after [`AUTHORIZATION`]; the first that is present
+/// decides.
 const KEY_HEADERS: [&str; 2] = ["x-api-key", "api-key"];
 
 /// The reason for refusing a secret that nobody has.
@@ -35,10 +37,11 @@ const UNKNOWN: &str = "unknown";
 /// Why a request was not authenticated.
 #[derive(Debug)]
 pub struct AuthFailure {
-    /// What the client is told: the same for every reason, except for a credential sent twice, which is 400.
+    /// What the client is told: the same for every reason, except for a credential sent twice,
+    /// which is 400.
     pub error: Box<Error>,
-    /// The label of the metric: `missing`, `malformed`, `unknown`, `revoked`, `expired`, `inactive`, `disabled` or
-    /// `duplicate`.
+    /// The label of the metric: `missing`, `malformed`, `unknown`, `revoked`, `expired`,
+    /// `inactive`, `disabled` or `duplicate`.
     pub reason: &'static str,
 }
 
@@ -56,8 +59,8 @@ enum Presented<'a> {
     Malformed,
 }
 
-/// Step 1: the first of `Authorization`, the key headers and the cookie that is present. It decides even when it is
-/// malformed. A header that is sent twice is 400.
+/// Step 1: the first of `Authorization`, the key headers and the cookie that is present. It decides
+/// even when it is malformed. A header that is sent twice is 400.
 fn present<'a>(
     headers: &'a HeaderMap,
     surface: Surface,
@@ -96,21 +99,22 @@ fn key_headers(surface: Surface) -> &'static [&'static str] {
 fn bearer(line: &str, surface: Surface) -> Option<&str> {
     let (scheme, secret) = line.split_once(' ')?;
     let accepted = scheme.eq_ignore_ascii_case("Bearer")
-        || surface == Surface::Agent && scheme.eq_ignore_ascii_case("Key");
+        || surface == Surface::Agent && scheme.eq_ignore_ascii_case("ApiKey");
     let secret = secret.trim_matches(' ');
     (accepted && !secret.is_empty()).then_some(secret)
 }
 
-/// Whether a head carries a credential that no browser adds by itself: the request needs no check of its origin.
-pub fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
+/// Whether a head carries a credential that no browser adds by itself: the request needs no check
+/// of its origin.
+pub(crate) fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
     has_explicit_authorization(headers)
         || surface == Surface::NodeCallback
         || key_headers(surface).iter().any(|name| headers.contains_key(*name))
 }
 
 impl Auth {
-    /// Step 2: who a request is, by its head alone. `secure` says whether it came by https, which decides the cookie's
-    /// name.
+    /// Step 2: who a request is, by its head alone. `secure` says whether it came by https, which
+    /// decides the cookie's name.
     pub fn identify(
         &self,
         headers: &HeaderMap,
@@ -210,8 +214,8 @@ impl Auth {
         if user.disabled { Err("disabled") } else { Ok(user) }
     }
 
-    /// The row of a key with the scopes that it has now. Reserved scopes hold for as long as whoever granted them is an
-    /// admin; those that `ADMIN_API_KEY` granted stay.
+    /// The row of a key with the scopes that it has now. Reserved scopes hold for as long as
+    /// whoever granted them is an admin; those that `ADMIN_API_KEY` granted stay.
     fn with_granted_scopes(&self, key: &Key) -> Arc<KeyRow> {
         let row = key.row();
         let is_admin = |user: Arc<UserRow>| user.role == Role::Admin && !user.disabled;
@@ -223,9 +227,9 @@ impl Auth {
         Arc::new(left)
     }
 
-    /// Refuses a principal that has lost any of its permissions since it was identified. To be called after a wait that
-    /// others can make long.
-    pub fn recheck(&self, who: &Principal, now: Timestamp) -> Result<()> {
+    /// Refuses a principal that has lost any of its permissions since it was identified. To be
+    /// called after a wait that others can make long.
+    pub(crate) fn recheck(&self, who: &Principal, now: Timestamp) -> Result<()> {
         let unchanged = match who {
             Principal::User { user, via: Credential::Key(key) } => {
                 self.user_is_unchanged(user) && self.key_is_unchanged(key, now)
@@ -293,7 +297,7 @@ fn granter(row: &KeyRow) -> UserId {
 }
 
 /// The 401 of a surface, whatever the reason.
-pub fn unauthorized(surface: Surface) -> Error {
+pub(crate) fn unauthorized(surface: Surface) -> Error {
     Error::new(
         Kind::Unauthorized,
         match surface {

@@ -1,5 +1,5 @@
-//! KeyTotals of keys by state, kept up to date as keys change, so that a gauge costs no look at a million keys. Expiry,
-//! which time alone brings, is counted by the moment at which it comes.
+//! Counts of keys by state, kept up to date as keys change, so that a gauge costs no look at a
+//! million keys. Expiry, which time alone brings, is counted by the moment at which it comes.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever keys come, change, go and expire in whatever order, the counts are those of looking at each key.
+        /// Whatever keys come, change, go and expire in whatever order, the counts are those of
+        /// looking at each key.
         #[test]
         fn the_counts_are_those_of_the_keys(steps in proptest::collection::vec((counted_key(), 0usize..40, 0i64..4), 1..200)) {
             let (mut key_counts, mut keys, mut now) = (KeyCounts::default(), Vec::<CountedKey>::new(), 0);

@@ -1,4 +1,5 @@
-//! Redaction of this gateway's own keys in texts that clients chose: names, paths, ids. For logs and captures.
+//! Redaction of this gateway's own keys in texts that clients chose: names, paths, ids. For logs
+//! and captures.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,18 +9,19 @@ use bytes::Bytes;
 use super::token;
 use crate::secret::{Mask, Secret};
 
-/// Redacts issued secrets, by their form, and the keys of the environment, which have none. Cloning is cheap.
+/// Redacts issued secrets, by their form, and the keys of the environment, which have none. Cloning
+/// is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRedactor(Arc<Mask>);
 
 impl KeyRedactor {
     /// A redactor for issued secrets and these keys.
-    pub fn new<'a>(keys: impl IntoIterator<Item = &'a Secret>) -> KeyRedactor {
+    pub(crate) fn new<'a>(keys: impl IntoIterator<Item = &'a Secret>) -> KeyRedactor {
         KeyRedactor(Arc::new(Mask::new(keys.into_iter().map(Secret::expose))))
     }
 
     /// The text without keys.
-    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let clean = token::redact_within(text);
         if !self.0.matches(clean.as_bytes()) {
             return clean;

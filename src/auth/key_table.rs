@@ -1,5 +1,6 @@
-//! The key tables in memory. They are the authority on keys: a miss is refused without a look at the store. A revocation
-//! acts by a flag in the shared key, before the store knows of it, and outlives every later version of the row.
+//! The key tables in memory. They are the authority on keys: a miss is refused without a look at
+//! the store. A revocation acts by a flag in the shared key, before the store knows of it, and
+//! outlives every later version of the row.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -50,7 +51,7 @@ pub enum KeyState {
 
 impl KeyState {
     /// The word in records, filters and metrics.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             KeyState::Revoked => "revoked",
             KeyState::Expired => "expired",
@@ -60,7 +61,7 @@ impl KeyState {
     }
 
     /// Reads the word back.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         [KeyState::Revoked, KeyState::Expired, KeyState::Inactive, KeyState::Active]
             .into_iter()
             .find(|known| known.as_str() == word)
@@ -69,12 +70,12 @@ impl KeyState {
 
 impl Key {
     /// The row of the store.
-    pub fn row(&self) -> &Arc<KeyRow> {
+    pub(crate) fn row(&self) -> &Arc<KeyRow> {
         &self.row
     }
 
     /// Its state at `now`.
-    pub fn state(&self, now: Timestamp) -> KeyState {
+    pub(crate) fn state(&self, now: Timestamp) -> KeyState {
         if self.dead.load(Ordering::Acquire) || self.row.revoked_at.is_some() {
             KeyState::Revoked
         } else if self.row.expires_at.is_some_and(|end| end <= now) {
@@ -87,7 +88,7 @@ impl Key {
     }
 
     /// When it was last used, by any of its secrets.
-    pub fn last_used(&self) -> Option<Timestamp> {
+    pub(crate) fn last_used(&self) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.used_us.load(Ordering::Acquire)).ok()
     }
 
@@ -97,7 +98,7 @@ impl Key {
     }
 
     /// Whether it was made while AGENT was open, and is off while AGENT is enforced.
-    pub fn is_dormant(&self) -> bool {
+    pub(crate) fn is_dormant(&self) -> bool {
         self.dormant
     }
 
@@ -112,7 +113,8 @@ impl Key {
         }
     }
 
-    /// Whether the secret with this digest is good at `now`: the present one, or the previous one in its grace period.
+    /// Whether the secret with this digest is good at `now`: the present one, or the previous one
+    /// in its grace period.
     pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
         let previous = |digest: &[u8; 32]| {
             self.row
@@ -154,30 +156,31 @@ pub(super) struct KeyTable {
     pin: InterfaceKeys,
     agent: InterfaceKeys,
     router: InterfaceKeys,
-    /// KeyTable by the key that made them.
+    /// Keys by the key that made them.
     children: DashMap<KeyId, BTreeSet<KeyId>>,
-    /// KeyTable with uses that the store has yet to be told of.
+    /// Keys with uses that the store has yet to be told of.
     touched: DashSet<KeyId>,
     /// ROUTER keys with a budget, so that nobody searches all keys for them.
     budgets: DashSet<KeyId>,
-    writer: Mutex<Writer>,
+    writer: Mutex<WriterState>,
     /// AGENT asks for a key, so keys made while it did not are off.
     agent_enforced: bool,
 }
 
 /// State under the lock of writers: one change of the tables at a time.
 #[derive(Debug, Default)]
-struct Writer {
-    /// KeyTable killed here, and not yet revoked in the store.
+struct WriterState {
+    /// Keys killed here, and not yet revoked in the store.
     killed: HashSet<KeyId>,
-    /// Those of them that were killed with their descent: what they make at that moment is dead, too.
+    /// Those of them that were killed with their descent: what they make at that moment is dead,
+    /// too.
     killed_descent: HashSet<KeyId>,
     pin: KeyCounts,
     agent: KeyCounts,
     router: KeyCounts,
 }
 
-impl Writer {
+impl WriterState {
     fn counts(&mut self, interface: Interface) -> &mut KeyCounts {
         match interface {
             Interface::Pin => &mut self.pin,
@@ -210,7 +213,7 @@ impl KeyTable {
         }
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, WriterState> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,7 +309,7 @@ impl KeyTable {
         writer.killed_descent.remove(id);
     }
 
-    /// KeyTable with a budget that are not over, or that have descendants.
+    /// Keys with a budget that are not over, or that have descendants.
     pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
         let live = |key: &Key| {
@@ -324,7 +327,8 @@ impl KeyTable {
         self.kill_locked(&mut self.writer(), id);
     }
 
-    /// Ends a key and all that descend from it in memory, including keys that one of them is about to make.
+    /// Ends a key and all that descend from it in memory, including keys that one of them is about
+    /// to make.
     pub(super) fn kill_descent(&self, id: &KeyId) {
         let mut writer = self.writer();
         let mut left = vec![id.clone()];
@@ -342,7 +346,7 @@ impl KeyTable {
     }
 
     /// Returns whether the store has yet to revoke it.
-    fn kill_locked(&self, writer: &mut Writer, id: &KeyId) -> bool {
+    fn kill_locked(&self, writer: &mut WriterState, id: &KeyId) -> bool {
         let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
         if let Some(key) = &known {
             writer.end(key);
@@ -396,8 +400,8 @@ impl KeyTable {
         }
     }
 
-    /// KeyTable newest first, older than `after`, of one owner or of all. It yields to other tasks, however many keys it must
-    /// look at.
+    /// Keys newest first, older than `after`, of one owner or of all. It yields to other tasks,
+    /// however many keys it must look at.
     pub(super) async fn page(
         &self,
         interface: Interface,

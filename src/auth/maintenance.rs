@@ -1,5 +1,5 @@
-//! Periodic writes of what the tables know before the store does: when keys and sessions were last used, and which
-//! sessions are over.
+//! Periodic writes of what the tables know before the store does: when keys and sessions were last
+//! used, and which sessions are over.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,8 @@ use crate::bounds;
 use crate::store::{Store, StoreError};
 
 impl Auth {
-    /// Writes when keys were last used, in transactions of bounded size. To be called about every minute, and at the end.
+    /// Writes when keys were last used, in transactions of bounded size. To be called about every
+    /// minute, and at the end.
     pub async fn sweep_uses(&self, store: &Store) -> Result<(), StoreError> {
         // Uses that come meanwhile wait for the next sweep.
         for _ in 0..=self.0.keys.unsaved_uses() / bounds::USES_BATCH {
@@ -24,8 +25,13 @@ impl Auth {
         Ok(())
     }
 
-    /// Writes when sessions were last used, and ends those that are over. To be called about every minute.
-    pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+    /// Writes when sessions were last used, and ends those that are over. To be called about every
+    /// minute.
+    pub(crate) async fn sweep_sessions(
+        &self,
+        store: &Store,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let (seen, over) = self.0.sessions.take_unsaved(self.0.idle, now);
         // In steps: other writers have their turns between two of them.
         let (mut seen, mut over) = (seen.as_slice(), over.as_slice());

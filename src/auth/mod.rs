@@ -1,6 +1,6 @@
-//! Authentication. [`identify`](Auth::identify) decides who a request is from its head alone, against tables in memory,
-//! with one HMAC and one look-up, for every request anew. The tables change only by following the store, with one
-//! exception: a revocation acts here first.
+//! Authentication. [`identify`](Auth::identify) decides who a request is from its head alone,
+//! against tables in memory, with one HMAC and one look-up, for every request anew. The tables
+//! change only by following the store, with one exception: a revocation acts here first.
 
 mod agents;
 mod cookie;
@@ -36,9 +36,10 @@ use crate::secret::{Keyring, Purpose, Secret};
 use crate::store::{Role, UserRow};
 
 pub use agents::{Agent, Agents};
-pub use cookie::{clear_cookie, set_cookie};
-pub use csrf::check_origin;
-pub use identify::{AuthFailure, has_explicit_credential, unauthorized};
+pub(crate) use cookie::{clear_cookie, set_cookie};
+pub(crate) use csrf::check_origin;
+pub use identify::AuthFailure;
+pub(crate) use identify::{has_explicit_credential, unauthorized};
 pub use key_redactor::KeyRedactor;
 pub use key_table::{Key, KeyState};
 pub use password::Passwords;
@@ -93,8 +94,8 @@ impl fmt::Debug for Auth {
 }
 
 impl Auth {
-    /// Empty tables. Digests are made with the pepper from `keys`; `admin_key` and `agent_key` come from the environment,
-    /// empty meaning none; `idle` is how long a session may be idle.
+    /// Empty tables. Digests are made with the pepper from `keys`; `admin_key` and `agent_key` come
+    /// from the environment, empty meaning none; `idle` is how long a session may be idle.
     pub fn new(
         keys: impl Into<Keyring>,
         admin_key: Option<Secret>,
@@ -140,7 +141,7 @@ impl Auth {
     }
 
     /// Redacts this gateway's keys in texts that clients chose.
-    pub fn key_redactor(&self) -> &KeyRedactor {
+    pub(crate) fn key_redactor(&self) -> &KeyRedactor {
         &self.0.redactor
     }
 }

@@ -1,9 +1,10 @@
-//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores, with a short queue.
-//! An unknown user costs one run, too: the time must not tell whether a user exists.
+//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores,
+//! with a short queue. An unknown user costs one run, too: the time must not tell whether a user
+//! exists.
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -25,13 +26,14 @@ pub struct Passwords {
     cores: Arc<Semaphore>,
     inside: Arc<AtomicUsize>,
     most: usize,
-    runs: Arc<AtomicU64>,
+    #[cfg(test)]
+    runs: Arc<std::sync::atomic::AtomicU64>,
     random: Random,
 }
 
 impl Passwords {
     /// Hashes on every core, with [`bounds::PASSWORD_QUEUE`] waiting at most.
-    pub fn new(random: Random) -> Self {
+    pub(crate) fn new(random: Random) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self::bounded(random, cores, bounds::PASSWORD_QUEUE)
     }
@@ -41,18 +43,19 @@ impl Passwords {
             cores: Arc::new(Semaphore::new(cores)),
             inside: Arc::default(),
             most: cores + waiting,
+            #[cfg(test)]
             runs: Arc::default(),
             random,
         }
     }
 
     /// The hash to store, in PHC form.
-    pub async fn hash(&self, password: Secret) -> Result<String> {
+    pub(crate) async fn hash(&self, password: Secret) -> Result<String> {
         self.hash_at(self.slot()?, password).await
     }
 
     /// The same in a slot that was taken before.
-    pub async fn hash_at(&self, slot: HashSlot, password: Secret) -> Result<String> {
+    pub(crate) async fn hash_at(&self, slot: HashSlot, password: Secret) -> Result<String> {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);
         self.run(slot, move || {
@@ -65,17 +68,13 @@ impl Passwords {
     }
 
     /// Takes a slot at the cores or in the queue; 503 if all are taken.
-    pub fn slot(&self) -> Result<HashSlot> {
+    pub(crate) fn slot(&self) -> Result<HashSlot> {
         HashSlot::take(&self.inside, self.most)
     }
 
-    /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long and is false.
-    pub async fn verify(&self, stored: Option<String>, password: Secret) -> Result<bool> {
-        self.verify_at(self.slot()?, stored, password).await
-    }
-
-    /// The same in a slot that was taken before.
-    pub async fn verify_at(
+    /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long and
+    /// is false.
+    pub(crate) async fn verify_at(
         &self,
         slot: HashSlot,
         stored: Option<String>,
@@ -95,7 +94,8 @@ impl Passwords {
     }
 
     /// How many hashes were computed so far.
-    pub fn runs(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Acquire)
     }
 
@@ -105,11 +105,12 @@ impl Passwords {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
-        let runs = Arc::clone(&self.runs);
-        // Slot and permit move along: a caller that goes away does not free a core that is still at work.
+        #[cfg(test)]
+        self.runs.fetch_add(1, Ordering::AcqRel);
+        // Slot and permit move along: a caller that goes away does not free a core that is still at
+        // work.
         let work = move || {
             let _held = (slot, permit);
-            runs.fetch_add(1, Ordering::AcqRel);
             work()
         };
         blocking(work).await?
@@ -118,7 +119,7 @@ impl Passwords {
 
 /// A slot at the cores or in the queue, free again on drop.
 #[derive(Debug)]
-pub struct HashSlot(Arc<AtomicUsize>);
+pub(crate) struct HashSlot(Arc<AtomicUsize>);
 
 impl HashSlot {
     fn take(inside: &Arc<AtomicUsize>, most: usize) -> Result<Self> {
@@ -147,26 +148,28 @@ fn argon2() -> Result<Argon2<'static>> {
 mod tests {
     use super::*;
 
+    async fn verify(passwords: &Passwords, stored: Option<String>, password: &str) -> Result<bool> {
+        passwords.verify_at(passwords.slot()?, stored, Secret::new(password)).await
+    }
+
     #[tokio::test]
     async fn only_the_password_verifies() {
         let passwords = Passwords::new(Random::seeded(1));
         let hash = passwords.hash(Secret::new("correct horse")).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
-        assert!(passwords.verify(Some(hash.clone()), Secret::new("correct horse")).await.unwrap());
-        assert!(
-            !passwords.verify(Some(hash.clone()), Secret::new("battery staple")).await.unwrap()
-        );
-        assert!(!passwords.verify(Some(hash.clone()), Secret::new(hash)).await.unwrap());
-        assert!(!passwords.verify(None, Secret::new("correct horse")).await.unwrap());
+        assert!(verify(&passwords, Some(hash.clone()), "correct horse").await.unwrap());
+        assert!(!verify(&passwords, Some(hash.clone()), "battery staple").await.unwrap());
+        assert!(!verify(&passwords, Some(hash.clone()), &hash).await.unwrap());
+        assert!(!verify(&passwords, None, "correct horse").await.unwrap());
     }
 
     #[tokio::test]
     async fn a_full_queue_sheds() {
         let passwords = Passwords::bounded(Random::seeded(1), 1, 0);
         let held = HashSlot::take(&passwords.inside, passwords.most).unwrap();
-        let error = passwords.verify(None, Secret::new("x")).await.unwrap_err();
+        let error = verify(&passwords, None, "x").await.unwrap_err();
         assert_eq!((error.kind(), error.retry_after_s()), (Kind::Unavailable, Some(1)));
         drop(held);
-        assert!(!passwords.verify(None, Secret::new("x")).await.unwrap());
+        assert!(!verify(&passwords, None, "x").await.unwrap());
     }
 }

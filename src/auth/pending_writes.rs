@@ -1,5 +1,6 @@
-//! Revocations and disablings that hold in this process and are not yet durable. Their writes are repeated, with growing
-//! pauses, until the store takes them; when the process shuts down they are repeated at once.
+//! Revocations and disablings that hold in this process and are not yet durable. Their writes are
+//! repeated, with growing pauses, until the store takes them; when the process shuts down they are
+//! repeated at once.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,18 +14,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Auth {
     /// How many revocations the store has yet to take.
-    pub fn unsaved_revocations(&self) -> usize {
+    pub(crate) fn unsaved_revocations(&self) -> usize {
         self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// How many disabled users the store has yet to take.
-    pub fn unsaved_disablings(&self) -> usize {
+    pub(crate) fn unsaved_disablings(&self) -> usize {
         self.0.disabling.len()
     }
 
-    /// For a shutdown: repeats all pending writes at once and waits until the store has them, for `patience` at most.
-    /// Returns the ids of what it does not have then.
-    pub async fn flush_pending(&self, patience: Duration) -> Vec<String> {
+    /// For a shutdown: repeats all pending writes at once and waits until the store has them, for
+    /// `patience` at most. Returns the ids of what it does not have then.
+    pub(crate) async fn flush_pending(&self, patience: Duration) -> Vec<String> {
         self.0.shutting_down.send_replace(true);
         let saved = async {
             while self.unsaved_revocations() + self.unsaved_disablings() > 0 {

@@ -34,7 +34,7 @@ pub enum CaptureLevel {
 
 impl CaptureLevel {
     /// Reads the value of [`CAPTURE_LABEL`].
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         match word {
             "on" => Some(CaptureLevel::Full),
             "heads" => Some(CaptureLevel::Heads),
@@ -44,7 +44,7 @@ impl CaptureLevel {
     }
 
     /// The level that a key's labels ask for.
-    pub fn of(labels: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn of(labels: &BTreeMap<String, String>) -> Self {
         labels
             .get(CAPTURE_LABEL)
             .and_then(|word| CaptureLevel::parse(word))
@@ -102,7 +102,7 @@ pub enum AgentCredential {
 
 impl Principal {
     /// The user that it acts for.
-    pub fn user_id(&self) -> Option<UserId> {
+    pub(crate) fn user_id(&self) -> Option<UserId> {
         match self {
             Principal::Admin => Some(UserId::admin()),
             Principal::User { user, .. } => Some(user.id.clone()),
@@ -111,7 +111,7 @@ impl Principal {
     }
 
     /// Whether it is `ADMIN_API_KEY`, an admin's session, or an admin's key with the scope `admin`.
-    pub fn is_admin(&self) -> bool {
+    pub(crate) fn is_admin(&self) -> bool {
         match self {
             Principal::Admin => true,
             Principal::User { user, via: Credential::Session(_) } => user.role == Role::Admin,
@@ -123,7 +123,7 @@ impl Principal {
     }
 
     /// The API key that identified it.
-    pub fn key(&self) -> Option<&KeyRow> {
+    pub(crate) fn key(&self) -> Option<&KeyRow> {
         match self {
             Principal::User { via: Credential::Key(key), .. }
             | Principal::AgentTenant { via: AgentCredential::Key(key) } => Some(key),
@@ -132,12 +132,12 @@ impl Principal {
     }
 
     /// How much is captured of its requests.
-    pub fn capture_level(&self) -> CaptureLevel {
+    pub(crate) fn capture_level(&self) -> CaptureLevel {
         self.key().map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.labels))
     }
 
     /// Whether the `limits.models` of its key and its user allow this name.
-    pub fn allows_model(&self, model: &str) -> bool {
+    pub(crate) fn allows_model(&self, model: &str) -> bool {
         let user = match self {
             Principal::User { user, .. } => user.limits.allows_model(model),
             _ => true,
@@ -146,7 +146,7 @@ impl Principal {
     }
 
     /// Whether it has a scope, by its key or as what every session has.
-    pub fn has_scope(&self, scope: &str) -> bool {
+    pub(crate) fn has_scope(&self, scope: &str) -> bool {
         if self.is_admin() || scope == ADMIN_SCOPE {
             // A key keeps the scope `admin` when its user is no longer an admin; it is void then.
             return self.is_admin();
@@ -163,7 +163,7 @@ impl Principal {
     }
 
     /// Who it is in audit rows and records.
-    pub fn actor(&self) -> Actor {
+    pub(crate) fn actor(&self) -> Actor {
         let (kind, id) = match self {
             Principal::Admin => ("admin_key", UserId::admin().to_string()),
             Principal::User { via: Credential::Session(id), .. } => ("session", id.to_string()),

@@ -1,5 +1,5 @@
-//! Revocation of a key: dead in memory, then durable, then answered. When the store fails the caller is told, the key
-//! stays dead in this process, and the write is repeated.
+//! Revocation of a key: dead in memory, then durable, then answered. When the store fails the
+//! caller is told, the key stays dead in this process, and the write is repeated.
 
 use std::collections::HashSet;
 use std::sync::{MutexGuard, PoisonError};
@@ -35,18 +35,18 @@ impl RevocationScope {
 
 impl Auth {
     /// Ends a key in this process at once, whatever the store says until it agrees.
-    pub fn kill(&self, id: &KeyId) {
+    pub(crate) fn kill(&self, id: &KeyId) {
         self.0.keys.kill(id);
     }
 
     /// The same for a key and all that descend from it.
-    pub fn kill_descent(&self, id: &KeyId) {
+    pub(crate) fn kill_descent(&self, id: &KeyId) {
         self.0.keys.kill_descent(id);
     }
 
-    /// Revokes a key. An error means that this is not durable yet; unless the rows refused it, the write is repeated.
-    /// The work goes on when the caller goes away.
-    pub async fn revoke(
+    /// Revokes a key. An error means that this is not durable yet; unless the rows refused it, the
+    /// write is repeated. The work goes on when the caller goes away.
+    pub(crate) async fn revoke(
         &self,
         store: &Store,
         id: &KeyId,
@@ -56,8 +56,9 @@ impl Auth {
         self.write_revocation(store, id, RevocationScope::Key, at).await
     }
 
-    /// Revokes a key and all that descend from it, whoever owns them, in one transaction. See [`Auth::revoke`].
-    pub async fn revoke_descent(
+    /// Revokes a key and all that descend from it, whoever owns them, in one transaction. See
+    /// [`Auth::revoke`].
+    pub(crate) async fn revoke_descent(
         &self,
         store: &Store,
         id: &KeyId,
@@ -103,7 +104,8 @@ impl Auth {
     }
 }
 
-/// Whether the same write may succeed later: for every error but those that the rows themselves give.
+/// Whether the same write may succeed later: for every error but those that the rows themselves
+/// give.
 fn is_transient(error: &StoreError) -> bool {
     !matches!(error, StoreError::NotFound | StoreError::Conflict)
 }

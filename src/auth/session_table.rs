@@ -1,5 +1,5 @@
-//! Login sessions in memory. A session has two secrets, a cookie and a Bearer token, and each is found by its own digest
-//! only. A session ends at a fixed time, and when it was idle for too long.
+//! Login sessions in memory. A session has two secrets, a cookie and a Bearer token, and each is
+//! found by its own digest only. A session ends at a fixed time, and when it was idle for too long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

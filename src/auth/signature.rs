@@ -1,6 +1,7 @@
-//! Signatures of nodes: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`, and the digest of the
-//! body (RFC 9530). One list of components, one label and five parameters, each in one order: any other spelling is
-//! refused, so no two parsers can differ. Pure: the caller has keys, time and nonces.
+//! Signatures of nodes: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`,
+//! and the digest of the body (RFC 9530). One list of components, one label and five parameters,
+//! each in one order: any other spelling is refused, so no two parsers can differ. Pure: the caller
+//! has keys, time and nonces.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Signed {
 
 impl Signed {
     /// Reads a request's signature. The error is `missing` or `profile` (malformed).
-    pub fn read(request: &Covered<'_>, headers: &HeaderMap) -> Result<Signed, &'static str> {
+    pub(crate) fn read(request: &Covered<'_>, headers: &HeaderMap) -> Result<Signed, &'static str> {
         let (input, mac) = (one(headers, SIGNATURE_INPUT)?, one(headers, SIGNATURE)?);
         let (Some(input), Some(mac)) = (input, mac) else { return Err("missing") };
         let digest = one(headers, CONTENT_DIGEST)?;
@@ -96,17 +97,17 @@ impl Signed {
     }
 
     /// Whether its time is within the allowed skew.
-    pub fn is_timely(&self, now_s: i64) -> bool {
+    pub(crate) fn is_timely(&self, now_s: i64) -> bool {
         now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
     }
 
     /// Whether this key made it; in constant time.
-    pub fn is_made_with(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
         constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 
     /// Whether its digest is that of this body.
-    pub fn covers(&self, body: &[u8]) -> bool {
+    pub(crate) fn covers(&self, body: &[u8]) -> bool {
         match &self.digest {
             Some(digest) => constant_time_eq(&Sha256::digest(body), digest),
             None => body.is_empty(),

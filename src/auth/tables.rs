@@ -11,19 +11,18 @@ use super::key_table::{Key, KeyState};
 use super::principal::{CaptureLevel, Principal};
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
-use crate::store::{
-    Change, Committed, Follower, KeyRow, NodeRow, Snapshot, Store, StoreError, UserRow,
-};
+use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Store, StoreError, UserRow};
 
 impl Auth {
-    /// Follows the store from now on and loads what it has. To be called once, before the first request.
+    /// Follows the store from now on and loads what it has. To be called once, before the first
+    /// request.
     pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
         self.attach_with(store, Box::new(|_| ())).await.map(|_| ())
     }
 
-    /// The same with another follower, called after these tables have followed. Returns the nodes, which are not kept
-    /// here.
-    pub async fn attach_with(
+    /// The same with another follower, called after these tables have followed. Returns the nodes,
+    /// which are not kept here.
+    pub(crate) async fn attach_with(
         &self,
         store: &Store,
         beside: Follower,
@@ -49,7 +48,8 @@ impl Auth {
     }
 
     /// Loads a snapshot.
-    pub fn load(&self, snapshot: Snapshot) {
+    #[cfg(test)]
+    pub(crate) fn load(&self, snapshot: crate::store::Snapshot) {
         let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
         for user in snapshot.users {
             self.change(Change::User(user.into()));
@@ -67,7 +67,7 @@ impl Auth {
     }
 
     /// Applies one mutation, unless it is applied already.
-    pub fn apply(&self, committed: &Committed) {
+    pub(crate) fn apply(&self, committed: &Committed) {
         let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
         if committed.rev <= *applied {
             return;
@@ -101,12 +101,12 @@ impl Auth {
     }
 
     /// Whether AGENT asks for a key.
-    pub fn agent_is_enforced(&self) -> bool {
+    pub(crate) fn agent_is_enforced(&self) -> bool {
         self.0.agent_cloud.is_some()
     }
 
     /// A user by id, or the built-in one. A user who is being disabled is disabled.
-    pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
+    pub(crate) fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
         if *id == self.0.built_in.id {
             return Some(Arc::clone(&self.0.built_in));
         }
@@ -114,23 +114,18 @@ impl Auth {
     }
 
     /// A user by normalised e-mail.
-    pub fn user_by_email(&self, email: &str) -> Option<Arc<UserRow>> {
+    pub(crate) fn user_by_email(&self, email: &str) -> Option<Arc<UserRow>> {
         let id = self.0.emails.get(email)?.value().clone();
         self.user(&id)
     }
 
-    /// How many users there are, without the built-in one.
-    pub fn users(&self) -> usize {
-        self.0.users.len()
-    }
-
     /// The users for whom `keep` holds.
-    pub fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
+    pub(crate) fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
         self.0.users.iter().map(|user| Arc::clone(user.value())).filter(|user| keep(user)).collect()
     }
 
     /// Up to `limit` users, newest first, older than `after`.
-    pub fn user_page(&self, after: Option<&UserId>, limit: usize) -> Vec<Arc<UserRow>> {
+    pub(crate) fn user_page(&self, after: Option<&UserId>, limit: usize) -> Vec<Arc<UserRow>> {
         let mut newest: BTreeMap<UserId, Arc<UserRow>> = BTreeMap::new();
         for user in self.0.users.iter().filter(|user| after.is_none_or(|after| user.id < *after)) {
             newest.insert(user.id.clone(), self.as_locked_out(user.value()));
@@ -142,23 +137,24 @@ impl Auth {
     }
 
     /// The agents.
-    pub fn agents(&self) -> &Agents {
+    pub(crate) fn agents(&self) -> &Agents {
         &self.0.agents
     }
 
     /// A key of an interface.
-    pub fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
+    pub(crate) fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
         self.0.keys.by_id(interface, id)
     }
 
-    /// How much the labels of a key of any interface say is captured; everything for an unknown key.
-    pub fn capture_level_of(&self, id: &KeyId) -> CaptureLevel {
+    /// How much the labels of a key of any interface say is captured; everything for an unknown
+    /// key.
+    pub(crate) fn capture_level_of(&self, id: &KeyId) -> CaptureLevel {
         let known = Interface::ALL.into_iter().find_map(|interface| self.key(interface, id));
         known.map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.row().labels))
     }
 
     /// The keys above a key, its parent first, including those that are over.
-    pub fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
+    pub(crate) fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
         let mut above = Vec::new();
         let mut next = key.parent.clone();
         while let Some(parent) = next.and_then(|id| self.key(key.interface, &id)) {
@@ -168,9 +164,9 @@ impl Auth {
         above
     }
 
-    /// The caller among whom a resource is shared fairly: a user with all their keys. A key that `ADMIN_API_KEY` made is
-    /// a caller of its own, with its descendants.
-    pub fn tenant(&self, who: &Principal) -> String {
+    /// The caller among whom a resource is shared fairly: a user with all their keys. A key that
+    /// `ADMIN_API_KEY` made is a caller of its own, with its descendants.
+    pub(crate) fn tenant(&self, who: &Principal) -> String {
         match (who.user_id(), who.key()) {
             (Some(user), Some(key)) if user == UserId::admin() => {
                 let above = self.ancestors(key);
@@ -181,9 +177,9 @@ impl Auth {
         }
     }
 
-    /// Up to `limit` keys of an interface for which `keep` holds, newest first, older than `after`, of one owner or of
-    /// all.
-    pub async fn keys(
+    /// Up to `limit` keys of an interface for which `keep` holds, newest first, older than `after`,
+    /// of one owner or of all.
+    pub(crate) async fn keys(
         &self,
         interface: Interface,
         owner: Option<&UserId>,
@@ -195,7 +191,7 @@ impl Auth {
     }
 
     /// ROUTER keys with a budget on which they, or their descendants, may still draw.
-    pub fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
+    pub(crate) fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         self.0.keys.with_budget(now)
     }
 

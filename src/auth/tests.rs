@@ -166,7 +166,8 @@ fn each_surface_takes_its_own_credentials() {
     let user = world.user.id.clone();
     let (crumb, session, _) = world.session(&user, 43_200);
     let x = |name: &'static str, secret: &Secret| (name, secret.expose().to_owned());
-    // credential, then the answer on: Pin, NodeCallback, Agent, RouterManagement, Messages, DataPlane
+    // credential, then the answer on: Pin, NodeCallback, Agent, RouterManagement, Messages,
+    // DataPlane
     #[rustfmt::skip]
     let table: [(&str, Headers, [&str; 6]); 17] = [
         ("none", vec![], ["missing", "unknown", "missing", "missing", "missing", "missing"]),
@@ -179,7 +180,7 @@ fn each_surface_takes_its_own_credentials() {
         ("session cookie", vec![cookie(&crumb)], ["Session", "unknown", "missing", "Session", "Session", "Session"]),
         ("token as cookie", vec![cookie(&session)], ["unknown", "unknown", "missing", "unknown", "unknown", "unknown"]),
         ("cookie as token", vec![bearer(crumb.expose())], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),
-        ("Key", vec![("authorization", format!("apikey {}", agt.expose()))], ["malformed", "unknown", "AgentKey", "malformed", "malformed", "malformed"]),
+        ("ApiKey", vec![("authorization", format!("apikey {}", agt.expose()))], ["malformed", "unknown", "AgentKey", "malformed", "malformed", "malformed"]),
         ("x-api-key", vec![x("x-api-key", &rtr)], ["missing", "unknown", "missing", "missing", "Key", "Key"]),
         ("api-key", vec![x("api-key", &session)], ["missing", "unknown", "missing", "missing", "Session", "Session"]),
         ("a bad one before a good cookie", vec![bearer("nonsense"), cookie(&crumb)], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),

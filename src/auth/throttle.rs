@@ -54,34 +54,41 @@ impl Default for Throttle {
 
 impl Throttle {
     /// Counts a login of `email` from `address`, or refuses it.
-    pub fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+    pub(crate) fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         let network = address.map(network);
         let pair = (email.to_owned(), network);
-        // A login that is refused for its pair costs nothing, so it does not count for its neighbours.
+        // A login that is refused for its pair costs nothing, so it does not count for its
+        // neighbours.
         self.logins.check(&pair, now)?;
         self.networks.count(&network, now)?;
         self.logins.count(&pair, now)
     }
 
     /// Refuses what [`login`](Self::login) would refuse, and counts nothing.
-    pub fn check_login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+    pub(crate) fn check_login(
+        &self,
+        email: &str,
+        address: Option<IpAddr>,
+        now: Timestamp,
+    ) -> Result<()> {
         let network = address.map(network);
         self.logins.check(&(email.to_owned(), network), now)?;
         self.networks.check(&network, now)
     }
 
     /// Refuses what [`register`](Self::register) would refuse, and counts nothing.
-    pub fn check_registration(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+    pub(crate) fn check_registration(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         self.registrations.check(&address.map(network), now)
     }
 
     /// Counts a registration from `address`, or refuses it.
-    pub fn register(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+    pub(crate) fn register(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         self.registrations.count(&address.map(network), now)
     }
 
-    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]; whether it is one of the few that are audited.
-    pub fn note_refusal(&self, user: &str, now: Timestamp) -> bool {
+    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]; whether it is one of the few that
+    /// are audited.
+    pub(crate) fn note_refusal(&self, user: &str, now: Timestamp) -> bool {
         self.refusals.count(&user.to_owned(), now).is_ok()
     }
 }
@@ -94,9 +101,10 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A sliding window of events for each key. Keys are stored as a keyed hash, so that each takes the same memory. When
-/// there are too many, those whose window is over leave first, then those with the fewest events: a flood of new keys
-/// displaces itself, and not a key that is about to be refused.
+/// A sliding window of events for each key. Keys are stored as a keyed hash, so that each takes the
+/// same memory. When there are too many, those whose window is over leave first, then those with
+/// the fewest events: a flood of new keys displaces itself, and not a key that is about to be
+/// refused.
 #[derive(Debug)]
 struct SlidingWindow<K> {
     events: u32,

@@ -1,5 +1,6 @@
-//! The form of issued secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The checksum serves secret
-//! scanners and finds typing errors; it protects nothing. Only HMAC-SHA-256 of a secret, under the pepper, is stored.
+//! The form of issued secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The
+//! checksum serves secret scanners and finds typing errors; it protects nothing. Only HMAC-SHA-256
+//! of a secret, under the pepper, is stored.
 
 use std::borrow::Cow;
 
@@ -32,9 +33,9 @@ pub fn mint(audience: &str, random: &Random) -> Secret {
     Secret::new(format!("{audience}_{digits}{sum}"))
 }
 
-/// `false` only for a string of the form above with a wrong checksum: a mistyped key. Any other string may be a key that
-/// an operator chose.
-pub fn well_formed(token: &str) -> bool {
+/// `false` only for a string of the form above with a wrong checksum: a mistyped key. Any other
+/// string may be a key that an operator chose.
+pub(crate) fn well_formed(token: &str) -> bool {
     match parts(token) {
         Some((digits, sum)) => checksum(digits) == sum,
         None => true,
@@ -56,8 +57,9 @@ pub fn redact(token: &str) -> String {
     }
 }
 
-/// A text with every secret of this form in it [redacted](redact). One pass, since anybody may have chosen the text.
-pub fn redact_within(text: &str) -> Cow<'_, str> {
+/// A text with every secret of this form in it [redacted](redact). One pass, since anybody may have
+/// chosen the text.
+pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
     let (mut clean, mut rest) = (String::new(), text);
     let mut from = 0;
     while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {
@@ -85,7 +87,7 @@ pub struct Pepper(Hmac<Sha256>);
 
 impl Pepper {
     /// The pepper with this key.
-    pub fn new(key: &SecretBytes) -> Self {
+    pub(crate) fn new(key: &SecretBytes) -> Self {
         match Hmac::new_from_slice(key.expose()) {
             Ok(keyed) => Pepper(keyed),
             // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
@@ -94,7 +96,7 @@ impl Pepper {
     }
 
     /// HMAC-SHA-256 of a secret, as stored and as the tables are keyed.
-    pub fn digest(&self, token: &str) -> [u8; 32] {
+    pub(crate) fn digest(&self, token: &str) -> [u8; 32] {
         let mut mac = self.0.clone();
         mac.update(token.as_bytes());
         mac.finalize().into_bytes().into()

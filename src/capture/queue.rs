@@ -19,7 +19,7 @@ use super::record::Capture;
 use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
-use crate::store::{FaultPlace, Faults, StoreError};
+use crate::store::{Faults, PanicPoint, StoreError};
 
 /// Where the writer stores captures.
 pub trait CaptureSink: Send + Sync + 'static {
@@ -255,7 +255,7 @@ impl CaptureWriter {
 
     /// Waits for a message, and stores what has come by then. Returns whether more may come.
     async fn round(&mut self, sink: &impl CaptureSink) -> bool {
-        sink.faults().pass(FaultPlace::Round);
+        sink.faults().pass(PanicPoint::Round);
         let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
             Ok(Some(first)) => first,
             Ok(None) => return false,
@@ -360,7 +360,7 @@ impl CaptureWriter {
             pace.give_way();
             pending.push(queued.pending);
             let finish = || {
-                sink.faults().pass(FaultPlace::Draft);
+                sink.faults().pass(PanicPoint::Draft);
                 queued.raw.finish()
             };
             match catch_unwind(AssertUnwindSafe(finish)) {

@@ -234,7 +234,7 @@ async fn without_a_writer_nothing_hangs() {
 #[tokio::test]
 async fn a_panic_costs_the_capture_that_it_comes_with_and_no_other() {
     let room = room(100, usize::MAX).await;
-    room.faults.panic_at(FaultPlace::Draft, 1, "a mistake");
+    room.faults.panic_at(PanicPoint::Draft, 1, "a mistake");
     for capture in captures(3) {
         assert!(room.queue.offer(capture));
     }
@@ -247,7 +247,7 @@ async fn a_panic_costs_the_capture_that_it_comes_with_and_no_other() {
 #[tokio::test]
 async fn a_panic_that_nobody_foresaw_ends_a_round_and_not_the_writer() {
     let room = room(100, usize::MAX).await;
-    room.faults.panic_at(FaultPlace::Round, 2, "a mistake");
+    room.faults.panic_at(PanicPoint::Round, 2, "a mistake");
     for capture in captures(3) {
         assert!(room.queue.offer(capture));
         room.queue.flush().await;

@@ -11,7 +11,7 @@ use super::failure::{
 };
 use super::peers::Peers;
 use super::resolver::ResolveError;
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// Begins the next attempt: takes the permit of its target and gives the address to connect to.
 pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<HttpPeer>> {
@@ -23,7 +23,7 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
         error.set_retry(call.attempt_failed(barred, false));
         return Err(error);
     }
-    call.app.store.faults().pass(FaultPlace::Attempt);
+    call.app.store.faults().pass(PanicPoint::Attempt);
     let peer = peers.peer(&target.provider).await.map(Box::new);
     peer.map_err(|why| unresolved(call, &target.provider.name, &why))
 }

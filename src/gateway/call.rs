@@ -22,7 +22,7 @@ use crate::nodes::ReadyNode;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::secret::Secret;
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// One call.
 pub(super) struct InferenceCall {
@@ -322,7 +322,7 @@ impl InferenceCall {
         let mut progress = self.progress();
         let progress = &mut *progress;
         if progress.relay.committed {
-            self.app.store.faults().pass(FaultPlace::Content);
+            self.app.store.faults().pass(PanicPoint::Content);
         }
         let rules = Rules {
             mode: self.mode,

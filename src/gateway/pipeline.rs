@@ -39,7 +39,7 @@ use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::redaction::without_credentials;
 use crate::routing::{Decision, Inputs, decide};
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// What the stages work with.
 pub(super) struct Pipeline {
@@ -108,7 +108,7 @@ impl Pipeline {
                 return Ok(StageReply::Written(turn_away(session, exchange).await));
             }
         }
-        self.app.store.faults().pass(FaultPlace::Entry);
+        self.app.store.faults().pass(PanicPoint::Entry);
         match admitted.route().responder {
             Responder::Inference(endpoint) => {
                 self.inference(slot, exchange, endpoint, &admitted, shutdown).await
@@ -389,7 +389,7 @@ impl Pipeline {
     ) -> Result<(Arc<Decision>, Permit)> {
         let app = &self.app;
         let mut permit = allowance::admit(app, exchange, principal, inputs)?;
-        app.store.faults().pass(FaultPlace::Decision);
+        app.store.faults().pass(PanicPoint::Decision);
         let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
             allowance::reserve(app, &mut permit, live, &decision, prompt)?;
             Ok(decision)

@@ -22,7 +22,7 @@ use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::protocol::anthropic;
 use crate::routing::{Protocol, Provider, Target};
 use crate::secret::Secret;
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// Headers of a provider's answer that are not passed on: they concern its connection, a proxy in
 /// front of it, browsers of its host, or the operator's account.
@@ -169,7 +169,7 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     if head.status.is_informational() {
         return Ok(());
     }
-    call.app.store.faults().pass(FaultPlace::Head);
+    call.app.store.faults().pass(PanicPoint::Head);
     let mut parts = ResponseParts::from(std::mem::replace(
         head,
         ResponseHeader::build_no_case(head.status, Some(0))?,

@@ -43,8 +43,6 @@ struct NodeTable {
     /// Certificate authorities for nodes; `None`: the system's.
     authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<NodeEntry>>>,
-    /// Start of this process, in seconds since 1970.
-    started_s: i64,
     rotation: RoundRobin,
 }
 
@@ -57,25 +55,18 @@ impl fmt::Debug for Nodes {
 impl Nodes {
     /// An empty table; secrets are sealed under a key from this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None, i64::MIN)
+        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None)
     }
 
     /// An empty table with these certificate authorities; `None`: the system's.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
-        Nodes::with(self.0.sealing.clone(), authorities, self.0.started_s)
+        Nodes::with(self.0.sealing.clone(), authorities)
     }
 
-    /// An empty table of a process that began at `now`. Signatures from before are refused, since
-    /// their nonces may have been spent without the store.
-    #[must_use]
-    pub fn started_at(self, now: Timestamp) -> Nodes {
-        Nodes::with(self.0.sealing.clone(), self.0.authorities.clone(), now.as_second())
-    }
-
-    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>, started_s: i64) -> Nodes {
+    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
         let (known, rotation) = (RwLock::default(), RoundRobin::default());
-        Nodes(Arc::new(NodeTable { sealing, authorities, known, started_s, rotation }))
+        Nodes(Arc::new(NodeTable { sealing, authorities, known, rotation }))
     }
 
     /// Takes in the rows of the store at start.
@@ -193,7 +184,7 @@ impl Nodes {
     pub fn identify(&self, signed: &Signed, now: Timestamp) -> Result<NodeId, &'static str> {
         let node = NodeId::parse(&signed.node).and_then(|id| self.get(&id)).ok_or("key")?;
         let secret = node.secret(signed.generation, now).ok_or("key")?;
-        if !signed.is_timely(now.as_second()) || signed.created < self.0.started_s {
+        if !signed.is_timely(now.as_second()) {
             return Err("skew");
         }
         if signed.is_made_with(secret.expose().as_bytes()) {
@@ -305,6 +296,14 @@ impl Nodes {
         lease.reported = report.load;
         lease.inflight_then = node.inflight.under_way();
         Ok(())
+    }
+
+    /// Refuses signatures of the present nodes that were made before `start`, the start of this
+    /// process: the process before it may have taken their nonces without the store.
+    pub fn refuse_signatures_before(&self, start: Timestamp) {
+        for node in self.all() {
+            node.lease().nonces.refuse_before(start.as_second());
+        }
     }
 
     /// Spends the nonce of a valid signature in memory, which is enough for this process.

@@ -1,5 +1,5 @@
-//! The nonces of one node's signatures that this process took. The store keeps them too, while it can; what a process
-//! before this one took is refused by the time of its signature.
+//! The nonces of one node's signatures that this process took. The store keeps them too, while it
+//! can; what a process before this one took is refused by the time of its signature.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,14 @@ use jiff::Timestamp;
 
 use crate::bounds;
 
-/// SpentNonces that are kept before the old ones are looked for: a node that reports every ten seconds has twelve.
+/// Nonces that are kept before the old ones are looked for: a node that reports every ten seconds
+/// has twelve.
 const FEW: usize = 64;
 
 /// Why a nonce is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonceError {
-    /// It was spent before.
+    /// It was spent before, or may have been.
     Spent,
     /// The node made too many signatures of late.
     TooMany,
@@ -22,12 +23,20 @@ pub enum NonceError {
 /// Spent nonces, with the second at which each signature says it was made.
 #[derive(Default)]
 pub(super) struct SpentNonces {
+    /// Signatures made before this second are refused: a process before this one may have taken
+    /// them.
+    since_s: Option<i64>,
     spent: HashMap<String, i64>,
     /// At how many the old ones are forgotten next.
     prune_at: usize,
 }
 
 impl SpentNonces {
+    /// Refuses signatures that were made before this second from now on.
+    pub(super) fn refuse_before(&mut self, second: i64) {
+        self.since_s = Some(second);
+    }
+
     /// Spends a nonce of a signature that is timely at `now`.
     pub(super) fn spend(
         &mut self,
@@ -35,7 +44,7 @@ impl SpentNonces {
         created: i64,
         now: Timestamp,
     ) -> Result<(), NonceError> {
-        if self.spent.contains_key(nonce) {
+        if self.since_s.is_some_and(|since| created < since) || self.spent.contains_key(nonce) {
             return Err(NonceError::Spent);
         }
         if self.spent.len() >= self.prune_at.max(FEW) {
@@ -71,6 +80,14 @@ mod tests {
         }
         assert!(nonces.spent.len() <= 4 * 60 + FEW, "{}", nonces.spent.len());
         assert_eq!(nonces.spend("2900", 2_900, at(3_000)), Err(NonceError::Spent));
+    }
+
+    #[test]
+    fn a_signature_from_before_the_process_is_refused() {
+        let mut nonces = SpentNonces::default();
+        nonces.refuse_before(1_000);
+        assert_eq!(nonces.spend("a", 999, at(1_005)), Err(NonceError::Spent));
+        nonces.spend("a", 1_000, at(1_005)).unwrap();
     }
 
     #[test]

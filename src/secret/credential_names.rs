@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Whether a header or field with this lower-case name carries a credential: known names, and names that end as such
-/// names do, with hyphens or underscores. `idempotency-key` is none.
-pub fn is_credential(name: &str) -> bool {
+/// Whether a header or field with this lower-case name carries a credential: known names, and names
+/// that end as such names do, with hyphens or underscores. `idempotency-key` is none.
+pub(crate) fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] = &[
         "cookie",
         "set-cookie",

@@ -1,5 +1,5 @@
-//! The root key of a store and every key that derives from it. The master key only wraps the root key, so another
-//! master key changes one stored row and nothing else.
+//! The root key of a store and every key that derives from it. The master key only wraps the root
+//! key, so another master key changes one stored row and nothing else.
 
 use super::{SecretBytes, expand, open, seal};
 use crate::id::Random;
@@ -53,14 +53,16 @@ impl Keyring {
         Keyring::new(SecretBytes::new(root))
     }
 
-    /// Derives the key for one purpose and context: HKDF-SHA-256 (RFC 5869) without salt, since the root key is
-    /// uniform, with `info = label(purpose) || 0x00 || context`. The same arguments always give the same key; a context
-    /// such as a capture's id, or the random salt in a file's head, gives a key of its own. It costs two HMACs.
+    /// Derives the key for one purpose and context: HKDF-SHA-256 (RFC 5869) without salt, since the
+    /// root key is uniform, with `info = label(purpose) || 0x00 || context`. The same arguments
+    /// always give the same key; a context such as a capture's id, or the random salt in a file's
+    /// head, gives a key of its own. It costs two HMACs.
     pub fn derive(&self, purpose: Purpose, context: &[u8]) -> SecretBytes {
         expand(&self.root, &[purpose.label(), &[0], context])
     }
 
-    /// The root key wrapped by a master key (AES-256-GCM), as the store keeps it; `None` only if the cipher refuses.
+    /// The root key wrapped by a master key (AES-256-GCM), as the store keeps it; `None` only if
+    /// the cipher refuses.
     pub fn wrap(&self, master: &SecretBytes, random: &Random) -> Option<Vec<u8>> {
         seal(&expand(master, &[WRAP]), WRAPPED, self.root.expose(), random)
     }

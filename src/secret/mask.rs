@@ -1,4 +1,5 @@
-//! StreamMask of secrets in texts: each of their bytes becomes a star, so that lengths stay as they are.
+//! Masking of secrets in texts: each of their bytes becomes a star, so that lengths stay as they
+//! are.
 
 use std::fmt;
 
@@ -23,13 +24,14 @@ pub struct Mask {
     used: ByteSet,
     /// Length of the shortest secret, in bytes.
     shortest: usize,
-    /// A rare byte that all secrets contain, if there is one: most texts lack it and need no search.
+    /// A rare byte that all secrets contain, if there is one: most texts lack it and need no
+    /// search.
     rare: Option<u8>,
 }
 
 impl Mask {
     /// A mask for these secrets, except those that are too short.
-    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Mask {
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Mask {
         let long = secrets.into_iter().filter(|secret| secret.len() >= SHORTEST);
         let spelled: Vec<Secret> = long.flat_map(spellings).map(Secret::new).collect();
         if spelled.is_empty() {
@@ -51,7 +53,7 @@ impl Mask {
     }
 
     /// Whether a text contains any of the secrets.
-    pub fn matches(&self, text: &[u8]) -> bool {
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
         let Some(search) = self.search.as_ref().filter(|_| text.len() >= self.shortest) else {
             return false;
         };
@@ -59,7 +61,7 @@ impl Mask {
     }
 
     /// The text with stars in the place of secrets.
-    pub fn mask(&self, text: Bytes) -> Bytes {
+    pub(crate) fn mask(&self, text: Bytes) -> Bytes {
         // Nearly always there is no match, and then nothing is copied.
         let Some(search) = self.search.as_ref().filter(|_| self.matches(&text)) else {
             return text;
@@ -131,7 +133,8 @@ fn spellings(secret: &str) -> Vec<String> {
     all
 }
 
-/// Masks a text that comes in pieces. What may begin a secret is held back until the next piece; all else passes at once.
+/// Masks a text that comes in pieces. What may begin a secret is held back until the next piece;
+/// all else passes at once.
 #[derive(Debug, Default)]
 pub struct StreamMask {
     held: Bytes,
@@ -139,12 +142,12 @@ pub struct StreamMask {
 
 impl StreamMask {
     /// Whether the next piece passes unchanged, as nearly all do.
-    pub fn passes(&self, mask: &Mask, piece: &[u8]) -> bool {
+    pub(crate) fn passes(&self, mask: &Mask, piece: &[u8]) -> bool {
         self.held.is_empty() && !mask.matches(piece) && mask.begun_at_end(piece) == 0
     }
 
     /// Takes the next piece and returns what may pass.
-    pub fn feed(&mut self, mask: &Mask, piece: Bytes) -> Bytes {
+    pub(crate) fn feed(&mut self, mask: &Mask, piece: Bytes) -> Bytes {
         let mut piece = match self.held.is_empty() {
             true => mask.mask(piece),
             false => mask.mask([std::mem::take(&mut self.held), piece].concat().into()),
@@ -158,7 +161,7 @@ impl StreamMask {
     }
 
     /// Ends the text and returns what was held back.
-    pub fn finish(&mut self) -> Bytes {
+    pub(crate) fn finish(&mut self) -> Bytes {
         std::mem::take(&mut self.held)
     }
 }

@@ -112,11 +112,12 @@ pub(super) async fn prepare(
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone()).started_at(now);
+    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
     nodes.load(
         auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
     );
+    nodes.refuse_signatures_before(now);
     warn_without_admin(has_admin_key, &auth);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;

@@ -1,7 +1,7 @@
-//! The master key at a start. It wraps the root key of the store, from which every other key derives. A start that is
-//! given another master key and the previous one wraps the root key again: one row in one transaction, durable before
-//! anything is served. Whenever that start is killed, the store opens with the previous or with the new master key, and
-//! with both given in any case.
+//! The master key at a start. It wraps the root key of the store, from which every other key
+//! derives. A start that is given another master key and the previous one wraps the root key again:
+//! one row in one transaction, durable before anything is served. Whenever that start is killed,
+//! the store opens with the previous or with the new master key, and with both given in any case.
 
 use std::path::{Path, PathBuf};
 
@@ -47,11 +47,13 @@ pub(super) struct Unlocked {
 
 /// What a start does with the root key.
 enum Plan {
-    /// The store is new: a root key is made and wrapped by this master key, or by one that is made as well.
+    /// The store is new: a root key is made and wrapped by this master key, or by one that is made
+    /// as well.
     Create(Option<SecretBytes>),
     /// The given master key opens the store.
     Use(Keyring, SecretBytes),
-    /// The previous master key opens the store; this one, or one that is made, wraps it from now on.
+    /// The previous master key opens the store; this one, or one that is made, wraps it from now
+    /// on.
     Rewrap(Keyring, Option<SecretBytes>),
 }
 
@@ -80,8 +82,8 @@ impl MasterKeys {
         }
     }
 
-    /// The keys of a store with this root key; writes nothing. `None` where the store is new and the given master key,
-    /// if any, is well-formed.
+    /// The keys of a store with this root key; writes nothing. `None` where the store is new and
+    /// the given master key, if any, is well-formed.
     pub(super) fn try_unlock(
         &self,
         row: Option<&WrappedRootKey>,
@@ -103,8 +105,8 @@ impl MasterKeys {
         let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
         let Some(old) = old else { return Err(self.no_key_opens(master.is_some(), row)) };
         match opened(&old) {
-            // Whoever keeps keys in the environment may have forgotten the new one: a file that nobody knows of would
-            // be the only copy.
+            // Whoever keeps keys in the environment may have forgotten the new one: a file that
+            // nobody knows of would be the only copy.
             Some(_) if master.is_none() && self.old_is_set() => Err(BootError(format!(
                 "{MASTER_KEY_OLD} opens this store, but there is no new master key, and nothing was changed: set \
                  {MASTER_KEY} to a new one (`openssl rand -base64 32`) or put it into {}; to keep the present one, give \

@@ -138,8 +138,8 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
     }
 }
 
-/// A crash leaves a prefix of the journal: whatever of it was written, one of the two master keys opens the store, both
-/// together do, and nothing else does.
+/// A crash leaves a prefix of the journal: whatever of it was written, one of the two master keys
+/// opens the store, both together do, and nothing else does.
 #[tokio::test]
 async fn a_crash_at_any_moment_leaves_one_valid_wrapping() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +253,8 @@ async fn a_set_variable_wins_over_the_file_and_a_refusal_names_the_file_that_wou
     assert!(start(dir, Some(3), None).await.unwrap().1.rewrapped, "as the message said");
 }
 
-/// A file that holds no key is found before a store is made or changed, and no other is made in its place.
+/// A file that holds no key is found before a store is made or changed, and no other is made in its
+/// place.
 #[tokio::test]
 async fn a_file_that_is_no_key_stops_a_start_which_leaves_everything_as_it_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use crate::capture::queue::CaptureWriter;
 use crate::gateway::BackgroundWork;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// What the services need beside the state.
 pub(super) struct ServiceParts {
@@ -118,7 +118,7 @@ async fn write_usage(app: Arc<App>) {
     loop {
         app.limits.due().await;
         let write = async {
-            app.store.faults().pass(FaultPlace::Books);
+            app.store.faults().pass(PanicPoint::Books);
             app.limits.write(&app.store, app.clock.now()).await
         };
         match catch(&app, write).await {

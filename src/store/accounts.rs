@@ -14,7 +14,7 @@ use super::rows::{
     Change, Committed, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow,
     Snapshot, UserRow,
 };
-use super::{Event, FaultPlace, Faults, StoreError, agents, audit, keys, nodes};
+use super::{Event, Faults, PanicPoint, StoreError, agents, audit, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -42,7 +42,7 @@ where
         transaction
             .query_row("UPDATE state SET rev = rev + 1 RETURNING rev", [], |row| row.get(0))?
     };
-    faults.pass(FaultPlace::Commit);
+    faults.pass(PanicPoint::Commit);
     transaction.commit()?;
     Ok(Committed { rev: u64::try_from(rev).unwrap_or(0), changes })
 }

@@ -1,5 +1,5 @@
-//! Failures on demand, so that tests show what a full disk or a hung one does. A type that is handed in, never a
-//! build flag: the code that is tested is the code that runs.
+//! Failures on demand, for tests of full and hanging disks and of panics. The switches are handed
+//! in and never a build flag, so the tested code is the code that runs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -7,50 +7,50 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
 
-/// Where a request, or what is done beside requests, can be made to panic.
+/// A point at which a request, or background work, can be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Where it is known who it is, and what answers begins: all that answers, on every interface.
+pub enum PanicPoint {
+    /// After authentication, before the handler of any interface.
     Entry,
-    /// Where a route is chosen.
+    /// Before the routing decision.
     Decision,
-    /// Where an attempt at a target begins, in a hook of the proxy.
+    /// At the start of an attempt, in a hook of the proxy.
     Attempt,
-    /// Where the head of a provider's answer has come, in a hook of the proxy.
+    /// After the head of a provider's answer, in a hook of the proxy.
     Head,
-    /// Where an answer comes of which the client has something already.
+    /// In an answer of which the client already has a part.
     Content,
-    /// Beside requests: where spend and usage are about to be written.
+    /// In background work: before spend and usage are written.
     Books,
     /// On the thread that writes accounts, before the commit.
     Commit,
-    /// Beside requests: where the capture writer begins another round.
+    /// In background work: at the start of a round of the capture writer.
     Round,
-    /// There, where a capture is made of what a call left.
+    /// There, before a capture is made of what a call left.
     Draft,
-    /// On the thread that writes captures, where one is made ready.
+    /// On the thread that writes captures, before one is prepared.
     Ready,
-    /// There, where a batch of them is about to be written.
+    /// There, before a batch is written.
     Append,
-    /// There, where it is in its file, and the index does not know it yet.
+    /// There, after a batch is in its file and before the index knows it.
     Written,
 }
 
-impl Place {
+impl PanicPoint {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 12] = [
-        Place::Entry,
-        Place::Decision,
-        Place::Attempt,
-        Place::Head,
-        Place::Content,
-        Place::Books,
-        Place::Commit,
-        Place::Round,
-        Place::Draft,
-        Place::Ready,
-        Place::Append,
-        Place::Written,
+    pub const ALL: [PanicPoint; 12] = [
+        PanicPoint::Entry,
+        PanicPoint::Decision,
+        PanicPoint::Attempt,
+        PanicPoint::Head,
+        PanicPoint::Content,
+        PanicPoint::Books,
+        PanicPoint::Commit,
+        PanicPoint::Round,
+        PanicPoint::Draft,
+        PanicPoint::Ready,
+        PanicPoint::Append,
+        PanicPoint::Written,
     ];
 }
 
@@ -72,7 +72,9 @@ struct Switches {
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
     syncs_left: AtomicU32,
-    panics: [AtomicU32; Place::ALL.len()],
+    index_full_left: AtomicU32,
+    notes_full: AtomicBool,
+    panics: [AtomicU32; PanicPoint::ALL.len()],
     said: Mutex<String>,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
@@ -97,7 +99,8 @@ impl Faults {
         self.0.every_write.store(true, Ordering::Release);
     }
 
-    /// Everything that is asked of accounts and of the index of captures fails until [`Faults::clear`]. What a start reads does not.
+    /// Everything that is asked of accounts and of the index of captures fails until
+    /// [`Faults::clear`]. What a start reads does not.
     pub fn fail_every_read(&self) {
         self.0.every_read.store(true, Ordering::Release);
     }
@@ -138,10 +141,21 @@ impl Faults {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
-    /// The next `count` times that a request comes to `place` it panics, with these words.
-    pub fn panic_at(&self, place: Place, count: u32, saying: &str) {
+    /// The next `count` times that captures are to leave the index it finds the disk full.
+    pub fn fill_index(&self, count: u32) {
+        self.0.index_full_left.store(count, Ordering::Release);
+    }
+
+    /// The index of captures finds the disk full when it is to say which segments are ahead of the
+    /// clock, until [`Faults::clear`].
+    pub fn fill_notes(&self) {
+        self.0.notes_full.store(true, Ordering::Release);
+    }
+
+    /// The next `count` passes of `point` panic with these words.
+    pub fn panic_at(&self, point: PanicPoint, count: u32, saying: &str) {
         saying.clone_into(&mut self.0.said.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(left) = self.0.panics.get(place as usize) {
+        if let Some(left) = self.0.panics.get(point as usize) {
             left.store(count, Ordering::Release);
         }
     }
@@ -175,7 +189,7 @@ impl Faults {
         self.0.writes_released.notify_all();
     }
 
-    /// Whether every write is failing, which a health check must see without spending a counted fault.
+    /// Whether every write fails: a health check must see that without spending a counted fault.
     pub(super) fn broken(&self) -> bool {
         self.0.every_write.load(Ordering::Acquire)
     }
@@ -221,13 +235,31 @@ impl Faults {
         }
     }
 
-    /// Where a request comes to `place`.
+    /// Before the captures of a segment leave the index.
+    pub fn before_forgetting(&self) -> Result<(), StoreError> {
+        if spend(&self.0.index_full_left) {
+            Err(StoreError::Full("on demand".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Before it is noted which segments are ahead of the clock.
+    pub fn before_noting(&self) -> Result<(), StoreError> {
+        if self.0.notes_full.load(Ordering::Acquire) {
+            Err(StoreError::Full("on demand".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Panics if a panic is due at `point`.
     #[allow(clippy::panic)] // it is the fault
-    pub fn pass(&self, place: Place) {
+    pub fn pass(&self, point: PanicPoint) {
         if self
             .0
             .panics
-            .get(place as usize)
+            .get(point as usize)
             .is_some_and(|left| left.load(Ordering::Acquire) > 0 && spend(left))
         {
             let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -46,7 +46,7 @@ pub use capture_index::CaptureIndex;
 pub use capture_rows::{
     ByteRange, CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows,
 };
-pub use faults::{Faults, Place as FaultPlace};
+pub use faults::{Faults, PanicPoint};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
@@ -479,7 +479,5 @@ impl Store {
     }
 }
 
-#[cfg(test)]
-mod following_tests;
 #[cfg(test)]
 mod tests;

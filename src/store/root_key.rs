@@ -54,8 +54,9 @@ impl Opening<'_> {
     }
 }
 
-/// Reads an existing store and changes nothing, also beside a process that uses it. None where there is no store, or one
-/// that cannot be read without writing: one of an earlier schema, or one that a crash left with a journal only.
+/// Reads an existing store and changes nothing, also beside a process that uses it. None where
+/// there is no store, or one that cannot be read without writing: one of an earlier schema, or one
+/// that a crash left with a journal only.
 pub fn inspect<T, E>(
     dir: &Path,
     read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
@@ -85,9 +86,10 @@ pub(super) fn unlock<T, E: From<StoreError>>(
 }
 
 impl Store {
-    /// Opens the embedded store in a locked directory, making it where there is none. `unlock` opens the root key, in one
-    /// transaction that is durable when it succeeds and changes nothing when it fails. It returns the key that seals
-    /// texts of documents, and a value for the caller. A newer schema is refused.
+    /// Opens the embedded store in a locked directory, making it where there is none. `unlock`
+    /// opens the root key, in one transaction that is durable when it succeeds and changes nothing
+    /// when it fails. It returns the key that seals texts of documents, and a value for the caller.
+    /// A newer schema is refused.
     pub async fn open_in<T, E>(
         dir: DataDir,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
