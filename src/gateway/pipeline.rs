@@ -197,10 +197,11 @@ impl Pipeline {
                 // A panic ends this call and not its connection. The locks it held are released.
                 let answered = AssertUnwindSafe(answering).catch_unwind().await;
                 drop((request, held));
-                answered.map(|answered| Ok(StageReply::Whole(answered?))).unwrap_or_else(|_| {
+                let response = answered.unwrap_or_else(|_| {
                     app.metrics.panic();
-                    Err(respond::panic_error().into())
-                })
+                    Err(respond::panic_error())
+                })?;
+                Ok(StageReply::Whole(response))
             }
             Management::Slow(handler) => {
                 let slow = handler(app, &principal, &request).await?;
