@@ -191,7 +191,11 @@ impl Pipeline {
             Management::Whole(handler) => {
                 let answered = handler(app, &principal, &request).await;
                 drop((request, held));
-                Ok(StageReply::Whole(answered?))
+                let response = answered.unwrap_or_else(|_| {
+                    app.metrics.panic();
+                    Err(respond::panic_error())
+                })?;
+                Ok(StageReply::Whole(response))
             }
             Management::Slow(handler) => {
                 let slow = handler(app, &principal, &request).await?;
