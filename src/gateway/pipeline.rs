@@ -191,11 +191,7 @@ impl Pipeline {
             Management::Whole(handler) => {
                 let answered = handler(app, &principal, &request).await;
                 drop((request, held));
-                let response = answered.unwrap_or_else(|_| {
-                    app.metrics.panic();
-                    Err(respond::panic_error())
-                })?;
-                Ok(StageReply::Whole(response))
+                Ok(StageReply::Whole(answered?))
             }
             Management::Slow(handler) => {
                 let slow = handler(app, &principal, &request).await?;
