@@ -29,7 +29,7 @@ use crate::replay::explain;
 use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
 use crate::store::{CaptureFilter, Place, Store};
-use crate::turns::{Turn, Turns};
+use crate::turns::{Turns, WorkTurn};
 
 /// A document that captures are decided under.
 #[derive(Clone)]
@@ -113,7 +113,7 @@ pub enum Told {
 }
 
 /// Waits for a turn at `turns`; 429 where there was none for too long.
-pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
+pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     turns.take(caller).await.ok_or_else(|| {
         let why = "Too many evaluations are running; none ended in time.";
         Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
@@ -122,7 +122,7 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
 
 /// Begins an evaluation in its turn; it ends with its last capture, or soon after the receiver is
 /// dropped. 503 while captures are there that the index does not know.
-pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
+pub fn begin(app: &App, turn: WorkTurn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
     app.archive.check_complete()?;
     let (tell, told) = mpsc::channel(4);
     let work = Work {
@@ -165,7 +165,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, turn: Turn) {
+    fn run(mut self, turn: WorkTurn) {
         let report = self.evaluate().transpose();
         // Whoever has its report may begin another one.
         drop(turn);

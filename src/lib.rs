@@ -84,7 +84,7 @@
 //! |---|---|
 //! | a provider that speaks a known protocol | the routing document only |
 //! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`) |
-//! | an endpoint of inference | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
+//! | an endpoint of inference | `protocol/endpoint.rs`, its reader in `protocol/request/`, its answers in `protocol/mock/`, then as a management endpoint |
 //! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
 //! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
 //! | a metric | `metrics.rs`, and where it is counted |

@@ -9,10 +9,10 @@ use super::answer;
 use super::page::Query;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::body_memory::Room;
+use crate::body_memory::BodyClass;
 use crate::capture::record;
 use crate::error::{Error, Result};
-use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::decide;
 
@@ -30,9 +30,9 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         })?,
     };
     // The body itself is counted where it was read in.
-    let mut held = app.body_memory.begin(Room::Requests);
+    let mut held = app.body_memory.begin(BodyClass::Requests);
     let body = request.body().clone();
-    let unread = Unread { endpoint, body, coding: None, costs: false, held: &mut held };
+    let unread = UnreadBody { endpoint, body, coding: None, costs: false, held: &mut held };
     let mut prompt = Prompt::read_in_turn(app, who, unread, request.headers().clone()).await?;
     may_ask_for(who, prompt.asked())?;
     prompt.take_agent(app, who).await?;

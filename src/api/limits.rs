@@ -8,7 +8,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
-use crate::limits::{self, Permit};
+use crate::limits::{self, LimitPermit};
 use crate::store::{Limits, nano_usd};
 
 /// Draws a request on the limits of the caller: what decides or evaluates costs work, and counts as
@@ -20,7 +20,7 @@ pub fn draw(app: &App, who: &Principal) -> Result<Drawn> {
 }
 
 /// A request that counts, whatever comes of it.
-pub struct Drawn(Option<Permit>);
+pub struct Drawn(Option<LimitPermit>);
 
 impl Drop for Drawn {
     fn drop(&mut self) {

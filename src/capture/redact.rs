@@ -14,7 +14,7 @@ use super::scrub::ends_early;
 use super::sift::unescaped;
 use crate::auth::Veil;
 use crate::bounds;
-use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
+use crate::protocol::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName};
 
 /// Members at the top of an answer whose numbers are times and counts, in every protocol: any expression of enough digits matches
 /// some of them, and of nobody do they say anything.
@@ -66,7 +66,7 @@ enum Of {
 
 impl Of {
     /// What a member of it is.
-    fn member(self, name: Name<'_>) -> Self {
+    fn member(self, name: MemberName<'_>) -> Self {
         let is = |names: &[&str]| names.iter().any(|known| name.is(known));
         match self {
             Of::Answer if is(&COUNTS_AND_TIMES) => Of::Counts,
@@ -208,19 +208,24 @@ impl Redactor {
     }
 
     /// Gives `each` what is to change, and where.
-    fn walk(&self, cursor: &mut Cursor<'_>, of: Of, each: &mut Change<'_>) -> Result<(), Fault> {
-        match cursor.shape()? {
-            Shape::Object => cursor.members(|cursor, name| {
+    fn walk(
+        &self,
+        cursor: &mut Cursor<'_>,
+        of: Of,
+        each: &mut Change<'_>,
+    ) -> Result<(), JsonError> {
+        match cursor.kind()? {
+            JsonKind::Object => cursor.members(|cursor, name| {
                 self.string(cursor, name.span(), each);
                 self.walk(cursor, of.member(name), each)
             }),
-            Shape::Array => cursor.elements(|cursor| self.walk(cursor, of.element(), each)),
-            Shape::String => {
+            JsonKind::Array => cursor.elements(|cursor| self.walk(cursor, of.element(), each)),
+            JsonKind::String => {
                 let span = cursor.skip()?;
                 self.string(cursor, span, each);
                 Ok(())
             }
-            Shape::Number => {
+            JsonKind::Number => {
                 let span = cursor.skip()?;
                 let number = String::from_utf8_lossy(cursor.raw(&span));
                 // What is left of a number says nothing.
@@ -229,7 +234,7 @@ impl Redactor {
                 }
                 Ok(())
             }
-            Shape::True | Shape::False | Shape::Null => cursor.pass(),
+            JsonKind::True | JsonKind::False | JsonKind::Null => cursor.pass(),
         }
     }
 

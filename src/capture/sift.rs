@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
+use crate::protocol::json::{self, Cursor, JsonError, JsonKind, MemberName};
 use crate::secret::is_credential;
 
 use super::scrub::VALUE;
@@ -75,57 +75,57 @@ struct Walk {
 
 impl Walk {
     /// Walks through the value ahead. As deep as JSON may be, no deeper.
-    fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
+    fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), JsonError> {
         let walked = self.walk(cursor, role);
         self.in_tools |=
             walked.is_err() && matches!(role, Role::Tools | Role::Servers | Role::Listed);
         walked
     }
 
-    fn walk(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
-        let shape = cursor.shape()?;
+    fn walk(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), JsonError> {
+        let shape = cursor.kind()?;
         match (role, shape) {
-            (_, Shape::Null) => cursor.pass(),
-            (Role::Tools | Role::Servers | Role::Listed | Role::Tool, Shape::Array) => {
+            (_, JsonKind::Null) => cursor.pass(),
+            (Role::Tools | Role::Servers | Role::Listed | Role::Tool, JsonKind::Array) => {
                 cursor.elements(|cursor| self.value(cursor, Role::Tool))
             }
-            (Role::Servers, Shape::Object) => {
+            (Role::Servers, JsonKind::Object) => {
                 cursor.members(|cursor, _| self.value(cursor, Role::Tool))
             }
             // One tool, or several by their names.
-            (Role::Tools, Shape::Object) => cursor.members(|cursor, name| {
+            (Role::Tools, JsonKind::Object) => cursor.members(|cursor, name| {
                 let role = self.role(Role::Tool, name);
                 self.value(
                     cursor,
                     if matches!(role, Role::Plain | Role::Quoted) { Role::Tool } else { role },
                 )
             }),
-            (Role::Headers | Role::Header, Shape::Object) => cursor.members(|cursor, name| {
+            (Role::Headers | Role::Header, JsonKind::Object) => cursor.members(|cursor, name| {
                 let role = if is_credential(&plain(name)) { Role::Secret } else { Role::Header };
                 self.value(cursor, role)
             }),
-            (Role::Header | Role::Address, Shape::Array) => {
+            (Role::Header | Role::Address, JsonKind::Array) => {
                 cursor.elements(|cursor| self.value(cursor, role))
             }
             (Role::Secret | Role::Headers, _) => self.take(cursor),
             // Where it is cut off it may go on as one.
-            (Role::Header, Shape::String) => {
+            (Role::Header, JsonKind::String) => {
                 self.take_if(cursor, |text, cut| cut || is_tool_credential(text))
             }
-            (Role::Address, Shape::String) => {
+            (Role::Address, JsonKind::String) => {
                 self.take_if(cursor, |text, cut| cut || has_credential(text))
             }
-            (_, Shape::String) if self.look == Look::Wary => {
+            (_, JsonKind::String) if self.look == Look::Wary => {
                 self.take_if(cursor, |text, _| quotes_credential(text.as_bytes()))
             }
-            (_, Shape::Object) => cursor.members(|cursor, name| {
+            (_, JsonKind::Object) => cursor.members(|cursor, name| {
                 let role = self.role(role, name);
                 match role {
                     Role::Plain if self.look == Look::Top => cursor.pass(),
                     role => self.value(cursor, role),
                 }
             }),
-            (_, Shape::Array) if self.look != Look::Top => {
+            (_, JsonKind::Array) if self.look != Look::Top => {
                 let within = if self.look == Look::Wary { Role::Quoted } else { Role::Plain };
                 cursor.elements(|cursor| self.value(cursor, within))
             }
@@ -134,7 +134,7 @@ impl Walk {
     }
 
     /// What the member of an object is.
-    fn role(&self, of: Role, name: Name<'_>) -> Role {
+    fn role(&self, of: Role, name: MemberName<'_>) -> Role {
         // Elsewhere it may be the schema of what a function takes, whose members may have any name.
         let placed = matches!(of, Role::Top | Role::Tool | Role::Quoted);
         if name.resembles("tools") {
@@ -162,8 +162,8 @@ impl Walk {
         if self.look == Look::Wary { Role::Quoted } else { Role::Plain }
     }
 
-    fn take(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let start = cursor.place();
+    fn take(&mut self, cursor: &mut Cursor<'_>) -> Result<(), JsonError> {
+        let start = cursor.position();
         let taken = cursor.skip();
         let span = taken.as_ref().map_or(start..usize::MAX, Clone::clone);
         // Taken out before, of what is read in again.
@@ -178,8 +178,8 @@ impl Walk {
         &mut self,
         cursor: &mut Cursor<'_>,
         is_one: impl Fn(&str, bool) -> bool,
-    ) -> Result<(), Fault> {
-        let start = cursor.place();
+    ) -> Result<(), JsonError> {
+        let start = cursor.position();
         let taken = cursor.skip();
         let cut = taken.is_err();
         let span = taken.as_ref().map_or(start..usize::MAX, Clone::clone);
@@ -198,16 +198,16 @@ pub(super) fn each_string(text: &[u8], each: &mut dyn FnMut(&str, bool)) -> usiz
     json::read_part(text, |cursor| strings(cursor, each))
 }
 
-fn strings(cursor: &mut Cursor<'_>, each: &mut dyn FnMut(&str, bool)) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Object => cursor.members(|cursor, name| {
+fn strings(cursor: &mut Cursor<'_>, each: &mut dyn FnMut(&str, bool)) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Object => cursor.members(|cursor, name| {
             each(&name.text(), true);
             strings(cursor, each)
         }),
-        Shape::Array => cursor.elements(|cursor| strings(cursor, each)),
-        Shape::True | Shape::False | Shape::Null => cursor.pass(),
-        Shape::String | Shape::Number => {
-            let start = cursor.place();
+        JsonKind::Array => cursor.elements(|cursor| strings(cursor, each)),
+        JsonKind::True | JsonKind::False | JsonKind::Null => cursor.pass(),
+        JsonKind::String | JsonKind::Number => {
+            let start = cursor.position();
             let passed = cursor.skip();
             let raw = passed.as_ref().map_or_else(|_| cursor.rest(start), |span| cursor.raw(span));
             match json::text(raw) {
@@ -240,16 +240,16 @@ pub(super) fn each_quoted(text: &[u8], each: &mut dyn FnMut(Range<usize>, &str, 
 /// What is told of a string or a name: where it stands, how it is written there, and whether it is cut off.
 type Told<'a> = dyn FnMut(Range<usize>, &[u8], bool) + 'a;
 
-fn quoted(cursor: &mut Cursor<'_>, each: &mut Told<'_>) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Object => cursor.members(|cursor, name| {
+fn quoted(cursor: &mut Cursor<'_>, each: &mut Told<'_>) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Object => cursor.members(|cursor, name| {
             let span = name.span();
             each(span.clone(), cursor.raw(&span), false);
             quoted(cursor, each)
         }),
-        Shape::Array => cursor.elements(|cursor| quoted(cursor, each)),
-        Shape::String => {
-            let start = cursor.place();
+        JsonKind::Array => cursor.elements(|cursor| quoted(cursor, each)),
+        JsonKind::String => {
+            let start = cursor.position();
             let passed = cursor.skip();
             match &passed {
                 Ok(span) => each(span.clone(), cursor.raw(span), false),
@@ -257,7 +257,7 @@ fn quoted(cursor: &mut Cursor<'_>, each: &mut Told<'_>) -> Result<(), Fault> {
             }
             passed.map(|_| ())
         }
-        Shape::True | Shape::False | Shape::Null | Shape::Number => cursor.pass(),
+        JsonKind::True | JsonKind::False | JsonKind::Null | JsonKind::Number => cursor.pass(),
     }
 }
 
@@ -289,7 +289,7 @@ fn said(raw: &[u8], cut: bool) -> Cow<'_, str> {
 }
 
 /// A member's name, in small letters.
-fn plain(name: Name<'_>) -> String {
+fn plain(name: MemberName<'_>) -> String {
     name.text().to_ascii_lowercase()
 }
 

@@ -21,11 +21,11 @@ use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::{NodeId, RequestId};
-use crate::limits::Slot;
+use crate::limits::ConcurrencySlot;
 use crate::nodes::{Nodes, Ready};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
-use crate::protocol::openai;
+use crate::protocol::request;
 use crate::routing::decide::Decision;
 use crate::routing::health::{Apart, Budget};
 use crate::routing::inputs::{Demand, Inputs};
@@ -96,7 +96,7 @@ pub(super) struct Progress {
     pub(super) failure: Option<Failure>,
     pub(super) relay: Relay,
     /// The caller's place among the requests at once.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<ConcurrencySlot>,
 }
 
 /// A target as an attempt has it: of one on nodes, at the node.
@@ -164,7 +164,7 @@ impl Call {
 
     /// The client's bytes with the model that this target serves, and the question for the usage where it is ours to ask.
     pub(super) fn body_for(&self, target: &Target) -> Bytes {
-        openai::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+        request::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
     }
 
     /// The edit by which this target is asked for a usage that the client did not ask for.

@@ -22,7 +22,7 @@ use super::{Gateway, allowance, gate, head, inference, panicked, reply, reroute,
 use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -217,7 +217,7 @@ impl Edge {
         {
             return refuse(session, exchange, error, true).await;
         }
-        let mut held = self.app.body_memory.begin(Room::Management);
+        let mut held = self.app.body_memory.begin(BodyClass::Management);
         let body = match self.management_body(session, takes, &mut held).await {
             Ok(body) => body,
             Err(error) => {

@@ -27,11 +27,11 @@ use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
-use crate::limits::Permit;
-use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::limits::LimitPermit;
+use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
@@ -55,7 +55,7 @@ pub(super) async fn run(
     {
         return refuse(session, exchange, error, true).await;
     }
-    let mut held = app.body_memory.begin(Room::Requests);
+    let mut held = app.body_memory.begin(BodyClass::Requests);
     let reading = read(edge, exchange, session, (endpoint, admitted.principal()), &mut held).await;
     let (mut prompt, waited) = match reading {
         Ok(read) => read,
@@ -122,7 +122,7 @@ pub(super) fn choose(
     principal: &Principal,
     live: &Live,
     (inputs, prompt): (&Inputs, &Prompt),
-) -> Result<(Arc<Decision>, Permit)> {
+) -> Result<(Arc<Decision>, LimitPermit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
     app.store.faults().pass(FaultPlace::Decision);
     let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
@@ -160,7 +160,7 @@ async fn read(
     let waited = began.elapsed();
     exchange.line.bytes_in = body.len() as u64;
     let coded = headers.remove(CONTENT_ENCODING).is_some();
-    let unread = Unread { endpoint, body, coding, costs: endpoint.costs(), held };
+    let unread = UnreadBody { endpoint, body, coding, costs: endpoint.costs(), held };
     let reading = Prompt::read_in_turn(&edge.app, who, unread, headers).await;
     let mut prompt = reading.map_err(|error| (error, true))?;
     if coded && prompt.headers.contains_key(CONTENT_LENGTH) {

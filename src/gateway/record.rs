@@ -26,7 +26,7 @@ use crate::limits::day;
 use crate::prompt::Prompt;
 use crate::protocol::coding;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::stream::Tally;
+use crate::protocol::stream::StreamTally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -497,7 +497,7 @@ fn usage_within(
     if !says_event_stream(headers) {
         return usage::read(&decoded);
     }
-    let mut tally = Tally::of(endpoint);
+    let mut tally = StreamTally::of(endpoint);
     tally.feed(&decoded);
     tally.finish();
     Some(tally.usage_or_estimate(prompt_tokens))

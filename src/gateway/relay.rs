@@ -9,12 +9,12 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
-use crate::body_memory::{BodyMemory, Held, Room};
+use crate::body_memory::{BodyClass, BodyMemory, Held};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
-use crate::protocol::stream::{self as tally, Tally};
-use crate::protocol::strip::UsageStrip;
+use crate::protocol::stream::{self as tally, StreamTally};
+use crate::protocol::usage_strip::UsageStrip;
 use crate::secret::{Mask, Masking};
 
 /// Where the answer goes.
@@ -89,7 +89,7 @@ pub(super) struct Relay {
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
-    pub(super) tally: Tally,
+    pub(super) tally: StreamTally,
     mask: Masking,
     strip: UsageStrip,
     /// What the client got of it, or would have got.
@@ -111,7 +111,7 @@ pub(super) struct Relay {
 impl Relay {
     /// One whose copies are held in `memory`.
     pub(super) fn within(memory: &BodyMemory) -> Self {
-        Relay { memory: Some(memory.begin(Room::Copies)), ..Relay::default() }
+        Relay { memory: Some(memory.begin(BodyClass::Copies)), ..Relay::default() }
     }
 
     /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed
@@ -178,7 +178,7 @@ impl Relay {
             None if !self.ok() => overfull,
             // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
-            None => !self.stream || self.tally.verdict() != tally::Verdict::Open || overfull,
+            None => !self.stream || self.tally.verdict() != tally::StreamVerdict::Open || overfull,
         };
         if ready { Weighed::Commit } else { Weighed::Wait }
     }
@@ -204,7 +204,7 @@ impl Relay {
             && !self.committed
             && self.stream
             && self.ok()
-            && self.tally.verdict() == tally::Verdict::Answer
+            && self.tally.verdict() == tally::StreamVerdict::Answer
         {
             forward = self.commit();
         }
@@ -246,7 +246,7 @@ impl Relay {
         self.status = None;
         self.headers = HeaderMap::new();
         self.stream = false;
-        self.tally = Tally::default();
+        self.tally = StreamTally::default();
         self.mask = Masking::default();
         self.strip = UsageStrip::default();
         self.body = BytesMut::new();
@@ -264,7 +264,7 @@ impl Relay {
                 self.reset();
                 self.status = Some(header.status.as_u16());
                 self.stream = is_event_stream(&header.headers);
-                self.tally = Tally::of(rules.endpoint);
+                self.tally = StreamTally::of(rules.endpoint);
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
@@ -273,7 +273,7 @@ impl Relay {
                     self.tally.feed(bytes);
                 }
                 if self.first_content.is_none()
-                    && (!self.stream || self.tally.verdict() != tally::Verdict::Open)
+                    && (!self.stream || self.tally.verdict() != tally::StreamVerdict::Open)
                 {
                     self.first_content = Some(Instant::now());
                 }
@@ -453,7 +453,7 @@ impl Relay {
     }
 
     fn in_band_error(&self) -> bool {
-        self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
+        self.stream && self.ok() && self.tally.verdict() == tally::StreamVerdict::Error
     }
 
     fn keep_answer(&mut self) {

@@ -23,16 +23,16 @@ use super::{allowance, intake, panicked};
 use crate::api::{audit, limits, replays};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
-use crate::limits::Permit;
-use crate::prompt::{Prompt, Unread, may_ask_for};
-use crate::protocol::completion::{self, Instead};
+use crate::limits::LimitPermit;
+use crate::prompt::{Prompt, UnreadBody, may_ask_for};
+use crate::protocol::completion::{self, CompletionDefaults};
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::{anthropic, openai, stream};
+use crate::protocol::{anthropic, request, stream};
 use crate::repeats::{self, Asked, Found};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
@@ -56,7 +56,7 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let id = admitted.params().first();
-    let mut held = edge.app.body_memory.begin(Room::Requests);
+    let mut held = edge.app.body_memory.begin(BodyClass::Requests);
     let ignored = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace(), &mut held).await;
     drop(held);
     if let Err(error) = ignored {
@@ -174,7 +174,7 @@ async fn reroute(
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     note_foreign(app, exchange, principal, &original).await?;
-    let mut held = app.body_memory.begin(Room::Requests);
+    let mut held = app.body_memory.begin(BodyClass::Requests);
     let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
         return Err(Error::new(
@@ -253,7 +253,7 @@ struct Unfinished<'a> {
     exchange: &'a mut Exchange,
     call: Arc<Call>,
     record: Option<Record>,
-    permit: Option<Permit>,
+    permit: Option<LimitPermit>,
 }
 
 impl Unfinished<'_> {
@@ -266,7 +266,7 @@ impl Unfinished<'_> {
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.take(&record);
-        let instead = Instead {
+        let instead = CompletionDefaults {
             id: self.exchange.id.as_str(),
             created: self.exchange.at.as_second(),
             model: outcome.target().map_or("", |target| &target.model),
@@ -316,7 +316,7 @@ async fn again(
         .clone()
         .ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = endpoint_of(&original.head)?;
-    let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
+    let body = request::without_stream(&original.bodies.request).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {
         if let (Ok(name), Ok(value)) =
@@ -328,7 +328,7 @@ async fn again(
     if !held.set(body.len()) {
         return Err(Held::full());
     }
-    let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
+    let unread = UnreadBody { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
     // It was read before, by this build or one that took it: else only the room, the turn or the
     // limits can stand in the way.
@@ -390,7 +390,7 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 
 /// The answer of the access specification, or 502 with what is known.
 fn respond(
-    instead: &Instead<'_>,
+    instead: &CompletionDefaults<'_>,
     decision: Value,
     original: &Head,
     endpoint: Endpoint,

@@ -19,12 +19,12 @@ use super::inference::proxy;
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use crate::app::{App, Busy, Live};
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::error::Result;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai;
+use crate::protocol::request;
 use crate::routing::decide::{Decision, shadow};
 use crate::routing::document::RetryOn;
 use crate::routing::recipe::{Retry, Target};
@@ -48,7 +48,7 @@ pub(super) fn send(
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
     // The one that is sent, beside the request's own, which may end before it.
-    let mut held = app.body_memory.begin(Room::Copies);
+    let mut held = app.body_memory.begin(BodyClass::Copies);
     if !held.set(2 * prompt.body.len()) {
         return app.metrics.shadow("dropped");
     }
@@ -116,11 +116,11 @@ impl Copied {
 
     /// One attempt at the one target, with a body that asks for no stream, as that of a reroute.
     fn call(&mut self) -> Result<Call> {
-        let body = openai::without_stream(&self.body)?;
-        let model = openai::read_request(&body, self.endpoint)?.model_span;
+        let body = request::without_stream(&self.body)?;
+        let model = request::read_request(&body, self.endpoint)?.model_span;
         // What is kept is the client's part, as of every request.
         match &self.sent {
-            Some(sent) => self.record.sends(&self.app, &openai::without_stream(sent)?),
+            Some(sent) => self.record.sends(&self.app, &request::without_stream(sent)?),
             None => self.record.sends(&self.app, &body),
         }
         Ok(Call {

@@ -11,7 +11,7 @@ use super::edge::{Edge, Ended, answer, for_handler, name_request, refuse};
 use super::exchange::Exchange;
 use super::reply;
 use crate::api::{Slow, SlowHandler, Step, Takes};
-use crate::body_memory::Room;
+use crate::body_memory::BodyClass;
 use crate::error::{Error, Kind, Result};
 
 /// Answers a call whose work ends when the client leaves.
@@ -22,7 +22,7 @@ pub(super) async fn run(
     (handler, takes): (SlowHandler, Takes),
     admitted: &Admission,
 ) -> Ended {
-    let mut held = edge.app.body_memory.begin(Room::Management);
+    let mut held = edge.app.body_memory.begin(BodyClass::Management);
     let body = match edge.management_body(session, takes, &mut held).await {
         Ok(body) => body,
         Err(error) => {
