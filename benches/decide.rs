@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rerouter::config;
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::openai::read_request;
+use rerouter::protocol::request::read_request;
 use rerouter::protocol::tokens;
 use rerouter::routing::{Inputs, RequestFacts, Routing, decide, language};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

@@ -1,5 +1,5 @@
-//! One bound on the memory that bodies take in the whole process: those of requests, and the
-//! copies of answers that are kept while a call runs.
+//! A bound on the memory of all bodies in the process: of requests, and the copies of answers that
+//! are kept while a call runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Kind};
 
-/// The bytes that may be held at once, and those that are. Cloning is cheap.
+/// The pool of bytes. Cloning is cheap.
 #[derive(Clone)]
 pub struct BodyMemory(Arc<Pool>);
 
@@ -16,10 +16,10 @@ struct Pool {
     held: AtomicUsize,
 }
 
-/// What is held, and so how much of the memory it may fill: the more it matters, the more.
+/// The class of a body decides how much of the pool it may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// Bodies of management calls: all of it. Operators are heard when nobody else is.
+pub enum BodyClass {
+    /// Bodies of management calls: all of it, so that operators can act on a full gateway.
     Management,
     /// Bodies of requests: all but a sixteenth.
     Requests,
@@ -27,20 +27,20 @@ pub enum Room {
     Copies,
 }
 
-impl Room {
+impl BodyClass {
     fn of(self, limit: usize) -> usize {
         match self {
-            Room::Management => limit,
-            Room::Requests => limit - limit / 16,
-            Room::Copies => limit / 2,
+            BodyClass::Management => limit,
+            BodyClass::Requests => limit - limit / 16,
+            BodyClass::Copies => limit / 2,
         }
     }
 }
 
-/// What one body holds; given back when it is dropped.
+/// The bytes of one body; released when dropped.
 pub struct Held {
     memory: BodyMemory,
-    room: Room,
+    room: BodyClass,
     bytes: usize,
 }
 
@@ -50,17 +50,17 @@ impl BodyMemory {
         BodyMemory(Arc::new(Pool { limit, held: AtomicUsize::new(0) }))
     }
 
-    /// For a body of which nothing is there yet.
-    pub fn begin(&self, room: Room) -> Held {
+    /// Starts a reservation of 0 bytes.
+    pub fn begin(&self, room: BodyClass) -> Held {
         Held { memory: self.clone(), room, bytes: 0 }
     }
 
-    /// Bytes that are held now.
+    /// Bytes that are reserved now.
     pub fn held(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize, room: Room) -> bool {
+    fn take(&self, bytes: usize, room: BodyClass) -> bool {
         let Pool { limit, held } = &*self.0;
         let most = room.of(*limit);
         let taken = |now: usize| now.checked_add(bytes).filter(|then| *then <= most);
@@ -69,7 +69,7 @@ impl BodyMemory {
 }
 
 impl Held {
-    /// Holds `bytes` in all from now on, where there is room for them; else all stays as it is.
+    /// Sets the reservation to `bytes`. Returns `false`, and changes nothing, if there is no room.
     #[must_use]
     pub fn set(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes {
@@ -83,9 +83,9 @@ impl Held {
         true
     }
 
-    /// The refusal for when there is no room: it may come again a moment later.
+    /// The 503 for a full pool.
     pub fn full() -> Error {
-        Error::new(Kind::Unavailable, "Too many bodies are held in memory at the moment.")
+        Error::new(Kind::Unavailable, "Too many bodies are in memory. Retry in a second.")
             .retry_after(Duration::from_secs(1))
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_held_never_exceeds_the_limit_and_comes_back() {
         let memory = BodyMemory::new(100);
-        let begin = || memory.begin(Room::Management);
+        let begin = || memory.begin(BodyClass::Management);
         let (mut a, mut b) = (begin(), begin());
         assert!(a.set(60) && !b.set(41) && b.set(40) && !a.set(61));
         assert_eq!(memory.held(), 100);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn what_matters_more_finds_room_for_longer() {
         let memory = BodyMemory::new(160);
-        let rooms = [Room::Copies, Room::Requests, Room::Management];
+        let rooms = [BodyClass::Copies, BodyClass::Requests, BodyClass::Management];
         let [mut copies, mut requests, mut management] = rooms.map(|room| memory.begin(room));
         assert!(!copies.set(81) && copies.set(80));
         assert!(!requests.set(71) && requests.set(70));

@@ -1,5 +1,5 @@
-//! A request of the data plane as it is decided on: its body understood, and everything that a decision may look at copied
-//! out. Live calls and `/v1/router/decide` come through here, so that they are told the same.
+//! Requests of the data plane: the body that was read, and the inputs of the decision copied out.
+//! Live calls and `/v1/router/decide` both use it, so they decide alike.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use jiff::Timestamp;
 use crate::app::{App, Live};
 use crate::auth::{Agent, Principal};
 use crate::blocking::blocking;
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::limits;
-use crate::protocol::agent::{self, Preset};
+use crate::protocol::agent::{self, AgentPreset};
 use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai::{self, ModelRequest};
+use crate::protocol::request::{self, ModelRequest};
 use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts};
 
-/// What the names of agents begin with where models are asked for.
+/// Prefix of agent names in `model`.
 pub const AGENT_PREFIX: &str = "agent/";
 
-/// A request of the data plane that has been read: what is decided on, and what is sent.
+/// A request of the data plane that was read.
 ///
-/// Not `Debug`: the client's headers hold its credential.
+/// Not `Debug`: the headers hold the client's credential.
 pub struct Prompt {
     /// Which endpoint it is for.
     pub endpoint: Endpoint,
-    /// Its body: as the client sent it, or with the agent's part in it, asking for the agent's alias.
+    /// The body: the client's, or with the agent's part and alias in it.
     pub body: Bytes,
-    /// What was understood of that.
+    /// The facts of the body.
     pub request: ModelRequest,
     /// The client's headers.
     pub headers: HeaderMap,
-    /// What of the client's query goes to a provider.
+    /// The part of the query that providers get.
     pub query: Option<String>,
-    /// What there was before an agent.
-    through: Option<Through>,
+    /// The request before the agent, if there is one.
+    through: Option<AgentRoute>,
 }
 
-/// What a request that goes through an agent was.
-struct Through {
+/// A request before its agent was applied.
+struct AgentRoute {
     /// The body as the client sent it.
     sent: Bytes,
     /// The model asked for.
@@ -55,24 +55,24 @@ struct Through {
 impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
-        let request = openai::read_request(&body, endpoint)?;
+        let request = request::read_request(&body, endpoint)?;
         Ok(Prompt { endpoint, body, request, headers, query: None, through: None })
     }
 
-    /// The same for a body as it came. A large or compressed one is read in its turn, on a thread
-    /// that may wait; `held` then counts what it becomes. 413 and 503 beside 400.
+    /// Reads a body as it came. A large or compressed one is read in its turn, on a blocking
+    /// thread; `held` then counts its decoded size. 413 and 503 beside 400.
     pub async fn read_in_turn(
         app: &App,
         who: &Principal,
-        unread: Unread<'_>,
+        unread: UnreadBody<'_>,
         headers: HeaderMap,
     ) -> Result<Self> {
-        let Unread { endpoint, body, coding, costs, held } = unread;
+        let UnreadBody { endpoint, body, coding, costs, held } = unread;
         if coding.is_none() && body.len() <= bounds::READ_INLINE {
             return Prompt::read(endpoint, body, headers);
         }
         let limit = app.server.limits.request_body;
-        let mut share = std::mem::replace(held, app.body_memory.begin(Room::Requests));
+        let mut share = std::mem::replace(held, app.body_memory.begin(BodyClass::Requests));
         let reading = move || -> Result<(Prompt, Held)> {
             let body = match coding {
                 None => body,
@@ -100,8 +100,9 @@ impl Prompt {
         self.through.as_ref().map(|through| &through.agent)
     }
 
-    /// Where an agent is asked for, makes it a request for the agent's alias, with the agent's part in it. 404 where there is no
-    /// such agent, or none that may be called; 400 and 413 where the two do not go together. What was refused is as it was.
+    /// Applies the agent, if one is requested: the request becomes one for its alias. 404 if there
+    /// is no such agent or it may not be called; 400 and 413 if the request and the agent do not
+    /// fit. A refused request is unchanged.
     pub async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
         let Some(name) =
             self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none())
@@ -114,7 +115,7 @@ impl Prompt {
         self.go_through(app, who, agent).await
     }
 
-    /// The same for a request that went through an agent before: 409 where that is no more what it was.
+    /// The same for a captured request that went through an agent. 409 if the agent has changed.
     pub async fn take_agent_again(
         &mut self,
         app: &App,
@@ -148,7 +149,7 @@ impl Prompt {
             let adding = move || with_agent(&agent, endpoint, &body, &model, most);
             Box::pin(in_turn(app, (who, false), adding)).await??
         };
-        self.through = Some(Through {
+        self.through = Some(AgentRoute {
             sent: std::mem::replace(&mut self.body, body),
             asked: std::mem::replace(&mut self.request, request).model,
             agent: AgentRef {
@@ -162,36 +163,35 @@ impl Prompt {
 
     /// The text of the last user message.
     pub fn last_user_text(&self) -> String {
-        openai::last_user_text(&self.body, &self.request)
+        request::last_user_text(&self.body, &self.request)
     }
 }
 
-/// A body as it came, not read yet.
-pub struct Unread<'a> {
+/// A body that is not read yet.
+pub struct UnreadBody<'a> {
     /// Which endpoint it is for.
     pub endpoint: Endpoint,
     /// Its bytes.
     pub body: Bytes,
-    /// How they are coded.
+    /// Its content coding.
     pub coding: Option<Coding>,
-    /// Whether it may cost money: then a budget that is spent refuses it unread.
+    /// Whether it may cost money. If so, a spent budget refuses it unread.
     pub costs: bool,
-    /// What is held in memory for it.
+    /// Its reservation of memory.
     pub held: &'a mut Held,
 }
 
-/// Does work on a large body in the caller's turn, on a thread that may wait: the data path's own
-/// threads stay free.
+/// Works on a large body in the caller's turn, on a blocking thread.
 async fn in_turn<T: Send + 'static>(
     app: &App,
     (who, costs): (&Principal, bool),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let turn = app.readers.take(&app.auth.tenant(who)).await.ok_or_else(|| {
-        let why = "Too many large bodies are being read; this one had no turn in time.";
+        let why = "Too many large bodies are being read. Retry later.";
         Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
     })?;
-    // Of what waited behind the caller's own, some may have no room left by now.
+    // Requests that waited may be over their limit by now.
     let draws = limits::draws(&app.auth, who);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| refused.error)?;
     let working = move || {
@@ -217,7 +217,7 @@ fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result
     Ok(decoded)
 }
 
-/// The body with what an agent adds, and what is understood of that.
+/// The body with the agent's part, and its facts.
 fn with_agent(
     by: &Agent,
     endpoint: Endpoint,
@@ -227,23 +227,24 @@ fn with_agent(
 ) -> Result<(Bytes, ModelRequest)> {
     let instructions = by.instructions.as_deref();
     let preset =
-        Preset { model: &by.model, instructions, defaults: &by.defaults, tools: &by.tools };
+        AgentPreset { model: &by.model, instructions, defaults: &by.defaults, tools: &by.tools };
     let body = agent::apply(&preset, endpoint, body, model)?;
     if body.len() > most {
         let why = format!("With what the agent adds the body is larger than {most} bytes.");
         return Err(Error::new(Kind::PayloadTooLarge, why));
     }
-    let request = openai::read_request(&body, endpoint)?;
+    let request = request::read_request(&body, endpoint)?;
     Ok((body, request))
 }
 
-/// Whether requests may go through the agent: nobody spends money by what somebody wrote who showed no credential, unless this is
-/// nobody's gateway but one's own.
+/// Whether requests may use the agent. Text of an unauthenticated author costs nobody money, except
+/// on a gateway that is its owner's alone.
 pub fn may_call(app: &App, agent: &Agent) -> bool {
     agent.trusted || app.server.call_untrusted
 }
 
-/// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
+/// Checks `limits.models` of key and user. A name that is not allowed gets the error of an unknown
+/// one.
 pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     if principal.allows_model(model) {
         Ok(())
@@ -252,7 +253,7 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     }
 }
 
-/// Copies out everything that the decision may look at.
+/// Copies out the inputs of the decision.
 pub fn gather(
     app: &App,
     live: &Live,

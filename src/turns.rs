@@ -1,5 +1,5 @@
-//! Turns at work that only a few may do at once. A caller waits behind its own calls first, and
-//! then, first come first served, for a free place: nobody keeps the others out.
+//! Fair turns at work that only a few callers may do at once. A caller waits behind its own calls
+//! first, then in order of arrival for a free place.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The places, and who has or awaits one. Cloning is cheap.
+/// The places and their callers. Cloning is cheap.
 #[derive(Clone)]
-pub struct Turns(Arc<Inner>);
+pub struct Turns(Arc<TurnsState>);
 
-struct Inner {
+struct TurnsState {
     places: Arc<Semaphore>,
     share: usize,
     patience: Duration,
@@ -21,50 +21,50 @@ struct Inner {
 
 struct Caller {
     share: Arc<Semaphore>,
-    /// Its calls that work or wait.
+    /// Number of its calls that work or wait.
     calls: usize,
 }
 
 /// A place. It is free again when this is dropped.
-pub struct Turn {
+pub struct WorkTurn {
     _place: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
-    _entry: Entry,
+    _entry: CallerEntry,
 }
 
-/// A caller's entry in the table; it leaves with the caller's last call.
-struct Entry {
+/// A caller's entry in the table; removed with its last call.
+struct CallerEntry {
     turns: Turns,
     caller: String,
 }
 
 impl Turns {
-    /// `places` in all, at most `share` of them for one caller; nobody waits longer than `patience`.
+    /// `places` in all, at most `share` for one caller. A caller waits at most `patience`.
     pub fn new(places: usize, share: usize, patience: Duration) -> Self {
         let places = Arc::new(Semaphore::new(places));
-        Turns(Arc::new(Inner { places, share, patience, callers: Mutex::default() }))
+        Turns(Arc::new(TurnsState { places, share, patience, callers: Mutex::default() }))
     }
 
-    /// Waits for a place; `None` when none was free for too long.
-    pub async fn take(&self, caller: &str) -> Option<Turn> {
+    /// Waits for a place; `None` if none was free in time.
+    pub async fn take(&self, caller: &str) -> Option<WorkTurn> {
         timeout(self.0.patience, self.wait(caller)).await.ok().flatten()
     }
 
-    async fn wait(&self, caller: &str) -> Option<Turn> {
+    async fn wait(&self, caller: &str) -> Option<WorkTurn> {
         let (entry, share) = self.enter(caller);
         let own = share.acquire_owned().await.ok()?;
         let place = self.0.places.clone().acquire_owned().await.ok()?;
-        Some(Turn { _place: place, _own: own, _entry: entry })
+        Some(WorkTurn { _place: place, _own: own, _entry: entry })
     }
 
-    fn enter(&self, caller: &str) -> (Entry, Arc<Semaphore>) {
+    fn enter(&self, caller: &str) -> (CallerEntry, Arc<Semaphore>) {
         let mut callers = self.callers();
         let known = callers
             .entry(caller.to_owned())
             .or_insert_with(|| Caller { share: Arc::new(Semaphore::new(self.0.share)), calls: 0 });
         known.calls += 1;
         let share = known.share.clone();
-        (Entry { turns: self.clone(), caller: caller.to_owned() }, share)
+        (CallerEntry { turns: self.clone(), caller: caller.to_owned() }, share)
     }
 
     fn callers(&self) -> MutexGuard<'_, HashMap<String, Caller>> {
@@ -72,7 +72,7 @@ impl Turns {
     }
 }
 
-impl Drop for Entry {
+impl Drop for CallerEntry {
     fn drop(&mut self) {
         let mut callers = self.turns.callers();
         if let Some(caller) = callers.get_mut(&self.caller) {

@@ -471,7 +471,11 @@ async fn a_name_in_other_letters_is_refused() {
         ] {
             let answer = post(&gateway, &key, path, &[], &text).await;
             assert_eq!(answer.status, 400, "{text}: {}", answer.text());
-            assert!(answer.text().contains("has to be spelled exactly so"), "{}", answer.text());
+            assert!(
+                answer.text().contains("must be spelled exactly like this"),
+                "{}",
+                answer.text()
+            );
         }
     }
     assert_eq!((open.count(), claude.count()), (0, 0));
@@ -510,7 +514,7 @@ async fn what_is_acted_on_inside_comes_once() {
         )
         .await;
         assert_eq!(answer.status, 400, "{more}: {}", answer.text());
-        let why = ["comes twice", "has to be spelled exactly so"];
+        let why = ["is set twice", "must be spelled exactly like this"];
         assert!(why.iter().any(|why| answer.text().contains(why)), "{}", answer.text());
     }
     assert_eq!((open.count(), claude.count()), (0, 0));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::openai;
+use rerouter::protocol::request;
 use serde_json::{Value, json};
 
 use crate::support::documents::in_order;
@@ -57,7 +57,7 @@ fn estimates_are_near_what_providers_count() {
     let mut prompts = Vec::new();
     for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
         let written = exchange.request.get();
-        let request = openai::read_request(written.as_bytes(), exchange.endpoint()).unwrap();
+        let request = request::read_request(written.as_bytes(), exchange.endpoint()).unwrap();
         let Some(counted) =
             exchange.counted().filter(|_| is_text(&serde_json::from_str(written).unwrap()))
         else {
@@ -113,7 +113,7 @@ async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_e
     let body = |model: &str| {
         json!({ "model": model, "messages": [{ "role": "user", "content": "a long story ".repeat(100) }] }).to_string()
     };
-    let estimate = openai::read_request(body("auto").as_bytes(), Endpoint::ChatCompletions)
+    let estimate = request::read_request(body("auto").as_bytes(), Endpoint::ChatCompletions)
         .unwrap()
         .prompt_tokens;
     // What a live request is said to have had is half of it; what a reroute had, much more.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use proptest::prelude::*;
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::{openai, tokens};
+use rerouter::protocol::{request, tokens};
 use serde_json::{Value, json};
 
 use crate::fuzzing::targets::lenient::{self, Rules};
@@ -561,7 +561,7 @@ proptest! {
         let body = ["\"model\":\"m\"".to_owned()].into_iter().chain(members).collect::<Vec<_>>().join(",");
         let body = format!("{{{body}}}");
         for endpoint in Endpoint::ALL {
-            match openai::read_request(body.as_bytes(), endpoint) {
+            match request::read_request(body.as_bytes(), endpoint) {
                 Ok(request) => lenient::never_bills_more(endpoint, body.as_bytes(), &request),
                 Err(error) => prop_assert!(error.status().as_u16() == 400 && error.field().is_some(), "{error}: {body}"),
             }
@@ -577,7 +577,7 @@ fn no_recorded_prompt_took_more_than_its_ceiling() {
     let (mut closed, mut beyond) = (0, Vec::new());
     for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
         let request =
-            openai::read_request(exchange.request.get().as_bytes(), exchange.endpoint()).unwrap();
+            request::read_request(exchange.request.get().as_bytes(), exchange.endpoint()).unwrap();
         let Some(counted) = exchange.counted() else { continue };
         let ceiling =
             request.ceiling.prompt_tokens(1_000_000, tokens::dearest_image(&request.model));

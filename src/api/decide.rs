@@ -9,10 +9,10 @@ use super::answer;
 use super::page::Query;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::body_memory::Room;
+use crate::body_memory::BodyClass;
 use crate::capture::record;
 use crate::error::{Error, Result};
-use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide;
 
@@ -34,9 +34,9 @@ pub(crate) async fn post(
         })?,
     };
     // The memory of the body was counted when it was read.
-    let mut held = app.body_memory.begin(Room::Requests);
+    let mut held = app.body_memory.begin(BodyClass::Requests);
     let body = request.body().clone();
-    let unread = Unread { endpoint, body, coding: None, costs: false, held: &mut held };
+    let unread = UnreadBody { endpoint, body, coding: None, costs: false, held: &mut held };
     let mut prompt = Prompt::read_in_turn(app, who, unread, request.headers().clone()).await?;
     may_ask_for(who, prompt.asked())?;
     prompt.take_agent(app, who).await?;

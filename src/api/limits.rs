@@ -8,7 +8,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
-use crate::limits::{self, Permit};
+use crate::limits::{self, LimitPermit};
 use crate::store::{Limits, nano_usd};
 
 /// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
@@ -20,7 +20,7 @@ pub(crate) fn draw(app: &App, who: &Principal) -> Result<CountedCall> {
 }
 
 /// A counted call; the concurrent request ends when it is dropped.
-pub(crate) struct CountedCall(Option<Permit>);
+pub(crate) struct CountedCall(Option<LimitPermit>);
 
 impl Drop for CountedCall {
     fn drop(&mut self) {

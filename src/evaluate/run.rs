@@ -27,7 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::routing::Routing;
 use crate::store::{CaptureFilter, CaptureLocation, Store};
-use crate::turns::{Turn, Turns};
+use crate::turns::{Turns, WorkTurn};
 
 /// A document for an evaluation.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ pub enum EvaluationEvent {
 }
 
 /// Waits for a turn; 429 after too long.
-pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
+pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     turns.take(caller).await.ok_or_else(|| {
         let why = "Too many evaluations are running; none ended in time.";
         Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
@@ -122,7 +122,7 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
 /// while the index of captures is incomplete.
 pub fn begin(
     app: &App,
-    turn: Turn,
+    turn: WorkTurn,
     evaluation: Evaluation,
 ) -> Result<mpsc::Receiver<EvaluationEvent>> {
     let (sender, events) = mpsc::channel(4);
@@ -166,7 +166,7 @@ struct EvaluationWorker {
 }
 
 impl EvaluationWorker {
-    fn run(mut self, turn: Turn) {
+    fn run(mut self, turn: WorkTurn) {
         let report = self.evaluate().transpose();
         // The report may lead to the next evaluation, so the turn ends first.
         drop(turn);

@@ -14,9 +14,9 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{self, Permit, Remaining, Reserve};
+use crate::limits::{self, LimitPermit, Remaining, Reserve};
 use crate::prompt::Prompt;
-use crate::protocol::openai::Ceiling;
+use crate::protocol::request::Ceiling;
 use crate::protocol::tokens;
 use crate::protocol::usage::Usage;
 use crate::routing::{Decision, Inputs, Target};
@@ -38,10 +38,10 @@ pub(super) fn admit(
     exchange: &mut HttpExchange,
     principal: &Principal,
     inputs: &Inputs,
-) -> Result<Permit> {
+) -> Result<LimitPermit> {
     let draws = limits::draws(&app.auth, principal);
     if draws.is_empty() {
-        return Ok(Permit::default());
+        return Ok(LimitPermit::default());
     }
     let request = &inputs.request;
     let tokens = request
@@ -77,7 +77,7 @@ pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining
 /// and a budget that cannot be kept is refused rather than ignored.
 pub(super) fn reserve(
     app: &App,
-    permit: &mut Permit,
+    permit: &mut LimitPermit,
     live: &Live,
     decision: &Decision,
     prompt: &Prompt,
@@ -94,7 +94,7 @@ pub(super) fn reserve(
     app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
 }
 
-fn no_price(permit: &Permit, target: &Target) -> Error {
+fn no_price(permit: &LimitPermit, target: &Target) -> Error {
     let remaining = permit.remaining();
     let whose = remaining
         .money
@@ -146,7 +146,7 @@ fn asks_for_long_context(headers: &HeaderMap) -> bool {
 
 /// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the
 /// reserve as spent; a call that got none used nothing, whatever was tried before it.
-pub(super) fn settle(permit: Permit, outcome: &Outcome) {
+pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
         None if outcome.is_good() => (None, None),
@@ -233,7 +233,7 @@ fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{Left, Money, Rate, Whose};
+    use crate::limits::{BudgetStatus, LimitOwner, RateLeft, RateStatus};
     use crate::store::{Budget, Per};
 
     #[test]
@@ -256,9 +256,9 @@ mod tests {
 
     #[test]
     fn ours_replace_a_provider_s() {
-        let rate = Rate {
-            whose: Whose::Key,
-            left: Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) },
+        let rate = RateStatus {
+            whose: LimitOwner::Key,
+            left: RateLeft { limit: 60, remaining: 59, reset: Duration::from_secs(1) },
             reserved: 0,
         };
         let now = Timestamp::UNIX_EPOCH;
@@ -285,7 +285,13 @@ mod tests {
             (5, 9, "0.000000005", "0"),
         ] {
             let budget = Budget { nano, per: Per::Day };
-            let money = Some(Money { whose: Whose::User, budget, spent, reserved: 0, resets_at });
+            let money = Some(BudgetStatus {
+                whose: LimitOwner::User,
+                budget,
+                spent,
+                reserved: 0,
+                resets_at,
+            });
             let headers = headers(&Remaining { money, ..Remaining::default() }, now);
             let told = [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET]
                 .map(|name| headers[name].to_str().unwrap());

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::record::Attempt;
 use crate::id::{NodeId, RequestId};
-use crate::limits::Slot;
+use crate::limits::ConcurrencySlot;
 use crate::nodes::ReadyNode;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
@@ -58,7 +58,7 @@ pub(super) struct CallProgress {
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
     /// The caller's slot among the concurrent requests.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<ConcurrencySlot>,
     /// The engine, or a hook in it, panicked.
     panicked: bool,
 }

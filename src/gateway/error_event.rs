@@ -42,7 +42,7 @@ fn rendered(endpoint: Endpoint, request_id: &str, number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::stream::{Seen, classify};
+    use crate::protocol::stream::{EventKind, classify};
 
     #[test]
     fn each_protocol_has_its_own() {
@@ -62,7 +62,10 @@ mod tests {
         ] {
             let event = rendered(endpoint, "req_1", 7);
             assert_eq!(event, expected);
-            assert!(matches!(classify(endpoint, event.as_bytes()), Seen::Error(_)), "{endpoint:?}");
+            assert!(
+                matches!(classify(endpoint, event.as_bytes()), EventKind::Error(_)),
+                "{endpoint:?}"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::BodyKind;
 use crate::app::App;
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::protocol::coding::Coding;
@@ -41,10 +41,10 @@ impl BodyRules {
     }
 
     /// The share of memory that holds it.
-    pub(super) fn room(self) -> Room {
+    pub(super) fn room(self) -> BodyClass {
         match self {
-            BodyRules::Management(_) => Room::Management,
-            BodyRules::Inference(_) | BodyRules::Ignored => Room::Requests,
+            BodyRules::Management(_) => BodyClass::Management,
+            BodyRules::Inference(_) | BodyRules::Ignored => BodyClass::Requests,
         }
     }
 

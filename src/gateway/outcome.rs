@@ -16,7 +16,7 @@ use crate::capture::record::{Attempt, CaptureState, Served};
 use crate::error::{Error, Kind};
 use crate::protocol::coding;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::stream::Tally;
+use crate::protocol::stream::StreamTally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::Target;
 
@@ -231,7 +231,7 @@ fn usage_within(
     if !says_event_stream(headers) {
         return usage::read(&decoded);
     }
-    let mut tally = Tally::of(endpoint);
+    let mut tally = StreamTally::of(endpoint);
     tally.feed(&decoded);
     tally.finish();
     Some(tally.usage_or_estimate(prompt_tokens))

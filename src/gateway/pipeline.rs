@@ -33,8 +33,8 @@ use crate::body_memory::Held;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::idempotency::IdempotencyCache;
-use crate::limits::Permit;
-use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::limits::LimitPermit;
+use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::redaction::without_credentials;
@@ -357,7 +357,7 @@ impl Pipeline {
         received: &mut Received,
     ) -> Result<Prompt> {
         let coded = headers.remove(CONTENT_ENCODING).is_some();
-        let unread = Unread {
+        let unread = UnreadBody {
             endpoint,
             body: std::mem::take(&mut received.body),
             coding: received.coding.take(),
@@ -386,7 +386,7 @@ impl Pipeline {
         principal: &Principal,
         live: &Live,
         (inputs, prompt): (&Inputs, &Prompt),
-    ) -> Result<(Arc<Decision>, Permit)> {
+    ) -> Result<(Arc<Decision>, LimitPermit)> {
         let app = &self.app;
         let mut permit = allowance::admit(app, exchange, principal, inputs)?;
         app.store.faults().pass(PanicPoint::Decision);
@@ -423,7 +423,7 @@ impl Pipeline {
     }
 }
 
-fn decision_of(decided: &Result<(Arc<Decision>, Permit)>) -> Option<Arc<Decision>> {
+fn decision_of(decided: &Result<(Arc<Decision>, LimitPermit)>) -> Option<Arc<Decision>> {
     decided.as_ref().ok().map(|(decision, _)| decision.clone())
 }
 

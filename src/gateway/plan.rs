@@ -12,7 +12,7 @@ use crate::app::{App, Live};
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
-use crate::protocol::openai;
+use crate::protocol::request;
 use crate::routing::health::RetryBudget;
 use crate::routing::{
     Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage, Target,
@@ -121,7 +121,7 @@ impl SentRequest {
     /// The body with the model that this target serves, and with the question for the usage where
     /// it is ours to ask.
     pub(super) fn body_for(&self, target: &Target) -> Bytes {
-        openai::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+        request::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
     }
 
     /// The edit by which this target is asked for a usage that the client did not ask for.

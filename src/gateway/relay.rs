@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::answer_filter::AnswerFilter;
 use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
-use crate::body_memory::{BodyMemory, Held, Room};
+use crate::body_memory::{BodyClass, BodyMemory, Held};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
-use crate::protocol::stream::{self as tally, Tally};
+use crate::protocol::stream::{self as tally, StreamTally};
 use crate::secret::Mask;
 
 /// Where the answer goes.
@@ -89,7 +89,7 @@ pub(super) struct Relay {
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
-    pub(super) tally: Tally,
+    pub(super) tally: StreamTally,
     filter: AnswerFilter,
     /// The copy for the capture: the body as the client gets it.
     pub(super) body: BytesMut,
@@ -110,7 +110,7 @@ pub(super) struct Relay {
 impl Relay {
     /// A relay whose copies count against `memory`.
     pub(super) fn within(memory: &BodyMemory) -> Self {
-        Relay { memory: Some(memory.begin(Room::Copies)), ..Relay::default() }
+        Relay { memory: Some(memory.begin(BodyClass::Copies)), ..Relay::default() }
     }
 
     /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
@@ -179,7 +179,7 @@ impl Relay {
             None if !self.ok() => overfull,
             // A document is held until it is whole: it may break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
-            None => !self.stream || self.tally.verdict() != tally::Verdict::Open || overfull,
+            None => !self.stream || self.tally.verdict() != tally::StreamVerdict::Open || overfull,
         };
         if ready { NextStep::Commit } else { NextStep::Wait }
     }
@@ -211,7 +211,7 @@ impl Relay {
             && !self.committed
             && self.stream
             && self.ok()
-            && self.tally.verdict() == tally::Verdict::Answer
+            && self.tally.verdict() == tally::StreamVerdict::Answer
         {
             forward = self.commit();
         }
@@ -253,7 +253,7 @@ impl Relay {
         self.status = None;
         self.headers = HeaderMap::new();
         self.stream = false;
-        self.tally = Tally::default();
+        self.tally = StreamTally::default();
         self.filter = AnswerFilter::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
@@ -270,7 +270,7 @@ impl Relay {
                 self.reset();
                 self.status = Some(header.status.as_u16());
                 self.stream = is_event_stream(&header.headers);
-                self.tally = Tally::of(rules.endpoint);
+                self.tally = StreamTally::of(rules.endpoint);
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
@@ -279,7 +279,7 @@ impl Relay {
                     self.tally.feed(bytes);
                 }
                 if self.first_content.is_none()
-                    && (!self.stream || self.tally.verdict() != tally::Verdict::Open)
+                    && (!self.stream || self.tally.verdict() != tally::StreamVerdict::Open)
                 {
                     self.first_content = Some(Instant::now());
                 }
@@ -439,7 +439,7 @@ impl Relay {
     }
 
     fn in_band_error(&self) -> bool {
-        self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
+        self.stream && self.ok() && self.tally.verdict() == tally::StreamVerdict::Error
     }
 
     fn keep_answer(&mut self) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::recorded;
 use crate::protocol::stream::assemble;
-use crate::protocol::strip::UsageStrip;
+use crate::protocol::usage_strip::UsageStrip;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
 const CONTENT: &str =

@@ -22,18 +22,18 @@ use super::reroute_answer::{answer, envelope};
 use crate::api::{audit, limits, replays};
 use crate::app::{App, Live};
 use crate::auth::{CaptureLevel, Principal};
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::capture::pending::PendingCapture;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::idempotency::{self, CallLookup, IdempotentCall};
 use crate::idempotency::{Claim, IdempotencyCache};
-use crate::limits::Permit;
-use crate::prompt::{Prompt, Unread, may_ask_for};
-use crate::protocol::completion::Instead;
+use crate::limits::LimitPermit;
+use crate::prompt::{Prompt, UnreadBody, may_ask_for};
+use crate::protocol::completion::CompletionDefaults;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai;
+use crate::protocol::request;
 use crate::routing::{Inputs, decide};
 use crate::store::Action;
 
@@ -177,7 +177,7 @@ impl CapturedRequest {
         let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
         original.head.check_replayable()?;
         audit_foreign(app, exchange, principal, &original).await?;
-        let mut held = app.body_memory.begin(Room::Requests);
+        let mut held = app.body_memory.begin(BodyClass::Requests);
         let (prompt, inputs) = read_again(app, principal, &original, exchange, &mut held).await?;
         if may_ask_for(principal, &inputs.request.model).is_err() {
             return Err(Error::new(
@@ -262,7 +262,7 @@ async fn read_again(
         .clone()
         .ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = endpoint_of(&original.head)?;
-    let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
+    let body = request::without_stream(&original.bodies.request).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {
         if let (Ok(name), Ok(value)) =
@@ -274,7 +274,7 @@ async fn read_again(
     if !held.set(body.len()) {
         return Err(Held::full());
     }
-    let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
+    let unread = UnreadBody { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
     // It could be read when it was captured. Memory, turns and limits may refuse it now.
     let mut prompt = prompt.map_err(|error| match error.kind() {
@@ -319,7 +319,7 @@ pub(super) struct RerouteGuard<'a> {
     pub(super) exchange: &'a mut HttpExchange,
     pub(super) call: Arc<InferenceCall>,
     pub(super) record: Option<Record>,
-    pub(super) permit: Option<Permit>,
+    pub(super) permit: Option<LimitPermit>,
 }
 
 impl RerouteGuard<'_> {
@@ -327,7 +327,7 @@ impl RerouteGuard<'_> {
     pub(super) fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.settle(&record);
-        let instead = Instead {
+        let instead = CompletionDefaults {
             id: self.exchange.id.as_str(),
             created: self.exchange.at.as_second(),
             model: outcome.target().map_or("", |target| &target.model),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::capture::record::Head;
 use crate::error::{Error, Kind};
-use crate::protocol::completion::{self, Instead};
+use crate::protocol::completion::{self, CompletionDefaults};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, stream};
 
@@ -28,7 +28,7 @@ pub(super) fn envelope(
 
 /// The status and body of the answer: those of the access specification, or 502 with what is known.
 pub(super) fn answer(
-    instead: &Instead<'_>,
+    instead: &CompletionDefaults<'_>,
     decision: Value,
     original: &Head,
     endpoint: Endpoint,

@@ -19,12 +19,12 @@ use super::record::Record;
 use super::relay::Mode;
 use super::wrap::proxy;
 use crate::app::{App, Live, RequestGuard};
-use crate::body_memory::{Held, Room};
+use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::error::Result;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai;
+use crate::protocol::request;
 use crate::routing::{Decision, Target, shadow};
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
@@ -45,7 +45,7 @@ pub(super) fn send(
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
     // The body that is sent, and the request's own, which the copy may outlive.
-    let mut held = app.body_memory.begin(Room::Copies);
+    let mut held = app.body_memory.begin(BodyClass::Copies);
     if !held.set(2 * prompt.body.len()) {
         return app.metrics.shadow("dropped");
     }
@@ -115,11 +115,11 @@ impl ShadowCopy {
 
     /// A call of one attempt at the target. As in a reroute, the body asks for no stream.
     fn call(&mut self) -> Result<InferenceCall> {
-        let body = openai::without_stream(&self.body)?;
-        let model = openai::read_request(&body, self.endpoint)?.model_span;
+        let body = request::without_stream(&self.body)?;
+        let model = request::read_request(&body, self.endpoint)?.model_span;
         // The capture keeps the client's part of the body, as it does for every request.
         match &self.unexpanded {
-            Some(sent) => self.record.sends(&self.app, &openai::without_stream(sent)?),
+            Some(sent) => self.record.sends(&self.app, &request::without_stream(sent)?),
             None => self.record.sends(&self.app, &body),
         }
         let plan = CallPlan::of_shadow(

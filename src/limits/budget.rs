@@ -1,17 +1,14 @@
-//! Money for a day or a month in UTC: reserved before it is spent, settled by what was spent. What may be spent has been
-//! granted before, and a grant is durable before it counts: so no crash makes a budget larger, but
-//! for what one reserve had ahead of its grant (`reserve.rs`).
+//! Budgets of a day or a month in UTC. Money is reserved before it is spent and settled by what was
+//! spent. What may be spent is granted before, and a grant is durable before it counts. So a crash
+//! makes no budget larger, except by one reserve that was ahead of its grant (see the room).
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::draw::Whose;
-use super::refusal::unpaid;
-use super::remaining::Money;
-use super::reserve::Reserve;
+use super::draw::LimitOwner;
+use super::remaining::BudgetStatus;
 use crate::bounds;
-use crate::error::Error;
 use crate::store::{Budget, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
@@ -44,32 +41,58 @@ fn end(period: Period) -> Option<Timestamp> {
     Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Why money is not reserved; the greater, the longer.
+/// What a request reserves of every budget that it draws on: `most`. Where less is left of one of
+/// them, and nobody else holds a part of it, what is left there. A request is refused where that is
+/// less than `least`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    pub(super) least: NanoUsd,
+    pub(super) most: NanoUsd,
+}
+
+impl Reserve {
+    /// So much or nothing.
+    pub fn exactly(amount: NanoUsd) -> Self {
+        Reserve { least: amount, most: amount }
+    }
+
+    /// From `least` to `most`. For a request that may cost something, something has to be left.
+    pub fn between(least: NanoUsd, most: NanoUsd) -> Self {
+        Reserve { least: least.clamp(most.min(1), most), most }
+    }
+}
+
+/// Why money cannot be reserved, from the shortest to the longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Short {
-    /// The grant is used up and the next one not durable yet.
+pub(super) enum BudgetShortage {
+    /// The grant is used up, and the next one is not durable yet.
     NotGranted,
-    /// It would do if what other requests have reserved came back.
+    /// Other requests have reserved it.
     Held,
-    /// What is left of the budget is less than what is asked for.
+    /// The rest of the budget is too small.
     Spent,
 }
 
-/// A period's spend.
+/// What is spent and reserved in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sheet {
+struct PeriodSpend {
     period: Period,
-    /// When the next one begins.
+    /// Start of the next period.
     ends: Timestamp,
     spent: NanoUsd,
     reserved: NanoUsd,
-    /// What counts as spent should the process end now.
+    /// What counts as spent after a crash.
     granted: NanoUsd,
 }
 
-impl Sheet {
+impl PeriodSpend {
     fn new(period: Period, granted: NanoUsd) -> Self {
-        Sheet { period, ends: end(period).unwrap_or(Timestamp::MAX), granted, ..Sheet::default() }
+        PeriodSpend {
+            period,
+            ends: end(period).unwrap_or(Timestamp::MAX),
+            granted,
+            ..PeriodSpend::default()
+        }
     }
 
     fn used(&self) -> NanoUsd {
@@ -77,7 +100,7 @@ impl Sheet {
     }
 }
 
-/// A grant that is to be made durable: from then on so much counts as spent, whatever happens.
+/// A grant: once durable, so much counts as spent after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) period: Period,
@@ -88,8 +111,8 @@ pub(super) struct Grant {
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Budget,
-    now: Sheet,
-    /// Granted for the period to come, so that its first request finds it.
+    now: PeriodSpend,
+    /// The first grant of the next period.
     next: Option<Grant>,
     /// The largest reserve so far: a grant holds several.
     largest: NanoUsd,
@@ -98,11 +121,11 @@ pub(super) struct Account {
 impl Account {
     /// An account of which `counted` of this period is spent.
     pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd) -> Self {
-        let now = Sheet::new(period(budget.per, at), counted);
-        Account { budget, now: Sheet { spent: counted, ..now }, next: None, largest: 0 }
+        let now = PeriodSpend::new(period(budget.per, at), counted);
+        Account { budget, now: PeriodSpend { spent: counted, ..now }, next: None, largest: 0 }
     }
 
-    /// Takes on another sum for the same kind of period; `false` when the kind is another.
+    /// Changes the sum. Returns `false` if the new budget has another kind of period.
     pub(super) fn follow(&mut self, budget: Budget) -> bool {
         if self.budget.per == budget.per {
             self.budget = budget;
@@ -110,7 +133,7 @@ impl Account {
         self.budget.per == budget.per
     }
 
-    /// Turns to the period of `at`. Never back: a clock that does, does not give a day twice.
+    /// Moves on to the period of `at`; never back, so that no day counts twice.
     pub(super) fn turn(&mut self, at: Timestamp) {
         if at >= self.now.ends {
             let period = period(self.budget.per, at);
@@ -119,7 +142,7 @@ impl Account {
                 .take()
                 .filter(|next| next.period == period)
                 .map_or(0, |next| next.counted);
-            self.now = Sheet::new(period, granted);
+            self.now = PeriodSpend::new(period, granted);
         }
     }
 
@@ -134,16 +157,14 @@ impl Account {
     }
 
     /// What became of it in the period under way.
-    pub(super) fn money(&self, whose: Whose) -> Money {
-        let Sheet { ends, spent, reserved, .. } = self.now;
-        Money { whose, budget: self.budget, spent, reserved, resets_at: ends }
+    pub(super) fn money(&self, whose: LimitOwner) -> BudgetStatus {
+        let PeriodSpend { ends, spent, reserved, .. } = self.now;
+        BudgetStatus { whose, budget: self.budget, spent, reserved, resets_at: ends }
     }
 
-    /// The refusal of any request that costs something, where all of it is spent.
-    pub(super) fn used_up(&self, whose: Whose, now: Timestamp) -> Option<Error> {
-        let least = Reserve::exactly(1);
-        let spent = self.check(least.least) == Err(Short::Spent);
-        spent.then(|| unpaid(Short::Spent, &self.money(whose), least, now))
+    /// Whether all of the budget is spent.
+    pub(super) fn is_spent(&self) -> bool {
+        self.now.spent >= self.budget.nano
     }
 
     /// What may still be reserved of it.
@@ -151,29 +172,29 @@ impl Account {
         self.budget.nano.saturating_sub(self.now.used())
     }
 
-    /// Whether a request could spend so much; what costs nothing always can.
-    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), Short> {
+    /// Whether so much can be reserved. What costs nothing always can.
+    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), BudgetShortage> {
         if amount == 0 {
             Ok(())
         } else if self.now.spent.saturating_add(amount) > self.budget.nano {
-            Err(Short::Spent)
+            Err(BudgetShortage::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
-            Err(Short::Held)
+            Err(BudgetShortage::Held)
         } else if self.now.used().saturating_add(amount) > self.now.granted && !self.may_go_ahead()
         {
-            Err(Short::NotGranted)
+            Err(BudgetShortage::NotGranted)
         } else {
             Ok(())
         }
     }
 
-    /// Whether one reserve may be ahead of its grant: while nothing else is reserved, and all that is
+    /// Whether one reserve may be ahead of its grant: nothing else is reserved, and all that is
     /// spent is granted. So a first large request need not wait.
     fn may_go_ahead(&self) -> bool {
         self.is_idle() && self.now.spent < self.now.granted
     }
 
-    /// Notes what requests ask for; gives whether a grant is wanted now.
+    /// Notes the size of a reserve. Returns whether a grant is wanted.
     pub(super) fn expect(&mut self, amount: NanoUsd) -> bool {
         self.largest = self.largest.max(amount);
         self.is_short()
@@ -184,13 +205,13 @@ impl Account {
         self.wanted().is_some()
     }
 
-    /// Reserves what has been checked, in the period that it gives.
+    /// Reserves a checked amount. Returns the period to settle it in.
     pub(super) fn reserve(&mut self, amount: NanoUsd) -> Period {
         self.now.reserved = self.now.reserved.saturating_add(amount);
         self.now.period
     }
 
-    /// Gives back a reserve and takes what was spent instead. In a later period neither counts.
+    /// Replaces a reserve by what was spent. Neither counts in a later period.
     pub(super) fn settle(&mut self, period: Period, reserved: NanoUsd, spent: NanoUsd) {
         if self.now.period == period {
             self.now.reserved = self.now.reserved.saturating_sub(reserved);
@@ -209,14 +230,16 @@ impl Account {
         self.now.reserved == 0
     }
 
-    /// The grant that should be made durable: when less than half of a usual one is left. A usual one is a twentieth
-    /// of the budget; or more, where that is little: a few cents up to a quarter, or several of the largest reserves.
+    /// The grant to make durable, when less than half of a usual one is left. A usual one is a
+    /// twentieth of the budget. If that is little, it is a few cents (at most a quarter of the
+    /// budget), or several of the largest reserves.
     fn wanted(&self) -> Option<Grant> {
         let usual = self.usual();
         let left = self.now.granted.saturating_sub(self.now.used());
         let counted =
             self.now.used().saturating_add(usual).min(self.budget.nano).max(self.now.spent);
-        // Where the budget ends what is usual, half of that may be less than a request that it can pay.
+        // At the end of the budget, half of a usual grant may be less than a request that it can
+        // pay.
         let enough = (usual / 2 + 1).max(self.largest);
         (left < enough && counted > self.now.granted)
             .then_some(Grant { period: self.now.period, counted })
@@ -228,7 +251,7 @@ impl Account {
         (self.budget.nano / bounds::GRANTS).max(few).max(reserves).min(self.budget.nano).max(1)
     }
 
-    /// What is to be made durable now, that of the next period too when it is near.
+    /// The grants to make durable now, also for the next period if that is near.
     pub(super) fn wants(&self, at: Timestamp) -> Vec<Grant> {
         let near = at
             .checked_add(bounds::GRANT_AHEAD)
@@ -238,7 +261,8 @@ impl Account {
         self.wanted().into_iter().chain(ahead).collect()
     }
 
-    /// The grant is durable. One of days is nothing to a budget of months, nor the other way round: it was asked for before a change.
+    /// Counts a durable grant. One of days does not fit a budget of months, nor the reverse: it was
+    /// requested before the budget changed.
     pub(super) fn granted(&mut self, grant: Grant) {
         if is_of_months(grant.period) != is_of_months(self.now.period) {
             return;
@@ -250,7 +274,7 @@ impl Account {
         }
     }
 
-    /// What counts as spent when the process leaves in order: from now on nothing is granted any more.
+    /// Ends granting and returns what counts as spent after an orderly shutdown.
     pub(super) fn close(&mut self) -> Vec<Grant> {
         self.now.granted = 0;
         let last = Grant { period: self.now.period, counted: self.now.used() };
@@ -293,7 +317,7 @@ mod tests {
         }
         assert_eq!(end(20_261_301), None);
         let account = Account::open(day(5), late, 7);
-        let money = account.money(Whose::Key);
+        let money = account.money(LimitOwner::Key);
         assert_eq!((money.spent, money.remaining(), money.reset(late).as_secs()), (7, 0, 30));
         // A clock that was set back is told the end of the period that counts.
         assert_eq!(money.reset(at("2026-12-30T23:59:30Z")).as_secs(), 86_430);
@@ -303,24 +327,28 @@ mod tests {
     fn nothing_is_spent_that_is_not_granted() {
         let now = at("2026-11-21T12:00:00Z");
         let mut account = Account::open(day(1_000), now, 0);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         assert!(account.expect(40));
         assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 320 }]);
         grant(&mut account, now);
         let period = account.reserve(320);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         assert_eq!(
             (account.check(680), account.check(681), account.check(1_001)),
-            (Err(Short::NotGranted), Err(Short::Held), Err(Short::Spent))
+            (
+                Err(BudgetShortage::NotGranted),
+                Err(BudgetShortage::Held),
+                Err(BudgetShortage::Spent)
+            )
         );
         account.settle(period, 320, 30);
         assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
         // One alone may be ahead of its grant; the next waits until all that is spent is granted.
-        assert_eq!((account.check(291), account.check(971)), (Ok(()), Err(Short::Spent)));
+        assert_eq!((account.check(291), account.check(971)), (Ok(()), Err(BudgetShortage::Spent)));
         let period = account.reserve(900);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         account.settle(period, 900, 900);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         grant(&mut account, now);
         assert_eq!(account.check(70), Ok(()));
     }
@@ -333,7 +361,7 @@ mod tests {
         grant(&mut account, now);
         account.reserve(80);
         // More than half of the budget is granted, and less than this.
-        assert_eq!(account.check(800), Err(Short::NotGranted));
+        assert_eq!(account.check(800), Err(BudgetShortage::NotGranted));
         assert!(account.expect(800));
         grant(&mut account, now);
         assert_eq!(account.check(800), Ok(()));
@@ -351,7 +379,7 @@ mod tests {
     fn a_new_period_begins_with_what_was_granted_ahead() {
         let late = at("2026-11-30T23:59:50Z");
         let mut account = Account::open(day(1_000), late, 1_000);
-        assert_eq!(account.check(1), Err(Short::Spent));
+        assert_eq!(account.check(1), Err(BudgetShortage::Spent));
         let ahead = account.wants(late);
         assert_eq!(ahead, [Grant { period: 20_261_201, counted: 250 }]);
         grant(&mut account, late);
@@ -373,12 +401,13 @@ mod tests {
         grant(&mut account, now);
         account.settle(20_261_121, 0, 3);
         assert_eq!(account.close(), [Grant { period: 20_261_121, counted: 10 }]);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
     }
 
     proptest! {
-        /// Whatever the order: settled and reserved stay within the budget but for what settled beyond its reserve; and what
-        /// would count after a crash is never less than what was used, but for the same.
+        /// Settled and reserved money stays within the budget, except for what was settled beyond
+        /// its reserve. What would count after a crash is never less than what was used, with the
+        /// same exception and that of one reserve ahead of its grant.
         #[test]
         fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
             let now = at("2026-11-21T12:00:00Z");

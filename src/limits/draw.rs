@@ -1,4 +1,4 @@
-//! On whose limits a request draws.
+//! The keys and users whose limits a request draws on.
 
 use std::fmt;
 
@@ -54,43 +54,43 @@ pub struct Draw {
     /// What it may use up.
     pub caps: Caps,
     /// What the client reads of it.
-    pub whose: Whose,
+    pub whose: LimitOwner,
 }
 
-/// Whose limit it is, for who asks by a key: no id, as the owner may be another.
+/// The owner of a limit as clients see it: no id, as it may belong to someone else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum LimitOwner {
     /// The key's.
     Key,
-    /// That of a key from which it descends.
+    /// A key from which it descends.
     KeyAbove,
     /// The user's.
     User,
 }
 
-impl Whose {
+impl LimitOwner {
     /// The word in answers.
     pub fn as_str(self) -> &'static str {
         match self {
-            Whose::Key => "key",
-            Whose::KeyAbove => "key_above",
-            Whose::User => "user",
+            LimitOwner::Key => "key",
+            LimitOwner::KeyAbove => "key_above",
+            LimitOwner::User => "user",
         }
     }
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for LimitOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Whose::Key => "your key",
-            Whose::KeyAbove => "a key above yours",
-            Whose::User => "your user",
+            LimitOwner::Key => "your key",
+            LimitOwner::KeyAbove => "a key above yours",
+            LimitOwner::User => "your user",
         })
     }
 }
 
 impl Draw {
-    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: Whose) -> Option<Self> {
+    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: LimitOwner) -> Option<Self> {
         let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
         limits.are_counted().then(|| Draw {
             subject: subject(),
@@ -100,7 +100,7 @@ impl Draw {
     }
 }
 
-/// What a request draws on: its user, every key above its key, and that; each only where it has limits that are counted.
+/// The user, the key and the keys above it, as far as they have limits that are counted.
 pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     let user = match who {
         Principal::User { user, .. } => of_user(&user.id, &user.limits),
@@ -109,7 +109,7 @@ pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     in_order(auth, user, who.key())
 }
 
-/// The same of the requests of a key.
+/// The same for the requests of a key.
 pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
     in_order(auth, user, Some(key))
@@ -119,7 +119,7 @@ fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> 
     let mut draws = Vec::from_iter(user);
     if let Some(key) = key.filter(|key| key.limits.are_counted() || key.parent.is_some()) {
         draws.extend(of_key(auth, key));
-        // Ids of keys are in order of time, and so those of ancestors come first, but for a clock that went back.
+        // Key ids are sorted by time, so ancestors come first unless the clock went back.
         draws.sort_by(|a, b| a.subject.cmp(&b.subject));
     }
     draws
@@ -128,13 +128,13 @@ fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> 
 /// What a key and those above it add.
 pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
-    let above = above
-        .iter()
-        .filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::KeyAbove));
-    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::Key)).collect()
+    let above = above.iter().filter_map(|key| {
+        Draw::of(|| Subject::Key(key.id.clone()), &key.limits, LimitOwner::KeyAbove)
+    });
+    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, LimitOwner::Key)).collect()
 }
 
 /// What a user adds.
 pub(super) fn of_user(id: &UserId, limits: &Limits) -> Option<Draw> {
-    Draw::of(|| Subject::User(id.clone()), limits, Whose::User)
+    Draw::of(|| Subject::User(id.clone()), limits, LimitOwner::User)
 }

@@ -1,5 +1,5 @@
-//! What is written down behind the requests: grants before they count, and usage by day. One batch of some thousand rows is one
-//! transaction; a batch that the store refuses is kept and offered again. Of budgets those are looked at that were drawn on.
+//! What is written behind the requests: grants before they count, and usage by day. A batch of some
+//! thousand rows is one transaction. A batch that the store refuses is kept and retried.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use log::warn;
 
 use super::budget::{Account, Grant, Period, period};
 use super::draw::{Draw, Subject, of_key, of_user};
-use super::{Counted, Limiter};
+use super::{Limiter, SubjectEntry};
 use crate::auth::Auth;
 use crate::bounds;
 use crate::id::UserId;
@@ -45,8 +45,9 @@ pub fn day(at: Timestamp) -> i64 {
 }
 
 impl Limiter {
-    /// Takes in what counts as spent, and has the first grants of all budgets written; those that cannot be now are written as soon
-    /// as they can, and what draws on them waits until then. Call once, before the first request.
+    /// Loads what counts as spent and writes the first grants of all budgets. A grant that cannot
+    /// be written now is retried, and its requests wait until then. Call it once, before the first
+    /// request.
     pub async fn open(&self, auth: &Auth, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         for row in store.spend(period(Per::Month, now)).await? {
             self.carried.insert((Subject::known(&row.subject), row.period), row.counted);
@@ -94,7 +95,7 @@ impl Limiter {
         self.pending().add(key, sums);
     }
 
-    /// Resolves when something should be written soon, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
+    /// Resolves when something should be written, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
     pub async fn due(&self) {
         self.wanted.due().await;
     }
@@ -122,7 +123,8 @@ impl Limiter {
         Ok(looked)
     }
 
-    /// Writes the usage that waits, of one user or of all: what is read then holds every request that has ended.
+    /// Writes the usage that waits, of one user or of all. A read after it sees every request that
+    /// has ended.
     pub async fn write_usage(
         &self,
         store: &Store,
@@ -140,13 +142,13 @@ impl Limiter {
         Ok(())
     }
 
-    /// Writes down what was really spent, so that nothing of the grants is lost. From now on no budget is spent any more.
+    /// Writes what was really spent, so that no grant is lost. No budget can be spent after it.
     pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         self.closed.store(true, Ordering::Release);
         let carried = self.carried.iter().map(|entry| (entry.key().clone(), *entry.value()));
         let mut last: HashMap<(Subject, Period), NanoUsd> = carried.collect();
-        // In the place of what was carried: an account may have come to a period of which a process before this one had a grant.
+        // It replaces what was carried: an earlier process may have had a grant of the same period.
         for entry in &self.counted {
             let ends = entry.value().counts().account.as_mut().map(Account::close);
             last.extend(
@@ -173,7 +175,8 @@ impl Limiter {
         }
     }
 
-    /// Writes what these want to be granted, with sums of usage, in one transaction; from then on it counts. In the caller's turn.
+    /// Writes the grants that these budgets want, with usage, in one transaction. The grants count
+    /// once it is durable. The caller holds `writing`.
     async fn grant(
         &self,
         store: &Store,
@@ -253,7 +256,8 @@ impl Limiter {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up who has a budget now, so that grants are there before requests are, and forgets who has used nothing of late.
+    /// Opens accounts for all budgets, so that grants precede requests, and forgets subjects that
+    /// are idle.
     pub fn sweep(&self, auth: &Auth, now: Timestamp) {
         let mut live = HashSet::new();
         let mut note = |draw: Draw| {
@@ -281,8 +285,9 @@ impl Limiter {
         self.carried.retain(|(_, period), _| *period >= month);
     }
 
-    /// Whether somebody has used nothing of late; what was spent is carried. To be asked while nobody can take hold of the counts.
-    fn may_forget(&self, subject: &Subject, counted: &Arc<Counted>, now: Timestamp) -> bool {
+    /// Whether a subject is idle; what it spent is carried. Call it while nobody can take the
+    /// counters.
+    fn may_forget(&self, subject: &Subject, counted: &Arc<SubjectEntry>, now: Timestamp) -> bool {
         // Whoever takes a request in holds it.
         if Arc::strong_count(counted) > 1 {
             return false;

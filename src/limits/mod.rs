@@ -1,39 +1,43 @@
-//! What keys and users may use up (contract, section 6.5): requests and tokens a minute, requests at once, money a day or
-//! month. A request draws on its key, on every key above it and on its user: on all of them or on none.
+//! Limits of keys and users: requests and tokens a minute, concurrent requests, money a day or
+//! month. A request draws on its key, on every key above it and on its user: on all of them or on
+//! none.
 //!
-//! [`Limiter::admit`] gives a [`Permit`] before the decision, [`Limiter::reserve`] adds the money after it, and
-//! [`Permit::settle`] puts what was used in the place of what was reserved. A permit that is
-//! released or dropped instead gives everything back, the request too: what is refused draws on
-//! nothing. Nothing here waits: no store, no lock across an await. Time is handed in.
+//! [`Limiter::admit`] returns a [`LimitPermit`] before the decision, [`Limiter::reserve`] adds the
+//! money after it, and [`LimitPermit::settle`] replaces what was reserved by what was used. A
+//! permit that is released or dropped gives everything back, the request too: what is refused draws
+//! on nothing. Nothing here waits: no store, no lock across an await. The caller passes the time.
 //!
 //! # What may go beyond a budget
 //!
 //! A request reserves the most that it can cost, as far as it limits the length of its answer.
 //! Without `max_tokens` an answer is reserved as [`ANSWER_TOKENS`](crate::bounds::ANSWER_TOKENS). A
-//! longer one is charged in full, and the next request is refused. Where less than that is left,
-//! the reserve of this answer is cut to what is left ([`Reserve`]). It then holds all that is left,
-//! so no other request passes on the same remainder.
+//! longer one is charged in full, and the next request is refused. If less than that is left, the
+//! reserve of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so
+//! no other request passes on the same remainder. Beyond its reserve may also cost: a tool that the
+//! provider runs in a loop, which can read the context several times, and failed attempts that a
+//! provider bills.
 //!
 //! # What a crash may cost
 //!
-//! A budget is spent in grants (`budget.rs`). A grant is written down before anything is spent of it, in the background and
-//! ahead of need (`ledger.rs`); after a crash all that was granted counts as spent. So a crash makes a budget larger by no more than a part of one request, and
-//! takes from its owner one grant at most: a twentieth of the budget; or where that is little five cents, though no more than a
-//! quarter, or eight of its largest reserves. Where a grant is used
-//! up before the next is durable, requests are refused with 429 and `Retry-After: 1`. Leaving in order gives unspent grants back.
+//! A budget is spent in grants (`budget.rs`). A grant is written before anything is spent of it, in
+//! the background and ahead of need (`ledger.rs`). After a crash all that was granted counts as
+//! spent: at most a twentieth of the budget or, if that is little, five cents (at most a quarter)
+//! or eight of its largest reserves. If a grant is used up before the next is durable, requests are
+//! refused with 429 and `Retry-After: 1`. An orderly shutdown gives unspent grants back.
+//!
 //! A request that comes while no other is under way may reserve more than is granted, so that a
 //! first request need not wait for a grant of its size. The rest is granted next, before another
-//! request passes. A crash in between forgets that much of one request.
-//! Rates and concurrency are not written down: they begin anew with the process.
+//! request passes. A crash in between forgets that much of one request. Rates and concurrency are
+//! not written: they start anew with the process.
 
 mod budget;
 mod draw;
+mod grant_queue;
 mod ledger;
 mod rate;
 mod refusal;
 mod remaining;
 mod reserve;
-mod wanted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,41 +48,40 @@ use jiff::Timestamp;
 use crate::error::Error;
 use crate::store::NanoUsd;
 
-pub use budget::Period;
-pub use draw::{Caps, Draw, Subject, Whose, draws, draws_of_key};
+pub use budget::{Period, Reserve};
+pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
 pub use ledger::day;
-pub use rate::Left;
-pub use remaining::{Money, Places, Rate, Remaining};
-pub use reserve::Reserve;
+pub use rate::RateLeft;
+pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
 
-use budget::Account;
+use budget::{Account, BudgetShortage};
+use grant_queue::GrantQueue;
 use ledger::Pending;
 use rate::Bucket;
-use refusal::Against;
-use wanted::Wanted;
+use refusal::{LimitHit, unpaid};
 
-/// What is counted, of whom.
+/// The counters of all keys and users.
 #[derive(Default)]
 pub struct Limiter {
-    counted: DashMap<Subject, Arc<Counted>>,
+    counted: DashMap<Subject, Arc<SubjectEntry>>,
     /// What counts as spent of budgets that have no account yet.
     carried: DashMap<(Subject, Period), NanoUsd>,
     pending: Mutex<Pending>,
     /// One batch at a time goes to the store.
     writing: tokio::sync::Mutex<()>,
-    wanted: Arc<Wanted>,
+    wanted: Arc<GrantQueue>,
     closed: AtomicBool,
 }
 
-/// One subject: a key or a user.
-struct Counted {
+/// The entry of one key or user.
+struct SubjectEntry {
     subject: Subject,
-    counts: Mutex<Counts>,
-    wanted: Arc<Wanted>,
+    counts: Mutex<SubjectCounters>,
+    wanted: Arc<GrantQueue>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct SubjectCounters {
     caps: Caps,
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
@@ -88,30 +91,30 @@ struct Counts {
     account: Option<Account>,
 }
 
-/// A request that is not let in.
+/// A refused request.
 #[derive(Debug)]
-pub struct Refused {
-    /// What the client is told.
+pub struct LimitRefusal {
+    /// The error for the client.
     pub error: Error,
-    /// As it is without the request.
+    /// What is left without the request.
     pub remaining: Remaining,
 }
 
-/// A request that is let in; see the module.
+/// An admitted request; see the module.
 #[derive(Default)]
 #[must_use]
-pub struct Permit {
-    slot: Option<Slot>,
-    held: Vec<Held>,
+pub struct LimitPermit {
+    slot: Option<ConcurrencySlot>,
+    held: Vec<SubjectHold>,
     tokens: u64,
     remaining: Remaining,
 }
 
-/// A place among the requests at once; free again when it is dropped. It may be given back before the rest, so that who reads the
-/// end of an answer finds it free.
-pub struct Slot(Vec<Arc<Counted>>);
+/// One of the concurrent requests; free again when it is dropped. It may be returned before the
+/// permit, so that a client that has read the end of an answer finds it free.
+pub struct ConcurrencySlot(Vec<Arc<SubjectEntry>>);
 
-impl Drop for Slot {
+impl Drop for ConcurrencySlot {
     fn drop(&mut self) {
         for counted in &self.0 {
             let mut counts = counted.counts();
@@ -120,22 +123,21 @@ impl Drop for Slot {
     }
 }
 
-struct Held {
-    counted: Arc<Counted>,
-    whose: Whose,
+struct SubjectHold {
+    counted: Arc<SubjectEntry>,
+    whose: LimitOwner,
     money: Option<(Period, NanoUsd)>,
 }
 
-impl Counted {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+impl SubjectEntry {
+    fn counts(&self) -> MutexGuard<'_, SubjectCounters> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes on the limits as they are now and the time. What is short by that is noted, and what is new, which may want a grant of
-    /// the next period.
+    /// Follows the current limits and the time, and queues a grant if one is wanted.
     fn follow(
         &self,
-        counts: &mut Counts,
+        counts: &mut SubjectCounters,
         draw: &Draw,
         now: Timestamp,
         carried: &DashMap<(Subject, Period), NanoUsd>,
@@ -147,14 +149,14 @@ impl Counted {
     }
 
     /// Notes that a grant is wanted soon, where it is.
-    fn expect(&self, counts: &mut Counts, amount: NanoUsd) {
+    fn expect(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
         if counts.account().is_some_and(|account| account.expect(amount)) {
             self.wanted.soon(&self.subject);
         }
     }
 }
 
-impl Counts {
+impl SubjectCounters {
     /// Gives whether an account was opened.
     fn follow(
         &mut self,
@@ -214,31 +216,31 @@ fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
     }
 }
 
-/// The counts of all that a request draws on. In the order of subjects, which is the same for every
-/// request: so no two wait for each other.
-fn lock(held: &[Held]) -> Vec<MutexGuard<'_, Counts>> {
+/// Locks the counters of all that a request draws on, in the order of subjects: so no two requests
+/// deadlock.
+fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>> {
     held.iter().map(|held| held.counted.counts()).collect()
 }
 
 impl Limiter {
-    /// Lets a request in that is reckoned at `tokens`, or says what speaks against it. Without anything to draw on it is let in.
+    /// Admits a request of an estimated `tokens`. A request without limits is always admitted.
     pub fn admit(
         &self,
         draws: &[Draw],
         tokens: u64,
         now: Timestamp,
-    ) -> Result<Permit, Box<Refused>> {
+    ) -> Result<LimitPermit, Box<LimitRefusal>> {
         if draws.is_empty() {
-            return Ok(Permit::default());
+            return Ok(LimitPermit::default());
         }
         let held = self.hold(draws);
         let mut all = self.follow(&held, draws, now);
         let against = all
             .iter()
             .zip(draws)
-            .filter_map(|(counts, draw)| Against::of(counts, draw.whose, tokens));
-        if let Some(worst) = against.max_by_key(Against::wait) {
-            return Err(Box::new(Refused {
+            .filter_map(|(counts, draw)| LimitHit::of(counts, draw.whose, tokens));
+        if let Some(worst) = against.max_by_key(LimitHit::wait) {
+            return Err(Box::new(LimitRefusal {
                 error: worst.error(tokens),
                 remaining: Remaining::of(&held, &all),
             }));
@@ -246,29 +248,40 @@ impl Limiter {
         all.iter_mut().for_each(|counts| counts.take(tokens));
         let remaining = Remaining::of(&held, &all);
         drop(all);
-        let slot = Some(Slot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
-        Ok(Permit { slot, held, tokens, remaining })
+        let slot =
+            Some(ConcurrencySlot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
+        Ok(LimitPermit { slot, held, tokens, remaining })
     }
 
-    /// Whether another request could be let in at all, whatever it is: what has no room for the
-    /// least of requests needs no look at this one. `costs`: whether it may cost money.
-    pub fn look(&self, draws: &[Draw], costs: bool, now: Timestamp) -> Result<(), Box<Refused>> {
+    /// Whether any request could be admitted. If not, the body of this one need not be read.
+    /// `costs`: whether it may cost money.
+    pub fn look(
+        &self,
+        draws: &[Draw],
+        costs: bool,
+        now: Timestamp,
+    ) -> Result<(), Box<LimitRefusal>> {
         if draws.is_empty() {
             return Ok(());
         }
         let held = self.hold(draws);
         let mut all = self.follow(&held, draws, now);
         let against =
-            all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
-        let mut refusal = against.max_by_key(Against::wait).map(|worst| worst.error(0));
+            all.iter().zip(draws).filter_map(|(counts, draw)| LimitHit::of(counts, draw.whose, 0));
+        let mut refusal = against.max_by_key(LimitHit::wait).map(|worst| worst.error(0));
         for (counts, held) in all.iter_mut().zip(&held) {
-            let account = counts.account().filter(|_| costs);
-            let used_up = account.and_then(|account| account.used_up(held.whose, now));
-            refusal = refusal.or(used_up);
+            if let Some(account) = counts.account().filter(|account| costs && account.is_spent()) {
+                let status = account.money(held.whose);
+                let reserve = Reserve::exactly(1);
+                refusal =
+                    refusal.or_else(|| Some(unpaid(BudgetShortage::Spent, &status, reserve, now)));
+            }
         }
         match refusal {
             None => Ok(()),
-            Some(error) => Err(Refused { error, remaining: Remaining::of(&held, &all) }.into()),
+            Some(error) => {
+                Err(LimitRefusal { error, remaining: Remaining::of(&held, &all) }.into())
+            }
         }
     }
 
@@ -279,10 +292,10 @@ impl Limiter {
         Remaining::of(&held, &all)
     }
 
-    fn hold(&self, draws: &[Draw]) -> Vec<Held> {
+    fn hold(&self, draws: &[Draw]) -> Vec<SubjectHold> {
         draws
             .iter()
-            .map(|draw| Held {
+            .map(|draw| SubjectHold {
                 counted: self.counted(&draw.subject),
                 whose: draw.whose,
                 money: None,
@@ -293,10 +306,10 @@ impl Limiter {
     /// The counts of these, brought up to now.
     fn follow<'a>(
         &self,
-        held: &'a [Held],
+        held: &'a [SubjectHold],
         draws: &[Draw],
         now: Timestamp,
-    ) -> Vec<MutexGuard<'a, Counts>> {
+    ) -> Vec<MutexGuard<'a, SubjectCounters>> {
         let mut all = lock(held);
         for ((counts, held), draw) in all.iter_mut().zip(held).zip(draws) {
             held.counted.follow(counts, draw, now, &self.carried);
@@ -304,12 +317,12 @@ impl Limiter {
         all
     }
 
-    fn counted(&self, subject: &Subject) -> Arc<Counted> {
+    fn counted(&self, subject: &Subject) -> Arc<SubjectEntry> {
         if let Some(counted) = self.counted.get(subject) {
             return Arc::clone(counted.value());
         }
         let new = || {
-            Arc::new(Counted {
+            Arc::new(SubjectEntry {
                 subject: subject.clone(),
                 counts: Mutex::default(),
                 wanted: Arc::clone(&self.wanted),
@@ -328,13 +341,13 @@ impl Limiter {
     }
 }
 
-impl Permit {
+impl LimitPermit {
     /// Whether money has to be reserved.
     pub fn has_budget(&self) -> bool {
         self.remaining.money.is_some()
     }
 
-    /// Whether what the answer reports as used is held against a limit: of tokens a minute, or of money.
+    /// Whether the usage of the answer counts against a limit of tokens or money.
     pub fn counts_tokens(&self) -> bool {
         self.remaining.tokens.is_some() || self.has_budget()
     }
@@ -345,11 +358,12 @@ impl Permit {
     }
 
     /// The place among the requests at once, to be given back apart.
-    pub fn take_slot(&mut self) -> Option<Slot> {
+    pub fn take_slot(&mut self) -> Option<ConcurrencySlot> {
         self.slot.take()
     }
 
-    /// Ends the request: `tokens` and `cost` take the place of what was reserved. Where one is not known the reserve stands.
+    /// Ends the request: `tokens` and `cost` replace what was reserved. `None` leaves the reserve
+    /// as used.
     pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>) {
         let used = tokens.unwrap_or(self.tokens);
         self.end(true, used, cost);
@@ -388,7 +402,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for LimitPermit {
     fn drop(&mut self) {
         if !self.held.is_empty() {
             self.end(false, 0, Some(0));

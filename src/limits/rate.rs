@@ -1,19 +1,21 @@
-//! A bucket that holds a minute's worth and fills up all the time. Time is handed in; a clock that goes back fills nothing, and
-//! neither do requests that come out of order.
+//! A token bucket of one minute that fills continuously. The caller passes the time. A clock that
+//! goes back fills nothing, nor do requests out of order.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Microseconds of a minute: what one unit of a rate weighs in a bucket, so that a rate is what flows in a microsecond.
+/// Microseconds of a minute. A bucket counts in these units, so that a rate is what flows in during
+/// one microsecond.
 const MINUTE_US: i64 = 60_000_000;
-/// Time that goes back by less than this is of a request that looked at the clock before another and came here after it: the time
-/// between the two has flowed in already. By more, the clock itself was set back, and the flow goes on from there.
+/// Time that goes back by less than this comes from requests that read the clock in another order:
+/// that time has flowed in already. If it goes back by more, the clock was set back, and the flow
+/// goes on from there.
 const OUT_OF_ORDER_US: i64 = 1_000_000;
 
 /// What is left of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct RateLeft {
     /// The rate, a minute.
     pub limit: u64,
     /// What could be taken now.
@@ -22,7 +24,8 @@ pub struct Left {
     pub reset: Duration,
 }
 
-/// A rate a minute and what of it is there. What was used beyond its reserve is owed, up to a minute's worth.
+/// A rate a minute and its level. What was used beyond its reserve is owed, up to the rate of a
+/// minute.
 #[derive(Debug)]
 pub(super) struct Bucket {
     limit: i64,
@@ -87,9 +90,9 @@ impl Bucket {
     }
 
     /// What is left.
-    pub(super) fn left(&self) -> Left {
+    pub(super) fn left(&self) -> RateLeft {
         let missing = (self.limit * MINUTE_US - self.level) / self.limit.max(1);
-        Left {
+        RateLeft {
             limit: self.limit.unsigned_abs(),
             remaining: (self.level.max(0) / MINUTE_US).unsigned_abs(),
             reset: Duration::from_micros(missing.unsigned_abs()),
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn a_bucket_fills_with_time() {
         let mut bucket = Bucket::full(60, at(0));
-        assert_eq!(bucket.left(), Left { limit: 60, remaining: 60, reset: Duration::ZERO });
+        assert_eq!(bucket.left(), RateLeft { limit: 60, remaining: 60, reset: Duration::ZERO });
         bucket.take(60);
         assert!(!bucket.has(1) && bucket.could_have(60) && !bucket.could_have(61));
         assert_eq!(bucket.wait_for(1), Duration::from_micros(1_000_001));

@@ -1,53 +1,52 @@
-//! What speaks against a request, and the words for it: the limit and whose it is, what of it is
-//! used, what requests under way have reserved, and what this request would take.
+//! The limit that refuses a request, and the error text: the limit and its owner, what is used,
+//! what is reserved, and what this request would take.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Counts;
-use super::budget::Short;
-use super::draw::Whose;
+use super::SubjectCounters;
+use super::budget::{BudgetShortage, Reserve};
+use super::draw::LimitOwner;
 use super::rate::Bucket;
-use super::remaining::{Money, Places, Rate};
-use super::reserve::Reserve;
+use super::remaining::{BudgetStatus, ConcurrencyStatus, RateStatus};
 use crate::bounds;
 use crate::error::{Error, Kind};
 use crate::store::{Per, dollars};
 
 /// A limit that has no room for a request.
-pub(super) enum Against {
-    /// Nor would it have with nothing used.
-    TooLarge(Rate),
-    Requests(Rate, Duration),
-    Tokens(Rate, Duration),
-    Places(Places),
+pub(super) enum LimitHit {
+    /// It would not have room even when unused.
+    TooLarge(RateStatus),
+    Requests(RateStatus, Duration),
+    Tokens(RateStatus, Duration),
+    Concurrency(ConcurrencyStatus),
 }
 
-impl Against {
-    /// Of what speaks against a request of so many tokens, that which does for longest.
-    pub(super) fn of(counts: &Counts, whose: Whose, tokens: u64) -> Option<Self> {
+impl LimitHit {
+    /// The limit with the longest wait that refuses a request of so many tokens.
+    pub(super) fn of(counts: &SubjectCounters, whose: LimitOwner, tokens: u64) -> Option<Self> {
         let left = counts.remaining(whose);
         let impossible = counts.tokens.as_ref().is_some_and(|bucket| !bucket.could_have(tokens));
-        let too_large = left.tokens.filter(|_| impossible).map(Against::TooLarge);
+        let too_large = left.tokens.filter(|_| impossible).map(LimitHit::TooLarge);
         let requests = wait(counts.requests.as_ref(), 1).zip(left.requests);
         let tokens = wait(counts.tokens.as_ref(), tokens).zip(left.tokens);
         let places = left.places.filter(|places| places.remaining() == 0);
         let all = [
-            places.map(Against::Places),
-            requests.map(|(wait, rate)| Against::Requests(rate, wait)),
-            tokens.map(|(wait, rate)| Against::Tokens(rate, wait)),
+            places.map(LimitHit::Concurrency),
+            requests.map(|(wait, rate)| LimitHit::Requests(rate, wait)),
+            tokens.map(|(wait, rate)| LimitHit::Tokens(rate, wait)),
             too_large,
         ];
-        all.into_iter().flatten().max_by_key(Against::wait)
+        all.into_iter().flatten().max_by_key(LimitHit::wait)
     }
 
-    /// How long it does.
+    /// How long until it has room.
     pub(super) fn wait(&self) -> Duration {
         match self {
-            Against::TooLarge(_) => Duration::MAX,
-            Against::Requests(_, wait) | Against::Tokens(_, wait) => *wait,
-            Against::Places(_) => bounds::LIMIT_RETRY,
+            LimitHit::TooLarge(_) => Duration::MAX,
+            LimitHit::Requests(_, wait) | LimitHit::Tokens(_, wait) => *wait,
+            LimitHit::Concurrency(_) => bounds::LIMIT_RETRY,
         }
     }
 
@@ -55,27 +54,27 @@ impl Against {
     pub(super) fn error(&self, tokens: u64) -> Error {
         let error = Error::new(Kind::RateLimited, self.words(tokens));
         match self {
-            Against::TooLarge(_) => error.retry_after(Duration::from_secs(60)).without_retry(),
+            LimitHit::TooLarge(_) => error.retry_after(Duration::from_secs(60)).without_retry(),
             _ => error.retry_after(self.wait()),
         }
     }
 
     fn words(&self, tokens: u64) -> String {
         match self {
-            Against::TooLarge(Rate { whose, left, .. }) => {
+            LimitHit::TooLarge(RateStatus { whose, left, .. }) => {
                 let limit = many(left.limit, "token");
                 format!(
                     "The limit of {whose}, {limit} a minute, is too small for this request, which would reserve {tokens}. {LESS}"
                 )
             }
-            Against::Requests(rate, _) => {
+            LimitHit::Requests(rate, _) => {
                 let (whose, limit, used) =
                     (rate.whose, many(rate.left.limit, "request"), are(rate.used()));
                 format!(
                     "The limit of {whose}, {limit} a minute, is reached: {used} used, and this request would be one more."
                 )
             }
-            Against::Tokens(rate, _) => {
+            LimitHit::Tokens(rate, _) => {
                 let (whose, limit) = (rate.whose, many(rate.left.limit, "token"));
                 let (used, reserved) = (are(rate.used()), are(rate.reserved));
                 format!(
@@ -83,7 +82,7 @@ impl Against {
                      and this request would reserve {tokens}."
                 )
             }
-            Against::Places(Places { whose, limit, in_use }) => {
+            LimitHit::Concurrency(ConcurrencyStatus { whose, limit, in_use }) => {
                 let (limit, in_use) = (many(*limit, "request"), are(*in_use));
                 format!(
                     "The limit of {whose}, {limit} at once, is reached: {in_use} under way, and this request would be one more."
@@ -97,8 +96,13 @@ impl Against {
 const LESS: &str = "A shorter prompt or a smaller `max_tokens` reserves less.";
 
 /// The refusal of a request that a budget does not pay.
-pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestamp) -> Error {
-    let Money { whose, budget, resets_at, .. } = money;
+pub(super) fn unpaid(
+    short: BudgetShortage,
+    money: &BudgetStatus,
+    wanted: Reserve,
+    now: Timestamp,
+) -> Error {
+    let BudgetStatus { whose, budget, resets_at, .. } = money;
     let (spent, reserved, needed) =
         (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
     let at_least = if wanted.least < wanted.most { "at least " } else { "" };
@@ -107,7 +111,7 @@ pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestam
     );
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");
     match short {
-        Short::Spent => {
+        BudgetShortage::Spent => {
             let next = match budget.per {
                 Per::Day => "day",
                 Per::Month => "month",
@@ -124,13 +128,13 @@ pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestam
             .retry_after(money.reset(now))
             .without_retry()
         }
-        Short::Held => {
-            Error::new(Kind::RateLimited, format!("{no_room} Try again when those have ended."))
+        BudgetShortage::Held => {
+            Error::new(Kind::RateLimited, format!("{no_room} Retry when those have ended."))
                 .retry_after(bounds::LIMIT_RETRY)
         }
-        Short::NotGranted => {
+        BudgetShortage::NotGranted => {
             let words = format!(
-                "More of the budget of {whose}, {budget}, is being set aside: {sums} Try again in a second."
+                "A reservation of the budget of {whose}, {budget}, is pending: {sums} Retry in a second."
             );
             Error::new(Kind::RateLimited, words).retry_after(bounds::LIMIT_RETRY)
         }

@@ -6,40 +6,40 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::draw::Whose;
-use super::rate::{Bucket, Left};
-use super::{Counts, Held};
+use super::draw::LimitOwner;
+use super::rate::{Bucket, RateLeft};
+use super::{SubjectCounters, SubjectHold};
 use crate::store::{Budget, NanoUsd};
 
 /// Of each limit, the one that binds first; `None` where nothing limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
     /// Of requests a minute.
-    pub requests: Option<Rate>,
+    pub requests: Option<RateStatus>,
     /// Of tokens a minute.
-    pub tokens: Option<Rate>,
+    pub tokens: Option<RateStatus>,
     /// Of requests at once.
-    pub places: Option<Places>,
+    pub places: Option<ConcurrencyStatus>,
     /// Of money.
-    pub money: Option<Money>,
+    pub money: Option<BudgetStatus>,
 }
 
 /// A rate and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateStatus {
     /// Who has the limit.
-    pub whose: Whose,
+    pub whose: LimitOwner,
     /// The rate, what is left, and when it is full again.
-    pub left: Left,
+    pub left: RateLeft,
     /// Of what is gone, as much as requests under way have reserved.
     pub reserved: u64,
 }
 
 /// A limit of requests at once, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct ConcurrencyStatus {
     /// Who has the limit.
-    pub whose: Whose,
+    pub whose: LimitOwner,
     /// How many there may be.
     pub limit: u64,
     /// How many there are.
@@ -48,9 +48,9 @@ pub struct Places {
 
 /// A budget, and what is gone of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Money {
+pub struct BudgetStatus {
     /// Who has the limit.
-    pub whose: Whose,
+    pub whose: LimitOwner,
     /// How much for how long.
     pub budget: Budget,
     /// Spent in the period under way: more than the budget where an answer cost more than was
@@ -62,21 +62,21 @@ pub struct Money {
     pub resets_at: Timestamp,
 }
 
-impl Rate {
+impl RateStatus {
     /// What is gone of it and not reserved.
     pub fn used(&self) -> u64 {
         self.left.limit.saturating_sub(self.left.remaining).saturating_sub(self.reserved)
     }
 }
 
-impl Places {
+impl ConcurrencyStatus {
     /// How many more there may be.
     pub fn remaining(&self) -> u64 {
         self.limit.saturating_sub(self.in_use)
     }
 }
 
-impl Money {
+impl BudgetStatus {
     /// What may still be reserved.
     pub fn remaining(&self) -> NanoUsd {
         self.budget.nano.saturating_sub(self.spent).saturating_sub(self.reserved)
@@ -90,7 +90,7 @@ impl Money {
 
 impl Remaining {
     /// Of all that a request draws on, each brought up to now.
-    pub(super) fn of(held: &[Held], all: &[MutexGuard<'_, Counts>]) -> Self {
+    pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
         let mut least = Remaining::default();
         for (counts, held) in all.iter().zip(held) {
             let Remaining { requests, tokens, places, money } = counts.remaining(held.whose);
@@ -112,19 +112,19 @@ fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
     }
 }
 
-impl Counts {
+impl SubjectCounters {
     /// What is left of the limits of one subject.
-    pub(super) fn remaining(&self, whose: Whose) -> Remaining {
+    pub(super) fn remaining(&self, whose: LimitOwner) -> Remaining {
         let rate = |bucket: &Option<Bucket>, reserved: u64| {
             let left = bucket.as_ref()?.left();
             // A bucket may have filled up again under what is still reserved.
             let reserved = reserved.min(left.limit.saturating_sub(left.remaining));
-            Some(Rate { whose, left, reserved })
+            Some(RateStatus { whose, left, reserved })
         };
         Remaining {
             requests: rate(&self.requests, 0),
             tokens: rate(&self.tokens, self.reserved),
-            places: self.caps.concurrency.map(|limit| Places {
+            places: self.caps.concurrency.map(|limit| ConcurrencyStatus {
                 whose,
                 limit,
                 in_use: self.running,

@@ -31,7 +31,7 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     // A quarter of it is granted, which is more than the least.
     limiter.reserve(&mut first, OPEN, at(0)).unwrap();
     let money = first.remaining().money.unwrap();
-    assert_eq!((money.whose, money.reserved, money.remaining()), (Whose::KeyAbove, 800, 0));
+    assert_eq!((money.whose, money.reserved, money.remaining()), (LimitOwner::KeyAbove, 800, 0));
     for wanted in [OPEN, Reserve::exactly(1), Reserve::between(0, 5_000)] {
         let mut second = limiter.admit(&draws, 1, at(0)).unwrap();
         let refused = limiter.reserve(&mut second, wanted, at(0)).unwrap_err();
@@ -84,7 +84,7 @@ async fn the_least_of_a_reserve_has_to_be_granted() {
     let refused = limiter.reserve(&mut permit, OPEN, at(0)).unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::RateLimited, Some(1)));
     assert!(
-        refused.detail().contains("being set aside")
+        refused.detail().contains("is pending")
             && refused.detail().contains("at least 0.00000001 USD"),
         "{}",
         refused.detail()
@@ -176,7 +176,7 @@ fn refusals_name_limit_use_and_need() {
         "The limit of your key, 1 request a minute, is reached: 1 is used, and this request would be one more."
     );
     let tokens = [Draw {
-        whose: Whose::KeyAbove,
+        whose: LimitOwner::KeyAbove,
         ..draw("key_t", Caps { tpm: Some(100), ..Caps::default() })
     }];
     limiter.admit(&tokens, 30, at(0)).unwrap().settle(None, None);
@@ -189,7 +189,7 @@ fn refusals_name_limit_use_and_need() {
             .starts_with("The limit of a key above yours, 100 tokens a minute, is too small for this request, which would reserve 101.")
     );
     let places = [Draw {
-        whose: Whose::User,
+        whose: LimitOwner::User,
         ..draw("key_p", Caps { concurrency: Some(1), ..Caps::default() })
     }];
     let _held = limiter.admit(&places, 1, at(0)).unwrap();

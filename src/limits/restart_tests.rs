@@ -26,7 +26,7 @@ struct Open {
     by: usize,
     day: i64,
     amount: NanoUsd,
-    permit: Permit,
+    permit: LimitPermit,
 }
 
 struct Run {

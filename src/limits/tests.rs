@@ -23,7 +23,7 @@ pub(super) fn at(micros: i64) -> Timestamp {
 }
 
 pub(super) fn draw(name: &str, caps: Caps) -> Draw {
-    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: Whose::Key }
+    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: LimitOwner::Key }
 }
 
 pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
@@ -180,8 +180,11 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     let found = world.draws(&key);
     let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.rpm.unwrap(), draw.whose)).collect();
     assert_eq!(rpm.len(), 3);
-    assert_eq!(rpm[0], (100, Whose::User));
-    assert!(rpm.contains(&(10, Whose::KeyAbove)) && rpm.contains(&(5, Whose::Key)), "{rpm:?}");
+    assert_eq!(rpm[0], (100, LimitOwner::User));
+    assert!(
+        rpm.contains(&(10, LimitOwner::KeyAbove)) && rpm.contains(&(5, LimitOwner::Key)),
+        "{rpm:?}"
+    );
     let mut sorted = found.clone();
     sorted.sort_by(|a, b| a.subject.cmp(&b.subject));
     assert!(found.iter().zip(&sorted).all(|(a, b)| a.subject == b.subject));

@@ -1,6 +1,6 @@
-//! What an agent makes of a request: its instructions stand before the client's, its sampling fields where the client says
-//! nothing, its tools before the client's. All of it as edits in the client's bytes, in the words of the request's endpoint; what
-//! an endpoint has no word for is left out.
+//! What an agent adds to a request: instructions before the client's, sampling fields that the
+//! client leaves out, tools before the client's. Everything is an edit of the client's bytes, in
+//! the terms of the request's endpoint. A field that the endpoint does not have is left out.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,12 +9,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::endpoint::Endpoint;
-use super::json::{self, Cursor, Edit, Fault, Name, Shape};
+use super::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName, splice};
 use crate::error::{Error, Kind};
 
 /// What an agent brings along.
 #[derive(Clone, Copy, Debug)]
-pub struct Preset<'a> {
+pub struct AgentPreset<'a> {
     /// The alias that stands for it.
     pub model: &'a str,
     /// What every conversation begins with.
@@ -25,12 +25,14 @@ pub struct Preset<'a> {
     pub tools: &'a [Value],
 }
 
-/// The body of a request for the agent as one for its alias. `model` is the span of the model in it.
+/// Turns the body of a request for the agent into one for its alias. `model` is the span of the
+/// model in it.
 ///
-/// Refuses with 400 embeddings, a tool of the client's that has the name of one of the agent's, and what the agent's part has no
-/// place in.
+/// # Errors
+/// 400 for embeddings, for a client's tool with the name of one of the agent's, and for a member
+/// whose kind leaves no room for the agent's part.
 pub fn apply(
-    preset: &Preset<'_>,
+    preset: &AgentPreset<'_>,
     endpoint: Endpoint,
     body: &Bytes,
     model: &Range<usize>,
@@ -65,7 +67,7 @@ pub fn apply(
     edits.members.extend(fields.iter().map(|(name, value)| member(name, value)));
     let renamed = [quoted(preset.model), edits.members.concat()].concat();
     edits.made.push(Edit::new(model.clone(), renamed.into_bytes()));
-    Ok(json::splice(body, edits.made))
+    Ok(splice(body, edits.made))
 }
 
 /// The changes of one body.
@@ -76,8 +78,8 @@ struct Edits {
 }
 
 /// Where a member's value stands.
-struct Place {
-    shape: Shape,
+struct MemberValue {
+    kind: JsonKind,
     span: Range<usize>,
     /// Whether it is a string, list or object without anything in it.
     empty: bool,
@@ -93,20 +95,20 @@ fn speech_member(endpoint: Endpoint) -> &'static str {
 }
 
 /// Passes over a value.
-fn place(cursor: &mut Cursor<'_>) -> Result<Place, Fault> {
-    let shape = cursor.shape()?;
+fn place(cursor: &mut Cursor<'_>) -> Result<MemberValue, JsonError> {
+    let kind = cursor.kind()?;
     let span = cursor.skip()?;
     let inside = cursor.raw(&span).get(1..span.len().saturating_sub(1)).unwrap_or_default();
-    let empty = match shape {
-        Shape::String => inside.is_empty(),
+    let empty = match kind {
+        JsonKind::String => inside.is_empty(),
         _ => inside.trim_ascii().is_empty(),
     };
-    Ok(Place { shape, span, empty })
+    Ok(MemberValue { kind, span, empty })
 }
 
 /// Passes over the client's tools, each of which needs a name that the agent's do not have.
-fn read_tools(cursor: &mut Cursor<'_>, preset: &Preset<'_>) -> Result<Place, Fault> {
-    let (shape, start) = (cursor.shape()?, cursor.place());
+fn read_tools(cursor: &mut Cursor<'_>, preset: &AgentPreset<'_>) -> Result<MemberValue, JsonError> {
+    let (kind, start) = (cursor.kind()?, cursor.position());
     let mut empty = true;
     cursor.elements(|cursor| {
         empty = false;
@@ -118,14 +120,14 @@ fn read_tools(cursor: &mut Cursor<'_>, preset: &Preset<'_>) -> Result<Place, Fau
             _ => check_name(cursor, &name, preset),
         })
     })?;
-    Ok(Place { shape, span: start..cursor.place(), empty })
+    Ok(MemberValue { kind, span: start..cursor.position(), empty })
 }
 
 fn check_name(
     cursor: &mut Cursor<'_>,
-    member: &Name<'_>,
-    preset: &Preset<'_>,
-) -> Result<(), Fault> {
+    member: &MemberName<'_>,
+    preset: &AgentPreset<'_>,
+) -> Result<(), JsonError> {
     let span = cursor.skip()?;
     if !member.is("name") {
         return Ok(());
@@ -149,7 +151,7 @@ fn instruct(
     edits: &mut Edits,
     endpoint: Endpoint,
     instructions: &str,
-    speech: Option<Place>,
+    speech: Option<MemberValue>,
 ) -> Result<(), Error> {
     let name = speech_member(endpoint);
     let anthropic = endpoint.is_anthropic();
@@ -157,7 +159,7 @@ fn instruct(
         // A chat without messages is the provider's to refuse.
         None if endpoint == Endpoint::ChatCompletions => {}
         None => edits.members.push(format!(",{}:{}", quoted(name), quoted(instructions))),
-        Some(Place { shape: Shape::Array, span, empty })
+        Some(MemberValue { kind: JsonKind::Array, span, empty })
             if endpoint == Endpoint::ChatCompletions =>
         {
             edits.made.push(first(
@@ -166,21 +168,21 @@ fn instruct(
                 json!({ "role": "system", "content": instructions }).to_string(),
             ));
         }
-        Some(Place { shape: Shape::Array, span, empty }) if anthropic => {
+        Some(MemberValue { kind: JsonKind::Array, span, empty }) if anthropic => {
             edits.made.push(first(
                 &span,
                 empty,
                 json!({ "type": "text", "text": instructions }).to_string(),
             ));
         }
-        Some(Place { shape: Shape::String, span, empty }) => {
+        Some(MemberValue { kind: JsonKind::String, span, empty }) => {
             let text =
                 if empty { quoted(instructions) } else { quoted(&[instructions, "\n\n"].concat()) };
             let inside =
                 text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes().to_vec();
             edits.made.push(Edit::new(span.start + 1..span.start + 1, inside));
         }
-        Some(Place { shape: Shape::Null, span, .. }) => {
+        Some(MemberValue { kind: JsonKind::Null, span, .. }) => {
             edits.made.push(Edit::new(span, quoted(instructions).into_bytes()))
         }
         Some(_) if anthropic => {
@@ -192,13 +194,13 @@ fn instruct(
 }
 
 /// Puts the agent's tools, a list without its brackets, before the client's.
-fn bring(edits: &mut Edits, brought: &str, tools: Option<Place>) -> Result<(), Error> {
+fn bring(edits: &mut Edits, brought: &str, tools: Option<MemberValue>) -> Result<(), Error> {
     match tools {
         None => edits.members.push(format!(",\"tools\":[{brought}]")),
-        Some(Place { shape: Shape::Null, span, .. }) => {
+        Some(MemberValue { kind: JsonKind::Null, span, .. }) => {
             edits.made.push(Edit::new(span, format!("[{brought}]").into_bytes()))
         }
-        Some(Place { shape: Shape::Array, span, empty }) => {
+        Some(MemberValue { kind: JsonKind::Array, span, empty }) => {
             edits.made.push(first(&span, empty, brought.to_owned()))
         }
         Some(_) => return Err(Error::invalid("tools", "`tools` has to be an array.")),
@@ -225,14 +227,15 @@ fn member(name: &str, value: &Value) -> String {
 /// The two words of chat completions for one thing, of which providers take one.
 const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
-/// Whether the client's member says what the field would; in letters of any case, as to some readers that is the same name.
-fn says(member: &Name<'_>, field: &str) -> bool {
+/// Whether the client sets the field, by either of its names and in any case, as some readers
+/// ignore case.
+fn says(member: &MemberName<'_>, field: &str) -> bool {
     member.resembles(field)
         || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
 }
 
 /// The sampling fields in the endpoint's words; a count of tokens has none.
-fn sampling<'a>(preset: &Preset<'a>, endpoint: Endpoint) -> Vec<(&'a str, Cow<'a, Value>)> {
+fn sampling<'a>(preset: &AgentPreset<'a>, endpoint: Endpoint) -> Vec<(&'a str, Cow<'a, Value>)> {
     let twice = preset.defaults.contains_key(MOST_TOKENS[0]);
     let fields = preset.defaults.iter().filter(|(name, _)| !twice || *name != MOST_TOKENS[1]);
     let in_words = |name: &'a str, value: &'a Value| {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::openai::read_request;
+use crate::protocol::request::read_request;
 
 /// What an agent of the tests brings along, as its owner would write it.
 struct Written {
@@ -16,7 +16,7 @@ impl Written {
     fn apply(&self, endpoint: Endpoint, body: &str) -> Result<String, Error> {
         let body = Bytes::copy_from_slice(body.as_bytes());
         let span = read_request(&body, endpoint)?.model_span;
-        let preset = Preset {
+        let preset = AgentPreset {
             model: "auto",
             instructions: self.instructions,
             defaults: self.defaults.as_object().unwrap(),
@@ -310,7 +310,7 @@ fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
 fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, Value> {
     let mut expected = body.as_object().unwrap().clone();
     expected["model"] = json!("auto");
-    let preset = Preset {
+    let preset = AgentPreset {
         model: "auto",
         instructions: None,
         defaults: written.defaults.as_object().unwrap(),

@@ -1,5 +1,5 @@
-//! Content codings of request bodies (RFC 9110 section 8.4.1; zstd: RFC 8878 and 9659, br: RFC 7932): decoded as their bytes
-//! arrive, in steps of bounded work and into bounded memory. No I/O: bytes in, bytes out.
+//! Content codings of request bodies (RFC 9110 section 8.4.1; zstd: RFC 8878 and 9659; br: RFC
+//! 7932). Bodies are decoded as they arrive, in steps of bounded work and into bounded memory.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use bytes::{Buf, Bytes, BytesMut};
@@ -9,9 +9,9 @@ use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 
-/// The bytes that a zstd frame begins with, and a frame that is to be skipped but for its lowest four bits; little-endian.
+/// Magic number of a zstd frame, little-endian.
 const ZSTD_MAGIC: u32 = 0xFD2F_B528;
-/// See [`ZSTD_MAGIC`].
+/// Magic number of a skippable frame; its lowest four bits vary.
 const ZSTD_SKIPPABLE: u32 = 0x184D_2A50;
 
 /// How a body is coded.
@@ -28,11 +28,14 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// What may be asked for, as messages list it.
+    /// The supported codings, as `Accept-Encoding` lists them.
     pub const SUPPORTED: &str = "gzip, deflate, zstd, br";
 
-    /// What the values of all `Content-Encoding` lines ask for; `None` where the body is as it is. Anything but one supported coding is
-    /// refused with 415: several would multiply what a small body can become.
+    /// Reads the values of all `Content-Encoding` lines; `None` for a plain body.
+    ///
+    /// # Errors
+    /// 415 for anything but one supported coding: several would multiply what a small body can
+    /// become.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Coding>> {
         let elements = lines
             .into_iter()
@@ -54,7 +57,7 @@ impl Coding {
         })
     }
 
-    /// Whether any of the values of all `Content-Encoding` lines is one of ours.
+    /// Whether any of the values of all `Content-Encoding` lines is a supported coding.
     pub fn is_among<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
         lines
             .into_iter()
@@ -82,23 +85,22 @@ impl Coding {
     }
 }
 
-/// A body on its way out of its coding.
-///
-/// Give it bytes with [`push`](Self::push), call [`step`](Self::step) until it wants more, [`finish`](Self::finish) it at the end.
+/// Decodes a body. Call [`push`](Self::push) with its bytes, then [`step`](Self::step) until it
+/// returns false, and [`finish`](Self::finish) at the end.
 pub struct Decoder {
     coding: Coding,
     engine: Engine,
-    /// Given and not yet decoded.
+    /// Pushed and not yet decoded.
     waiting: BytesMut,
     decoded: BytesMut,
     limit: usize,
-    /// What one step writes to.
+    /// Output buffer of one step.
     room: Box<[u8]>,
     parts: usize,
 }
 
-/// A body that is at hand, out of the coding that the values of its `Content-Encoding` lines name; `None` where that is none, not one
-/// of ours, not what the bytes are, or makes more than `limit` bytes.
+/// Decodes a whole body by its `Content-Encoding` lines. `None` if there is no supported coding, if
+/// the body is not of that coding, or if it decodes to more than `limit` bytes.
 pub fn decode<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,
     body: &[u8],
@@ -107,10 +109,11 @@ pub fn decode<'a>(
     through(Coding::of(lines).ok()??, body, limit)?.finish().ok()
 }
 
-/// All that a body says which may break off, out of its coding; `None` where that cannot be told.
+/// Decodes what there is of a body that may be cut off. `None` if some of it cannot be decoded.
 pub fn decode_cut(coding: Coding, body: &[u8], limit: usize) -> Option<Bytes> {
     let decoder = through(coding, body, limit)?;
-    // A block of zstd does not come out before its last byte is there, and what it says may be read in it all the same.
+    // The decoder of zstd withholds a block until its last byte, though the block may hold readable
+    // text.
     let is_all = match decoder.engine {
         Engine::Between => decoder.waiting.is_empty(),
         Engine::Inflate(_) | Engine::Brotli(_) => true,
@@ -119,7 +122,7 @@ pub fn decode_cut(coding: Coding, body: &[u8], limit: usize) -> Option<Bytes> {
     is_all.then(|| decoder.decoded.freeze())
 }
 
-/// A decoder that has taken in the whole of a body.
+/// A decoder that has decoded the whole body.
 fn through(coding: Coding, body: &[u8], limit: usize) -> Option<Decoder> {
     let mut decoder = Decoder::new(coding, limit);
     decoder.push(body);
@@ -128,7 +131,7 @@ fn through(coding: Coding, body: &[u8], limit: usize) -> Option<Decoder> {
 }
 
 enum Engine {
-    /// Nothing has begun: before the first byte, and between a gzip member or zstd frame and the next.
+    /// No member or frame has begun.
     Between,
     Inflate(Decompress),
     Zstd(zstd::stream::raw::Decoder<'static>),
@@ -146,7 +149,7 @@ struct Moved {
 struct Corrupt;
 
 impl Decoder {
-    /// A decoder that gives `limit` bytes at most.
+    /// A decoder of up to `limit` bytes.
     pub fn new(coding: Coding, limit: usize) -> Self {
         let room = vec![0; bounds::DECODE_STEP].into_boxed_slice();
         Decoder {
@@ -160,15 +163,16 @@ impl Decoder {
         }
     }
 
-    /// Gives it the next bytes of the body.
+    /// Adds the next bytes of the body.
     pub fn push(&mut self, chunk: &[u8]) {
         self.waiting.extend_from_slice(chunk);
     }
 
-    /// Decodes [`bounds::DECODE_STEP`] bytes at most; true while there is more to do before the next bytes are wanted.
+    /// Decodes up to [`bounds::DECODE_STEP`] bytes. Returns whether there is more to decode before
+    /// the next bytes.
     ///
     /// # Errors
-    /// 413 as soon as more than the limit has come out, 400 when what came in is not of this coding.
+    /// 413 once more than the limit was decoded, 400 for bytes that are not of this coding.
     pub fn step(&mut self) -> Result<bool> {
         if matches!(self.engine, Engine::Between) {
             if self.waiting.is_empty() {
@@ -203,15 +207,15 @@ impl Decoder {
         Ok(!self.waiting.is_empty() || (!moved.ended && moved.written == self.room.len()))
     }
 
-    /// How many bytes have come out so far.
+    /// Bytes decoded so far.
     pub fn decoded(&self) -> usize {
         self.decoded.len()
     }
 
-    /// The body, when it is whole.
+    /// The decoded body.
     ///
     /// # Errors
-    /// 400 when it breaks off.
+    /// 400 if the body is cut off.
     pub fn finish(self) -> Result<Bytes> {
         if self.parts == 0 || !self.waiting.is_empty() || !matches!(self.engine, Engine::Between) {
             let message =
@@ -221,7 +225,7 @@ impl Decoder {
         Ok(self.decoded.freeze())
     }
 
-    /// An engine for what waits, or `None` until enough of it is there to tell which.
+    /// Starts an engine for the pushed bytes; `None` if they are too few to choose one.
     fn begin(&mut self) -> std::result::Result<Option<Engine>, Corrupt> {
         let engine = match (self.coding, &self.waiting[..]) {
             (Coding::Deflate | Coding::Brotli, _) if self.parts > 0 => return Err(Corrupt),
@@ -264,8 +268,8 @@ impl Decoder {
     }
 }
 
-/// Whether deflated bytes begin with zlib's head (RFC 1950 section 2.2). Without a head they hardly ever look like this: it would be an
-/// uncompressed block with set bits where encoders leave none.
+/// Whether deflated bytes begin with a zlib header (RFC 1950 section 2.2). Raw deflate hardly ever
+/// looks like one: it would be a stored block with bits set that encoders leave clear.
 fn is_zlib(first: u8, second: u8) -> bool {
     first & 0x0F == 8 && first >> 4 <= 7 && u16::from_be_bytes([first, second]).is_multiple_of(31)
 }

@@ -1,27 +1,28 @@
-//! The one shape of a chat completion that a reroute answers with, whatever a provider left out or
-//! wrote another way. What has a place in it and is as it should be stays as it was written.
+//! The form of a chat completion that reroutes answer with, whatever the provider left out or wrote
+//! differently. Correct members stay as they are.
 
 use serde_json::{Map, Value, json};
 
-use super::usage::{Told, Usage};
+use super::usage::{PartialUsage, Usage};
 
-/// What stands in where the provider says nothing.
+/// Values for what the provider left out.
 #[derive(Clone, Copy, Debug)]
-pub struct Instead<'a> {
-    /// For its id of the answer.
+pub struct CompletionDefaults<'a> {
+    /// The id of the answer.
     pub id: &'a str,
-    /// For the time, in seconds of the epoch.
+    /// The time in seconds since the epoch.
     pub created: i64,
-    /// For the model.
+    /// The model.
     pub model: &'a str,
-    /// For its count of the prompt: our estimate.
+    /// The estimated tokens of the prompt.
     pub prompt_tokens: u64,
-    /// For its count of the whole: what is known of a stream that passed.
+    /// The usage of a stream, counted while it passed.
     pub usage: Option<Usage>,
 }
 
-/// The answer with `id`, `object`, `created`, `model`, `choices` and `usage`, each of its type.
-pub fn shaped(answer: Value, instead: &Instead<'_>) -> Value {
+/// Completes an answer: `id`, `object`, `created`, `model`, `choices` and `usage`, each of its
+/// type.
+pub fn shaped(answer: Value, defaults: &CompletionDefaults<'_>) -> Value {
     let mut rest = object(answer).unwrap_or_default();
     let mut take = |name: &str| rest.remove(name).unwrap_or_default();
     let (id, created, model) = (take("id"), take("created"), take("model"));
@@ -31,14 +32,14 @@ pub fn shaped(answer: Value, instead: &Instead<'_>) -> Value {
         }
         _ => Vec::new(),
     };
-    let usage = usage(take("usage"), &choices, instead);
+    let usage = usage(take("usage"), &choices, defaults);
     take("object");
     let mut shaped = Map::new();
-    shaped.insert("id".into(), text_or(id, instead.id));
+    shaped.insert("id".into(), text_or(id, defaults.id));
     shaped.insert("object".into(), "chat.completion".into());
     shaped
-        .insert("created".into(), if created.is_i64() { created } else { instead.created.into() });
-    shaped.insert("model".into(), text_or(model, instead.model));
+        .insert("created".into(), if created.is_i64() { created } else { defaults.created.into() });
+    shaped.insert("model".into(), text_or(model, defaults.model));
     shaped.insert("choices".into(), choices.into());
     shaped.insert("usage".into(), usage);
     shaped.append(&mut rest);
@@ -49,7 +50,7 @@ fn object(value: Value) -> Option<Map<String, Value>> {
     if let Value::Object(fields) = value { Some(fields) } else { None }
 }
 
-/// A text that says something, or else `other`.
+/// A string that is not empty, or else `other`.
 fn text_or(value: Value, other: &str) -> Value {
     if value.as_str().is_some_and(|text| !text.is_empty()) { value } else { other.into() }
 }
@@ -58,7 +59,7 @@ fn choice((place, mut choice): (usize, Map<String, Value>)) -> Value {
     let mut take = |name: &str| choice.remove(name).unwrap_or_default();
     let (index, reason) = (take("index"), take("finish_reason"));
     let mut message = object(take("message")).unwrap_or_default();
-    // Completions of before there were chats have it here.
+    // Legacy completions have their text here.
     let text = take("text");
     let content = match message.remove("content").unwrap_or_default() {
         Value::Null if text.is_string() => text,
@@ -80,7 +81,7 @@ fn choice((place, mut choice): (usize, Map<String, Value>)) -> Value {
     shaped.into()
 }
 
-/// What a content says, as one text: parts one after the other, other JSON as it is written.
+/// The text of a content: parts joined, other JSON as it is written.
 fn content_text(content: Value) -> String {
     match content {
         Value::Null => String::new(),
@@ -95,18 +96,17 @@ fn content_text(content: Value) -> String {
     }
 }
 
-/// The usage as it is written where its three counts are there and can be; else with ours in the
-/// place of what was not told, which it says.
-fn usage(written: Value, choices: &[Value], instead: &Instead<'_>) -> Value {
-    let told = Told::read(&written.to_string());
+/// The usage as written if its three counts are valid; else completed by estimates, and marked so.
+fn usage(written: Value, choices: &[Value], defaults: &CompletionDefaults<'_>) -> Value {
+    let told = PartialUsage::read(&written.to_string());
     let ours = || {
-        let estimate = || Usage::estimate(instead.prompt_tokens, choices.iter().map(bytes).sum());
-        instead.usage.filter(|usage| usage.estimated).unwrap_or_else(estimate)
+        let estimate = || Usage::estimate(defaults.prompt_tokens, choices.iter().map(bytes).sum());
+        defaults.usage.filter(|usage| usage.estimated).unwrap_or_else(estimate)
     };
     let usage = match told {
         Some(told) if told.is_whole() => told.usage().unwrap_or_else(ours),
         Some(told) => told.completed_by(ours()),
-        None => instead.usage.unwrap_or_else(ours),
+        None => defaults.usage.unwrap_or_else(ours),
     };
     let mut fields = object(written).unwrap_or_default();
     let counts = [
@@ -123,7 +123,7 @@ fn usage(written: Value, choices: &[Value], instead: &Instead<'_>) -> Value {
     fields.into()
 }
 
-/// About as many bytes as a model wrote.
+/// Bytes of text that the model wrote, about.
 fn bytes(choice: &Value) -> u64 {
     let message = &choice["message"];
     let texts = ["content", "refusal", "reasoning_content", "reasoning"]

@@ -6,11 +6,16 @@ use super::*;
 use crate::bounds;
 use crate::protocol::anthropic::as_chat_completion;
 
-const INSTEAD: Instead<'_> =
-    Instead { id: "req_1", created: 1_764_000_000, model: "gpt", prompt_tokens: 9, usage: None };
+const DEFAULTS: CompletionDefaults<'_> = CompletionDefaults {
+    id: "req_1",
+    created: 1_764_000_000,
+    model: "gpt",
+    prompt_tokens: 9,
+    usage: None,
+};
 
 fn shape(answer: Value) -> Value {
-    shaped(answer, &INSTEAD)
+    shaped(answer, &DEFAULTS)
 }
 
 /// Every field with its type.
@@ -147,11 +152,11 @@ proptest! {
     #[test]
     fn any_answer_has_the_shape(answer in prop_oneof![json(), bent()], bytes in prop::option::of(0..bounds::USAGE_TOKENS)) {
         let usage = bytes.map(|bytes| Usage::estimate(9, bytes));
-        let instead = Instead { usage, ..INSTEAD };
+        let defaults = CompletionDefaults { usage, ..DEFAULTS };
         for answer in [answer.clone(), as_chat_completion(&answer)] {
-            let once = shaped(answer, &instead);
+            let once = shaped(answer, &defaults);
             holds(&once)?;
-            prop_assert_eq!(shaped(once.clone(), &instead), once, "once more changes nothing");
+            prop_assert_eq!(shaped(once.clone(), &defaults), once, "once more changes nothing");
         }
     }
 }
@@ -189,8 +194,8 @@ fn what_is_estimated_is_marked_and_what_was_told_is_not() {
         assert_eq!(shaped["usage"].get("estimated").is_some(), estimated, "{usage}");
     }
     // Of a stream it is known how much passed.
-    let instead = Instead { usage: Some(Usage::estimate(9, 400)), ..INSTEAD };
-    let shaped = shaped(answer(Value::Null), &instead);
+    let defaults = CompletionDefaults { usage: Some(Usage::estimate(9, 400)), ..DEFAULTS };
+    let shaped = shaped(answer(Value::Null), &defaults);
     assert_eq!(
         shaped["usage"],
         json!({"prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109, "estimated": true})

@@ -1,6 +1,6 @@
-//! The endpoints of the data plane: what each is called in records and where providers have it.
+//! The endpoints of the data plane, and their paths at providers.
 
-/// What a data-plane route is for.
+/// An endpoint of the data plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
     /// `POST /v1/chat/completions`.
@@ -17,7 +17,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// All of them, in the order of the contract.
+    /// All endpoints.
     pub const ALL: [Endpoint; 5] = [
         Endpoint::ChatCompletions,
         Endpoint::Embeddings,
@@ -26,17 +26,17 @@ impl Endpoint {
         Endpoint::CountTokens,
     ];
 
-    /// The one that records call so.
+    /// The endpoint of this name in records.
     pub fn named(word: &str) -> Option<Self> {
         Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
     }
 
-    /// Whether it is of Anthropic's API; the others are of OpenAI's.
+    /// Whether it belongs to Anthropic's API; the others belong to OpenAI's.
     pub fn is_anthropic(self) -> bool {
         matches!(self, Endpoint::Messages | Endpoint::CountTokens)
     }
 
-    /// Whether its requests may cost money: a count of tokens never does.
+    /// Whether its requests may cost money.
     pub fn costs(self) -> bool {
         self != Endpoint::CountTokens
     }
@@ -46,12 +46,12 @@ impl Endpoint {
         matches!(self, Endpoint::ChatCompletions | Endpoint::Responses | Endpoint::Messages)
     }
 
-    /// Whether a model writes its answer: embeddings and counts have no tokens but the request's.
+    /// Whether a model generates its answer.
     pub fn generates(self) -> bool {
         self.streams()
     }
 
-    /// The word in records and signals.
+    /// Its name in records and signals.
     pub fn as_str(self) -> &'static str {
         match self {
             Endpoint::ChatCompletions => "chat.completions",
@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it is below a provider's base, which ends in `/v1` or what stands for it.
+    /// Its path below the base URL of a provider, which ends in `/v1` or the like.
     pub fn path(self) -> &'static str {
         match self {
             Endpoint::ChatCompletions => "/chat/completions",

@@ -1,10 +1,12 @@
-//! A provider without a model, inside the process, on a loopback port of its own: reached like any provider, so that
-//! the demo, the tests and the first five minutes exercise the real path. The same request gets the same answer.
+//! A provider without a model, inside the process, on a loopback port. The demo and the tests reach
+//! it like any provider. The same request gets the same answer.
 //!
-//! `POST /{latency in ms}/v1/…`, every endpoint of the data plane, in OpenAI's or Anthropic's protocol. Models: `echo` answers
-//! with the last user message; the faults `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200
-//! whose stream begins with an error), `cut` (breaks off after the first content), `hang` (never answers); every other name answers
-//! with a sentence that names it. Embeddings mean nothing, but the same text has the same.
+//! `POST /{latency in ms}/v1/…` serves every endpoint of the data plane, in the protocol of OpenAI
+//! or Anthropic. The model `echo` answers with the last user message. Faults are models too:
+//! `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200 whose
+//! stream begins with an error), `cut` (breaks off after the first content) and `hang` (never
+//! answers). Every other model answers with a sentence that names it. Embeddings have no meaning,
+//! but equal texts have equal ones.
 
 mod answers;
 
@@ -26,14 +28,14 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::endpoint::Endpoint;
-use super::openai;
+use super::request;
 use crate::bounds;
 use crate::error::{Error, Kind};
-use answers::Said;
+use answers::MockAnswer;
 
 /// How a stream may end: as it should, or broken off.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
-type Answer = Response<StreamBody<Frames>>;
+type MockResponse = Response<StreamBody<Frames>>;
 
 /// The mock provider, bound but not yet serving.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ pub async fn serve(
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Answer {
+async fn answer(request: Request<Incoming>) -> MockResponse {
     let asked_for = asked_for(request.uri().path());
     let endpoint = asked_for.map(|(endpoint, _)| endpoint);
     match say(request, asked_for).await {
@@ -113,7 +115,7 @@ fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
 async fn say(
     request: Request<Incoming>,
     asked_for: Option<(Endpoint, Duration)>,
-) -> Result<Answer, Error> {
+) -> Result<MockResponse, Error> {
     let (endpoint, latency) = asked_for.ok_or_else(|| Error::not_found("route"))?;
     if request.method() != Method::POST {
         return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
@@ -126,14 +128,14 @@ async fn say(
             );
         }
     };
-    let asked = openai::read_request(&body, endpoint)?;
+    let asked = request::read_request(&body, endpoint)?;
     tokio::time::sleep(latency).await;
     let refusal = |status, message, kind| refusal(Some(endpoint), status, message, kind);
     let whole = || -> Result<Bytes, Error> {
         let said = match endpoint {
             Endpoint::Embeddings => answers::embeddings(&body, &asked)?,
             Endpoint::CountTokens => serde_json::json!({ "input_tokens": asked.prompt_tokens }),
-            _ => Said::to(endpoint, &body, &asked).whole(),
+            _ => MockAnswer::to(endpoint, &body, &asked).whole(),
         };
         Ok(said.to_string().into())
     };
@@ -159,7 +161,7 @@ async fn say(
         ),
         "hang" => std::future::pending().await,
         model if asked.stream => {
-            let events = events(endpoint, model, Said::to(endpoint, &body, &asked).events());
+            let events = events(endpoint, model, MockAnswer::to(endpoint, &body, &asked).events());
             respond(StatusCode::OK, "text/event-stream", events)
         }
         "in-band-error" => refusal(
@@ -193,7 +195,7 @@ fn events(
 }
 
 /// An answer that breaks off in its middle.
-fn broken(whole: Bytes) -> Answer {
+fn broken(whole: Bytes) -> MockResponse {
     let half = whole.slice(..whole.len() / 2);
     respond(
         StatusCode::OK,
@@ -202,7 +204,12 @@ fn broken(whole: Bytes) -> Answer {
     )
 }
 
-fn refusal(endpoint: Option<Endpoint>, status: StatusCode, message: &str, kind: &str) -> Answer {
+fn refusal(
+    endpoint: Option<Endpoint>,
+    status: StatusCode,
+    message: &str,
+    kind: &str,
+) -> MockResponse {
     let body: Value = answers::refusal(endpoint, status.as_u16(), message, kind);
     respond(status, "application/json", vec![Ok(body.to_string().into())])
 }
@@ -211,7 +218,7 @@ fn respond(
     status: StatusCode,
     content_type: &'static str,
     parts: Vec<Result<Bytes, std::io::Error>>,
-) -> Answer {
+) -> MockResponse {
     let length = match parts.as_slice() {
         [Ok(only)] if content_type == "application/json" => Some(only.len()),
         _ => None,
@@ -239,7 +246,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::stream::{Tally, Verdict, assemble};
+    use super::super::stream::{StreamTally, StreamVerdict, assemble};
     use super::*;
 
     /// Status, headers and body; the body is what came when it broke off.
@@ -306,17 +313,17 @@ mod tests {
             );
         }
         let (status, _, stream, broken) = post("/0/v1/chat/completions", ask("cut", true)).await;
-        let mut tally = Tally::default();
+        let mut tally = StreamTally::default();
         tally.feed(&stream);
         assert_eq!(
             (status, broken, tally.verdict(), tally.finished()),
-            (200, true, Verdict::Answer, false)
+            (200, true, StreamVerdict::Answer, false)
         );
         let (status, _, stream, _) =
             post("/0/v1/chat/completions", ask("in-band-error", true)).await;
-        let mut tally = Tally::default();
+        let mut tally = StreamTally::default();
         tally.feed(&stream);
-        assert_eq!((status, tally.verdict()), (200, Verdict::Error));
+        assert_eq!((status, tally.verdict()), (200, StreamVerdict::Error));
         assert!(post("/0/v1/chat/completions", ask("cut", false)).await.3);
         let hang = tokio::time::timeout(
             Duration::from_millis(100),

@@ -1,4 +1,5 @@
-//! The wire protocols, one file each, as bytes in and facts out: nothing here opens a connection but the mock provider.
+//! The wire protocols: requests, answers and streams as bytes in and facts out. Only the mock
+//! provider opens connections.
 
 pub mod agent;
 pub mod anthropic;
@@ -6,16 +7,14 @@ pub mod coding;
 pub mod completion;
 pub mod endpoint;
 pub mod json;
-pub mod known;
-pub mod media;
 pub mod mock;
-pub mod openai;
 pub mod query;
+pub mod request;
 pub mod sse;
 pub mod stream;
-pub mod strip;
 pub mod tokens;
 pub mod usage;
+pub mod usage_strip;
 
 #[cfg(test)]
 #[path = "recorded_tests.rs"]

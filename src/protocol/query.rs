@@ -1,13 +1,13 @@
-//! Names and values of queries, as `application/x-www-form-urlencoded` writes them.
+//! Names and values of a query string (`application/x-www-form-urlencoded`).
 
-/// Undoes the encoding of a name or a value (`+` is a space, `%` and two hex digits a byte). `None`
-/// where it is not well encoded.
+/// Decodes a name or value: `+` is a space, `%` and two hex digits are a byte. `None` if it is
+/// malformed.
 pub fn decode(text: &str) -> Option<String> {
     let (bytes, well) = bytes(text);
     String::from_utf8(bytes).ok().filter(|_| well)
 }
 
-/// The same as far as it is well encoded; the rest stays as it is.
+/// The same, leaving malformed parts as they are.
 pub fn decode_leniently(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text).0).into_owned()
 }

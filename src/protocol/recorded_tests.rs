@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use super::stream::{self, Tally, Verdict, assemble};
+use super::stream::{self, StreamTally, StreamVerdict, assemble};
 use super::usage::{self, Usage};
 
 /// One recorded exchange, as far as its answer goes.
@@ -66,8 +66,8 @@ pub(crate) fn streams() -> Vec<Exchange> {
     streams
 }
 
-fn tally(exchange: &Exchange, size: usize) -> Tally {
-    let mut tally = Tally::of(exchange.endpoint());
+fn tally(exchange: &Exchange, size: usize) -> StreamTally {
+    let mut tally = StreamTally::of(exchange.endpoint());
     exchange.response.as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
     tally.finish();
     tally
@@ -152,7 +152,12 @@ fn usage_is_what_every_answer_says() {
 fn every_stream_ends_once_and_only_with_its_last_event() {
     for exchange in streams() {
         let whole = tally(&exchange, 1000);
-        assert_eq!((whole.verdict(), whole.finished()), (Verdict::Answer, true), "{}", exchange.id);
+        assert_eq!(
+            (whole.verdict(), whole.finished()),
+            (StreamVerdict::Answer, true),
+            "{}",
+            exchange.id
+        );
         assert_eq!(
             whole.error().is_some(),
             exchange.host == "openrouter.ai" && exchange.response.contains("\"error\""),
@@ -167,7 +172,7 @@ fn every_stream_ends_once_and_only_with_its_last_event() {
         let cut_short = tally(&cut, 1000);
         assert_eq!(
             (cut_short.verdict(), cut_short.finished()),
-            (Verdict::Answer, false),
+            (StreamVerdict::Answer, false),
             "{}",
             cut.id
         );

@@ -1,26 +1,27 @@
-//! Server-sent events (WHATWG HTML section 9.2), split as their bytes arrive: no byte is lost or copied without need,
-//! any chunking gives the same events, and an event over the bound passes in pieces instead of filling memory.
+//! Server-sent events (WHATWG HTML section 9.2), split as their bytes arrive. No byte is lost, and
+//! any chunking gives the same events. An event over the bound passes in pieces, so memory stays
+//! bounded.
 
 use std::borrow::Cow;
 
 use crate::bounds;
 
-/// A part of the stream; all of them put together are the stream.
+/// A part of a stream. All parts together are the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum SseEvent<'a> {
     /// A whole event with the blank line that ends it.
     Whole(&'a [u8]),
-    /// A part of an event over [`bounds::SSE_EVENT_BYTES`]; nothing may be read out of it.
+    /// A part of an event over [`bounds::SSE_EVENT_BYTES`], which is not parsed.
     Piece(&'a [u8]),
-    /// What stood at the end of the stream without its blank line.
+    /// The end of the stream, without its blank line.
     Rest(&'a [u8]),
 }
 
-impl<'a> Event<'a> {
+impl<'a> SseEvent<'a> {
     /// The bytes of it.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
-            Event::Whole(bytes) | Event::Piece(bytes) | Event::Rest(bytes) => bytes,
+            SseEvent::Whole(bytes) | SseEvent::Piece(bytes) | SseEvent::Rest(bytes) => bytes,
         }
     }
 }
@@ -57,8 +58,8 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes and gives each event that they complete.
-    pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(Event<'_>)) {
+    /// Takes the next bytes and passes on the events that they complete.
+    pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(SseEvent<'_>)) {
         let (mut from, mut at) = (0, 0);
         while let Some(&byte) = chunk.get(at) {
             if self.after_return {
@@ -91,35 +92,35 @@ impl Splitter {
         self.hold(chunk.get(from..).unwrap_or_default(), &mut each);
     }
 
-    /// The stream is over: gives what is left.
-    pub fn finish(&mut self, mut each: impl FnMut(Event<'_>)) {
+    /// Ends the stream and passes on what is left.
+    pub fn finish(&mut self, mut each: impl FnMut(SseEvent<'_>)) {
         let held = std::mem::take(&mut self.held);
         let ended = self.after_return && self.blank;
         if !held.is_empty() {
             each(match (self.oversized, ended) {
-                (true, _) => Event::Piece(&held),
-                (false, true) => Event::Whole(&held),
-                (false, false) => Event::Rest(&held),
+                (true, _) => SseEvent::Piece(&held),
+                (false, true) => SseEvent::Whole(&held),
+                (false, false) => SseEvent::Rest(&held),
             });
         }
         *self = Splitter::with_limit(self.limit);
     }
 
-    fn complete(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+    fn complete(&mut self, bytes: &[u8], each: &mut impl FnMut(SseEvent<'_>)) {
         if self.oversized || self.held.len() + bytes.len() > self.limit {
             self.pass(bytes, each);
         } else if self.held.is_empty() {
-            each(Event::Whole(bytes));
+            each(SseEvent::Whole(bytes));
         } else {
             self.held.extend_from_slice(bytes);
-            each(Event::Whole(&self.held));
+            each(SseEvent::Whole(&self.held));
             self.held.clear();
         }
         self.oversized = false;
         self.line_start = true;
     }
 
-    fn hold(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+    fn hold(&mut self, bytes: &[u8], each: &mut impl FnMut(SseEvent<'_>)) {
         if self.oversized || self.held.len() + bytes.len() > self.limit {
             self.oversized = true;
             self.pass(bytes, each);
@@ -128,10 +129,10 @@ impl Splitter {
         }
     }
 
-    fn pass(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+    fn pass(&mut self, bytes: &[u8], each: &mut impl FnMut(SseEvent<'_>)) {
         for piece in [std::mem::take(&mut self.held).as_slice(), bytes] {
             if !piece.is_empty() {
-                each(Event::Piece(piece));
+                each(SseEvent::Piece(piece));
             }
         }
     }
@@ -142,9 +143,9 @@ pub fn ends_event(bytes: &[u8]) -> bool {
     [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end))
 }
 
-/// What an event says: its name and its data, lines joined.
+/// The fields of an event: its name and its data, lines joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields<'a> {
+pub struct SseFields<'a> {
     /// The `event` field, when there is one.
     pub name: Option<&'a [u8]>,
     /// The `data` fields; `None` when there are none (comments, keep-alives).
@@ -152,8 +153,8 @@ pub struct Fields<'a> {
 }
 
 /// Reads the fields of an event's bytes.
-pub fn fields(event: &[u8]) -> Fields<'_> {
-    let mut found = Fields::default();
+pub fn fields(event: &[u8]) -> SseFields<'_> {
+    let mut found = SseFields::default();
     let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
     for line in event.split(|byte| matches!(byte, b'\n' | b'\r')) {
         let (name, value) = match memchr::memchr(b':', line) {
@@ -168,7 +169,7 @@ pub fn fields(event: &[u8]) -> Fields<'_> {
                 found.data = Some(match found.data.take() {
                     None => Cow::Borrowed(value),
                     Some(Cow::Borrowed(first)) => {
-                        // Room for all that may come: no line is moved twice, however many there are.
+                        // One allocation for all lines.
                         let mut joined = Vec::with_capacity(event.len());
                         joined.extend_from_slice(first);
                         Cow::Owned(and_line(joined, value))
@@ -198,9 +199,9 @@ mod tests {
     fn split(stream: &[u8], sizes: &[usize], limit: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
         let mut splitter = Splitter::with_limit(limit);
         let (mut whole, mut all) = (Vec::new(), Vec::new());
-        let mut take = |event: Event<'_>| {
+        let mut take = |event: SseEvent<'_>| {
             all.extend_from_slice(event.bytes());
-            if let Event::Whole(bytes) = event {
+            if let SseEvent::Whole(bytes) = event {
                 whole.push(bytes.to_vec());
             }
         };
@@ -246,7 +247,7 @@ mod tests {
             fields(b"\xef\xbb\xbfevent: error\r\n: note\r\ndata: one\r\ndata:two\r\ndata\r\n\r\n");
         assert_eq!(read.name, Some(&b"error"[..]));
         assert_eq!(read.data.as_deref(), Some(&b"one\ntwo\n"[..]));
-        assert_eq!(fields(b": only a comment\n\n"), Fields::default());
+        assert_eq!(fields(b": only a comment\n\n"), SseFields::default());
     }
 
     #[test]

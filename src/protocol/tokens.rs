@@ -1,9 +1,9 @@
-//! How many tokens a text is, estimated in one pass over its bytes: what tokenizers do with words, numbers, signs and
-//! scripts on average, without their tables. A tokenizer itself would cost more than all else that is done to a request, and
-//! would be right for one family of models only.
+//! Estimates the tokens of a text in one pass over its bytes: what tokenizers do on average with
+//! words, numbers, signs and scripts, without their tables. A tokenizer would cost more than all
+//! other work on a request, and would be right for one family of models only.
 
-/// Costs are in thousandths of a token. They were fitted to OpenAI's newer encoding over prose, code and JSON in many
-/// scripts; other families' encodings count a little more.
+/// Costs are in thousandths of a token. They were fitted to OpenAI's o200k_base over prose, code
+/// and JSON in many scripts. Encodings of other families count a little more.
 const TOKEN: u64 = 1000;
 /// Letters of a word that are one token; longer words are made of pieces.
 const WORD: u64 = 6;
@@ -21,7 +21,7 @@ const ACCENT_FURTHER: u64 = 1100;
 const SIGN_BEFORE_WORD: u64 = 450;
 /// Each further sign of a run.
 const SIGN: u64 = 180;
-/// Each sign that repeats the one before, beyond as many as are one token together; and the same of those that lines are drawn with.
+/// Each repetition of a sign, beyond `TOGETHER` that are one token.
 const REPEATED: u64 = 300;
 /// See [`REPEATED`].
 const TOGETHER: u64 = 4;
@@ -62,14 +62,14 @@ struct Count {
     repeats: u64,
 }
 
-/// Longer texts are looked at in places only: what they cost beyond would show, and a text that long says what it is.
+/// Of longer texts only samples are read.
 const WHOLE: usize = 16 << 10;
-/// Places of a longer text that are looked at, evenly apart.
+/// Number of samples of a longer text, evenly spaced.
 const PLACES: usize = 16;
-/// Bytes of each.
+/// Bytes of a sample.
 const PLACE: usize = 768;
 
-/// Tokens of the inside of a JSON string as it is written, escapes included.
+/// Estimated tokens of the inside of a JSON string, escapes included.
 pub fn estimate(written: &[u8]) -> u64 {
     if written.len() <= WHOLE {
         return count(written).div_ceil(TOKEN);
@@ -112,8 +112,8 @@ fn count(written: &[u8]) -> u64 {
 }
 
 impl Count {
-    /// The rest of a word whose first letter has been seen, and the words that follow it after a space each; gives what is
-    /// left. The space belongs to its word.
+    /// Counts the rest of a word whose first letter was counted, and the words that follow it, each
+    /// after one space. Returns the remaining bytes.
     fn words<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
             let more =
@@ -290,13 +290,13 @@ impl Count {
     }
 }
 
-/// Tokens that a model's template puts before tools, by a part of the model's name, in lower case: instructions on how to
-/// call them. Other families' are small, or in the description of the tools.
+/// Tokens of the instructions on tool calls that a chat template adds, by a part of the model's
+/// name in lower case. Those of other families are short, or part of the definitions.
 const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", MOST_TOOL_INSTRUCTIONS)];
-/// The most of these.
+/// The most that any family adds.
 pub const MOST_TOOL_INSTRUCTIONS: u64 = 640;
 
-/// Tokens that tools cost beside themselves, as far as the model that was asked for tells.
+/// Tokens of the instructions on tool calls for this model.
 pub fn tool_instructions(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
     TOOL_INSTRUCTIONS
@@ -305,12 +305,12 @@ pub fn tool_instructions(model: &str) -> u64 {
         .map_or(0, |(_, tokens)| *tokens)
 }
 
-/// Tokens that an image can take at most, by a part of the model's name, in lower case.
+/// The most tokens of an image, by a part of the model's name in lower case.
 const IMAGES: [(&str, u64); 2] = [("gpt-4o-mini", 48_169), ("claude", 4_784)];
-/// The same of all others: Qwen's models take the most.
+/// The most tokens of an image for other models: those of Qwen take the most.
 const IMAGE: u64 = 16_384;
 
-/// Tokens that an image can take at most, as far as the model's name tells.
+/// The most tokens of an image for this model.
 pub fn dearest_image(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
     IMAGES.iter().find(|(family, _)| model.contains(family)).map_or(IMAGE, |(_, tokens)| *tokens)

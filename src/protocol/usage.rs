@@ -1,5 +1,5 @@
-//! What an answer says about the tokens it took, in the words of every protocol and vendor, and our own count where it
-//! says nothing. Counts that nobody can have used are not believed: they would poison sums, budgets and bills.
+//! The usage that an answer reports, in the fields of every protocol and vendor, and our estimate
+//! where it reports none. Absurd counts are ignored: they would corrupt sums, budgets and bills.
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
@@ -8,26 +8,26 @@ use serde_json::value::RawValue;
 use super::json;
 use crate::bounds;
 
-/// Bytes of an answer's text that make a token, on average over English and code.
+/// Bytes of text a token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Tokens of an answer, by the provider's count or by ours.
+/// Tokens of a request and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the request, with those that came from the provider's cache or went into it.
+    /// Tokens of the request, with those read from and written to the cache.
     pub prompt_tokens: u64,
     /// Tokens generated, reasoning included.
     pub completion_tokens: u64,
-    /// Both. Where it is more, the provider's `completion_tokens` leave out what the model thought (Google's do).
+    /// Both. It is more than the sum where `completion_tokens` leaves out thinking (Google).
     pub total_tokens: u64,
-    /// Those of the prompt that came from the provider's cache.
+    /// Prompt tokens read from the cache.
     pub cached_tokens: Option<u64>,
-    /// True when the provider gave no count, or none of the whole answer, and this is ours.
+    /// Whether this is our estimate, as the provider reported no usage of the whole answer.
     pub estimated: bool,
 }
 
 impl Usage {
-    /// Our own count for an answer of `bytes` bytes of text.
+    /// Estimates the usage of an answer of `bytes` bytes of text.
     pub fn estimate(prompt_tokens: u64, bytes: u64) -> Self {
         let completion_tokens = bytes.div_ceil(BYTES_PER_TOKEN);
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
@@ -42,67 +42,73 @@ impl Usage {
 
     /// Reads a `usage` object; `None` unless it counts something.
     pub fn read(written: &str) -> Option<Self> {
-        Told::read(written)?.usage()
+        PartialUsage::read(written)?.usage()
     }
 
-    /// The tokens that cost as output: those generated, with thoughts that only the total counts.
+    /// Tokens that are billed as output: `completion_tokens` and thinking that only the total
+    /// counts.
     pub fn output_tokens(&self) -> u64 {
         self.completion_tokens.max(self.total_tokens.saturating_sub(self.prompt_tokens))
     }
 }
 
-/// What an answer has told so far: a stream may tell it in parts, the prompt at its beginning, the output at its end.
+/// Usage as reported so far: some streams report the prompt at the beginning and the output at the
+/// end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PartialUsage {
     prompt: Option<u64>,
     completion: Option<u64>,
     total: Option<u64>,
-    /// Of the prompt, or of `fresh`, those from the cache.
+    /// Tokens from the cache, part of `prompt` or of `fresh`.
     cached: Option<u64>,
-    /// Tokens of the prompt beside those that were read from the cache or written to it.
+    /// Prompt tokens neither read from the cache nor written to it.
     fresh: Option<u64>,
     cache_read: Option<u64>,
     cache_written: Option<u64>,
     absurd: bool,
 }
 
-impl Told {
-    /// Reads a `usage` object as far as it is one; `None` unless it counts something.
+impl PartialUsage {
+    /// Reads a `usage` object leniently; `None` unless it counts something.
     pub fn read(written: &str) -> Option<Self> {
-        let written: Written<'_> = serde_json::from_str(written).ok()?;
+        let written: UsageFields<'_> = serde_json::from_str(written).ok()?;
         let mut absurd = false;
         let mut count = |raw: Option<&RawValue>| {
             let count = raw.map(|raw| read_count(raw.get()));
             absurd |= count == Some(None);
             count.flatten()
         };
-        let told = Told {
+        let told = PartialUsage {
             prompt: count(written.prompt_tokens),
             completion: count(written.completion_tokens.or(written.output_tokens)),
             fresh: count(written.input_tokens),
             cache_read: count(written.cache_read_input_tokens),
             cache_written: count(written.cache_creation_input_tokens),
-            ..Told::default()
+            ..PartialUsage::default()
         };
-        // What is told beside these is left out where it is absurd.
+        // An absurd count here is left out.
         let lenient = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
         let details = written.prompt_tokens_details.or(written.input_tokens_details);
-        let details: Option<Details<'_>> =
+        let details: Option<UsageDetails<'_>> =
             details.and_then(|details| serde_json::from_str(details.get()).ok());
         let cached = details.and_then(|details| details.cached_tokens);
         let cached = cached
             .or(written.prompt_cache_hit_tokens)
             .or(written.num_cached_tokens)
             .or(written.cached_tokens);
-        let told =
-            Told { total: lenient(written.total_tokens), cached: lenient(cached), absurd, ..told };
+        let told = PartialUsage {
+            total: lenient(written.total_tokens),
+            cached: lenient(cached),
+            absurd,
+            ..told
+        };
         let counts = absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
         counts.then_some(told)
     }
 
-    /// With what was told later: counts in a stream are of all that came so far.
-    pub fn and_then(self, later: Told) -> Told {
-        Told {
+    /// Merges a later report: counts in a stream are totals so far.
+    pub fn and_then(self, later: PartialUsage) -> PartialUsage {
+        PartialUsage {
             prompt: later.prompt.or(self.prompt),
             completion: later.completion.or(self.completion),
             total: later.total.or(self.total.filter(|_| later.completion.is_none())),
@@ -114,12 +120,12 @@ impl Told {
         }
     }
 
-    /// Whether prompt and answer were counted, each for itself.
+    /// Whether both prompt and answer were counted.
     pub fn is_whole(&self) -> bool {
         !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
     }
 
-    /// The counts; `None` where they are not to be believed.
+    /// The usage; `None` if a count is absurd.
     pub fn usage(&self) -> Option<Usage> {
         if self.absurd {
             return None;
@@ -136,14 +142,15 @@ impl Told {
         })
     }
 
-    /// The whole prompt: where its cached part is counted apart, with that.
+    /// The whole prompt, with its cached part where that is counted apart.
     fn whole_prompt(&self) -> Option<u64> {
         self.prompt.or_else(|| {
             Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0))
         })
     }
 
-    /// For an answer that broke off: what was told of the prompt, and our estimate of the rest.
+    /// The usage of an answer that was cut off: what was reported of the prompt, and an estimate of
+    /// the rest.
     pub fn completed_by(&self, ours: Usage) -> Usage {
         let Some(told) = self.usage() else { return ours };
         let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
@@ -159,7 +166,7 @@ impl Told {
     }
 }
 
-/// A count as JSON writes it; `None` for what no count can be.
+/// Reads a count; `None` for what cannot be one.
 fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
@@ -168,7 +175,7 @@ fn read_count(raw: &str) -> Option<u64> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Written<'a> {
+struct UsageFields<'a> {
     #[serde(borrow)]
     prompt_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -198,26 +205,25 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Details<'a> {
+struct UsageDetails<'a> {
     #[serde(borrow)]
     cached_tokens: Option<&'a RawValue>,
 }
 
-/// The provider's count in an answer that is no stream. One that breaks off still says what it said until then; what is
-/// not as expected counts as absent.
+/// The usage in an answer that is no stream. One that is cut off is read up to there.
 pub fn read(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
-    struct Said<'a> {
+    struct UsageMember<'a> {
         #[serde(borrow)]
         usage: Option<&'a RawValue>,
     }
-    match serde_json::from_slice::<Said<'_>>(body) {
+    match serde_json::from_slice::<UsageMember<'_>>(body) {
         Ok(said) => said.usage.and_then(|usage| Usage::read(usage.get())),
         Err(_) => walk_to_usage(body),
     }
 }
 
-/// As far as an answer goes that is not whole, or says things twice: the last counts.
+/// Reads an answer that is cut off or has duplicate members; the last counts.
 fn walk_to_usage(body: &[u8]) -> Option<Usage> {
     let mut usage = None;
     let _broken = json::read_object(body, |cursor, name| {
@@ -230,8 +236,8 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
     usage
 }
 
-/// The provider's count in the last bytes of an answer whose beginning was not kept: the last member `usage` there. Such a name within
-/// a text would have its quotes escaped.
+/// The usage in the last bytes of an answer: the last member `usage` there. Within a string the
+/// quotes of such a name would be escaped.
 pub fn read_ending(ending: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\"";
     let at = memmem::rfind(ending, NAME)?;

@@ -110,7 +110,7 @@ fn absurd_counts_are_not_believed() {
             estimated: false
         })
     );
-    let told = Told::read(r#"{"prompt_tokens":1,"completion_tokens":-2}"#).unwrap();
+    let told = PartialUsage::read(r#"{"prompt_tokens":1,"completion_tokens":-2}"#).unwrap();
     assert_eq!(told.completed_by(Usage::estimate(5, 8)), Usage::estimate(5, 8));
     assert_eq!(Usage::estimate(u64::MAX, u64::MAX).total_tokens, u64::MAX);
 }

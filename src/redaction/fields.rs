@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::credentials::is_in_address;
 use super::rules::Secrets;
-use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
+use crate::protocol::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName};
 use crate::secret::is_credential;
 
 /// Fields that lead to credentials: the role of the object, the field's name in letters of any
@@ -44,7 +44,7 @@ impl FieldRole {
         }
     }
 
-    fn field(self, name: Name<'_>) -> FieldRole {
+    fn field(self, name: MemberName<'_>) -> FieldRole {
         if self == FieldRole::Servers {
             return FieldRole::Tool;
         }
@@ -65,19 +65,21 @@ pub(super) fn walk(
     cursor: &mut Cursor<'_>,
     role: FieldRole,
     each: &mut dyn FnMut(FieldRole, Range<usize>),
-) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Object if role != FieldRole::Credential => cursor.members(|cursor, name| {
+) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Object if role != FieldRole::Credential => cursor.members(|cursor, name| {
             each(FieldRole::Name, name.span());
             walk(cursor, role.field(name), each)
         }),
-        Shape::Array if role != FieldRole::Credential => {
+        JsonKind::Array if role != FieldRole::Credential => {
             cursor.elements(|cursor| walk(cursor, role.element(), each))
         }
         shape => {
-            let start = cursor.place();
+            let start = cursor.position();
             let skipped = cursor.skip();
-            if shape == Shape::String || (role == FieldRole::Credential && shape != Shape::Null) {
+            if shape == JsonKind::String
+                || (role == FieldRole::Credential && shape != JsonKind::Null)
+            {
                 each(role, start..skipped.as_ref().map_or(usize::MAX, |span| span.end));
             }
             skipped.map(|_| ())

@@ -3,7 +3,7 @@
 //! members of one name whichever is dearer.
 
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::openai::ModelRequest;
+use rerouter::protocol::request::ModelRequest;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// JSON with every member of an object, also those of one name.

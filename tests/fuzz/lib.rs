@@ -12,12 +12,10 @@ pub mod protocol {
     pub mod coding;
     pub mod endpoint;
     pub mod json;
-    pub mod known;
-    pub mod media;
-    pub mod openai;
+    pub mod request;
     pub mod sse;
     pub mod stream;
-    pub mod strip;
     pub mod tokens;
     pub mod usage;
+    pub mod usage_strip;
 }

@@ -3,13 +3,13 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use rerouter::protocol::agent::{self, Preset};
+use rerouter::protocol::agent::{self, AgentPreset};
 use rerouter::protocol::coding::{Coding, Decoder};
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::openai::{self, ModelRequest};
-use rerouter::protocol::sse::{Event, Splitter};
-use rerouter::protocol::stream::{Tally, assemble};
-use rerouter::protocol::strip::UsageStrip;
+use rerouter::protocol::request::{self, ModelRequest};
+use rerouter::protocol::sse::{Splitter, SseEvent};
+use rerouter::protocol::stream::{StreamTally, assemble};
+use rerouter::protocol::usage_strip::UsageStrip;
 use serde_json::{Value, json};
 
 pub mod lenient;
@@ -21,17 +21,17 @@ pub fn edits(data: &[u8]) {
 }
 
 fn edits_of(endpoint: Endpoint, body: &Bytes) {
-    let request = match openai::read_request(body, endpoint) {
+    let request = match request::read_request(body, endpoint) {
         Ok(request) => request,
         Err(error) => return assert_eq!(error.status().as_u16(), 400),
     };
-    openai::last_user_text(body, &request);
+    request::last_user_text(body, &request);
     lenient::never_bills_more(endpoint, body, &request);
     // Lone surrogates are JSON that no text can hold.
     let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(before["model"].as_str(), Some(request.model.as_str()));
 
-    let renamed = openai::rename_model(body, &request.model_span, "an\"other", None);
+    let renamed = request::rename_model(body, &request.model_span, "an\"other", None);
     let mut expected = before.clone();
     expected["model"] = "an\"other".into();
     assert_eq!(serde_json::from_slice::<Value>(&renamed).unwrap(), expected);
@@ -39,10 +39,10 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
         renamed.starts_with(&body[..request.model_span.start])
             && renamed.ends_with(&body[request.model_span.end..])
     );
-    let same = openai::rename_model(body, &request.model_span, &request.model, None);
+    let same = request::rename_model(body, &request.model_span, &request.model, None);
     assert_eq!(same.len(), body.len() - request.model_span.len() + quoted(&request));
 
-    let without = openai::without_stream(body).expect("what was read is read again");
+    let without = request::without_stream(body).expect("what was read is read again");
     let mut expected = before.clone();
     let members = expected.as_object_mut().unwrap();
     members.shift_remove("stream");
@@ -52,14 +52,14 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     through_an_agent(endpoint, body, &request, &before);
     let Some(ask) = &request.ask_usage else { return };
     assert!(request.stream && !request.include_usage);
-    let asking = openai::rename_model(body, &request.model_span, &request.model, Some(ask));
+    let asking = request::rename_model(body, &request.model_span, &request.model, Some(ask));
     let mut expected = before;
     if !expected["stream_options"].is_object() {
         expected["stream_options"] = serde_json::json!({});
     }
     expected["stream_options"]["include_usage"] = true.into();
     assert_eq!(serde_json::from_slice::<Value>(&asking).unwrap(), expected);
-    let again = openai::read_request(&asking, Endpoint::ChatCompletions)
+    let again = request::read_request(&asking, Endpoint::ChatCompletions)
         .expect("what was read is read again");
     assert!(again.include_usage && again.ask_usage.is_none());
     assert_eq!(
@@ -72,7 +72,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
 fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, before: &Value) {
     let defaults = json!({"temperature": 0.5, "stop": "END", "max_tokens": 9});
     let tools = [json!({"type": "function", "function": {"name": "look"}})];
-    let preset = Preset {
+    let preset = AgentPreset {
         model: "auto",
         instructions: Some("Be \"brief\"."),
         defaults: defaults.as_object().unwrap(),
@@ -130,8 +130,8 @@ pub fn events(data: &[u8]) {
 }
 
 /// What a stream says, the same however it is cut.
-fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> Tally {
-    let (mut whole, mut cut) = (Tally::of(endpoint), Tally::of(endpoint));
+fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> StreamTally {
+    let (mut whole, mut cut) = (StreamTally::of(endpoint), StreamTally::of(endpoint));
     whole.feed(stream);
     stream.chunks(size).for_each(|piece| cut.feed(piece));
     whole.finish();
@@ -151,9 +151,9 @@ fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> Tally {
 fn split(stream: &[u8], size: usize, limit: usize) -> Vec<Vec<u8>> {
     let mut splitter = Splitter::with_limit(limit);
     let (mut events, mut all) = (Vec::new(), Vec::new());
-    let mut take = |event: Event<'_>| {
+    let mut take = |event: SseEvent<'_>| {
         all.extend_from_slice(event.bytes());
-        if let Event::Whole(bytes) = event {
+        if let SseEvent::Whole(bytes) = event {
             assert!(bytes.len() <= limit);
             events.push(bytes.to_vec());
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::auth::{Key, KeyState};
 use crate::clock::rfc3339;
-use crate::limits::{self, Money, Places, Rate};
+use crate::limits::{self, BudgetStatus, ConcurrencyStatus, RateStatus};
 use crate::store::dollars;
 
 /// For each kind the limit with the least left, as in the headers of answers: of the key, of an
@@ -24,7 +24,7 @@ pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
     })
 }
 
-fn of_rate(rate: &Rate, now: Timestamp, reserves: bool) -> Value {
+fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> Value {
     let resets_at = now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX);
     let mut shown = json!({
         "of": rate.whose.as_str(), "limit": rate.left.limit, "used": rate.used(), "remaining": rate.left.remaining,
@@ -36,11 +36,11 @@ fn of_rate(rate: &Rate, now: Timestamp, reserves: bool) -> Value {
     shown
 }
 
-fn of_places(places: Places) -> Value {
+fn of_places(places: ConcurrencyStatus) -> Value {
     json!({"of": places.whose.as_str(), "limit": places.limit, "in_use": places.in_use, "remaining": places.remaining()})
 }
 
-fn of_money(money: Money) -> Value {
+fn of_money(money: BudgetStatus) -> Value {
     json!({
         "of": money.whose.as_str(), "limit_usd": dollars(money.budget.nano), "per": money.budget.per, "spent_usd": dollars(money.spent),
         "reserved_usd": dollars(money.reserved), "remaining_usd": dollars(money.remaining()), "resets_at": rfc3339(money.resets_at),

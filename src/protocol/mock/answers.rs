@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::anthropic;
 use super::super::endpoint::Endpoint;
-use super::super::openai::{self, ModelRequest};
+use super::super::request::{self, ModelRequest};
 use super::super::usage::Usage;
 use crate::bounds;
 use crate::error::{Error, Kind};
@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 const DIMENSIONS: u64 = 256;
 
 /// An answer, before it is written in one of its ways.
-pub(super) struct Said<'a> {
+pub(super) struct MockAnswer<'a> {
     endpoint: Endpoint,
     model: &'a str,
     /// The same for the same request.
@@ -26,14 +26,14 @@ pub(super) struct Said<'a> {
     include_usage: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> MockAnswer<'a> {
     /// What is said to this request.
     pub(super) fn to(endpoint: Endpoint, body: &Bytes, asked: &'a ModelRequest) -> Self {
         let content = match asked.model.as_str() {
-            "echo" => openai::last_user_text(body, asked),
+            "echo" => request::last_user_text(body, asked),
             model => format!("This is the mock provider's answer from {model}."),
         };
-        Said {
+        MockAnswer {
             endpoint,
             model: &asked.model,
             mark: format!("{:016x}", xxhash_rust::xxh3::xxh3_64(body)),

@@ -1,4 +1,4 @@
-//! Events of a chat-completion stream, and the one answer that a recorded one amounts to.
+//! Events of a chat completion stream, and the answer that they make.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,41 +7,42 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::super::sse::Fields;
-use super::super::usage::Told;
-use super::{Look, Seen, extend, inside, is_empty, merge, read_error, unread};
+use super::super::sse::SseFields;
+use super::super::usage::PartialUsage;
+use super::event::{EventFacts, EventKind, inside, is_empty, read_error, unread};
+use super::merge::{extend, merge};
 
 #[derive(Deserialize)]
-struct Chunk<'a> {
+struct ChatChunk<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
+    choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    /// Groq's own place for it.
+    /// GroqExtension's own place for it.
     #[serde(borrow)]
     x_groq: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Groq<'a> {
+struct GroqExtension<'a> {
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct ChunkChoice<'a> {
     #[serde(borrow)]
     index: Option<&'a RawValue>,
     #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
     #[serde(borrow)]
-    delta: Option<Delta<'a>>,
+    delta: Option<ChatDelta<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Delta<'a> {
+struct ChatDelta<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -61,13 +62,15 @@ struct Delta<'a> {
 }
 
 /// What an event's data is.
-pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
+pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
-        return Seen::Done.into();
+        return EventKind::Done.into();
     }
-    let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else { return unread(fields, data) };
-    let groq = || serde_json::from_str::<Groq<'_>>(chunk.x_groq?.get()).ok()?.usage;
-    let told = chunk.usage.or_else(groq).and_then(|usage| Told::read(usage.get()));
+    let Ok(chunk) = serde_json::from_slice::<ChatChunk<'_>>(data) else {
+        return unread(fields, data);
+    };
+    let groq = || serde_json::from_str::<GroqExtension<'_>>(chunk.x_groq?.get()).ok()?.usage;
+    let told = chunk.usage.or_else(groq).and_then(|usage| PartialUsage::read(usage.get()));
     let choices = chunk.choices.unwrap_or_default();
     let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
     let begun = choices.iter().fold(0, |bits, choice| bits | choice.bit());
@@ -76,24 +79,24 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
         .filter(|choice| choice.finish_reason.is_some())
         .fold(0, |bits, choice| bits | choice.bit());
     let deltas = || choices.iter().filter_map(|choice| choice.delta.as_ref());
-    let bytes = deltas().map(Delta::bytes).sum();
+    let bytes = deltas().map(ChatDelta::bytes).sum();
     let seen = if let Some(error) = chunk.error {
-        Seen::Error(read_error(error.get()))
+        EventKind::Error(read_error(error.get()))
     } else if fields.name == Some(b"error") {
-        Seen::Error(read_error(&String::from_utf8_lossy(data)))
-    } else if finished || deltas().any(Delta::says_something) {
-        Seen::Content
+        EventKind::Error(read_error(&String::from_utf8_lossy(data)))
+    } else if finished || deltas().any(ChatDelta::says_something) {
+        EventKind::Content
     } else if told.is_some() && choices.is_empty() {
-        Seen::Usage
+        EventKind::Usage
     } else {
-        Seen::Preamble
+        EventKind::Preamble
     };
     // Some providers count along with every chunk.
-    let all_told = finished || choices.is_empty() || matches!(seen, Seen::Error(_));
-    Look { told, all_told, bytes, finished, choices: begun, ended, ..seen.into() }
+    let all_told = finished || choices.is_empty() || matches!(seen, EventKind::Error(_));
+    EventFacts { told, all_told, bytes, finished, choices: begun, ended, ..seen.into() }
 }
 
-impl Choice<'_> {
+impl ChunkChoice<'_> {
     /// Its place in a set; no provider gives more than 128 answers at once.
     fn bit(&self) -> u128 {
         let index = self.index.and_then(|index| index.get().parse::<u32>().ok()).unwrap_or(0);
@@ -101,7 +104,7 @@ impl Choice<'_> {
     }
 }
 
-impl Delta<'_> {
+impl ChatDelta<'_> {
     fn parts(&self) -> impl Iterator<Item = &RawValue> {
         let texts = [self.content, self.refusal, self.reasoning, self.reasoning_content];
         let rest = [self.tool_calls, self.function_call, self.audio, self.images];
@@ -112,57 +115,58 @@ impl Delta<'_> {
         self.parts().any(|part| !is_empty(part.get()))
     }
 
-    /// About as many bytes as a model wrote: strings without their quotes, of calls the arguments.
+    /// Bytes of text that the model wrote, about: strings without quotes, names and arguments of
+    /// calls.
     fn bytes(&self) -> u64 {
         let texts = [self.content, self.refusal, self.reasoning.or(self.reasoning_content)];
         let text: u64 = texts.into_iter().flatten().map(|part| inside(part.get())).sum();
-        let calls: Vec<Call<'_>> = self
+        let calls: Vec<CallDelta<'_>> = self
             .tool_calls
             .and_then(|calls| serde_json::from_str(calls.get()).ok())
             .unwrap_or_default();
         let arguments: usize =
-            calls.iter().filter_map(|call| call.function.as_ref()).map(Called::bytes).sum();
-        let old: Option<Called<'_>> =
+            calls.iter().filter_map(|call| call.function.as_ref()).map(FunctionDelta::bytes).sum();
+        let old: Option<FunctionDelta<'_>> =
             self.function_call.and_then(|call| serde_json::from_str(call.get()).ok());
-        text + (arguments + old.as_ref().map_or(0, Called::bytes)) as u64
+        text + (arguments + old.as_ref().map_or(0, FunctionDelta::bytes)) as u64
     }
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct CallDelta<'a> {
     #[serde(borrow)]
-    function: Option<Called<'a>>,
+    function: Option<FunctionDelta<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Called<'a> {
+struct FunctionDelta<'a> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
     arguments: Option<Cow<'a, str>>,
 }
 
-impl Called<'_> {
+impl FunctionDelta<'_> {
     fn bytes(&self) -> usize {
         [&self.name, &self.arguments].into_iter().flatten().map(|text| text.len()).sum()
     }
 }
 
-/// The chat-completion object that events amount to; what was cut off stays out, log probabilities too.
+/// Assembles a chat completion. What was cut off and log probabilities are left out.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct ChatAssembly {
     top: Map<String, Value>,
-    choices: BTreeMap<u64, Made>,
+    choices: BTreeMap<u64, ChoiceAssembly>,
 }
 
 #[derive(Default)]
-struct Made {
+struct ChoiceAssembly {
     message: Map<String, Value>,
     calls: BTreeMap<u64, Map<String, Value>>,
     finish_reason: Value,
 }
 
-impl Parts {
+impl ChatAssembly {
     pub(super) fn take(&mut self, chunk: Map<String, Value>) {
         for (name, value) in chunk {
             match name.as_str() {
@@ -212,7 +216,7 @@ impl Parts {
     }
 }
 
-impl Made {
+impl ChoiceAssembly {
     fn add(&mut self, delta: Map<String, Value>) {
         for (name, value) in delta {
             match (name.as_str(), value) {

@@ -1,4 +1,4 @@
-//! Events of a Messages stream (Anthropic), and the one message that a recorded one amounts to.
+//! Events of a Messages stream (Anthropic), and the message that they make.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::super::sse::Fields;
-use super::super::usage::Told;
-use super::{Look, Seen, extend, inside, is_empty, read_error, unread};
+use super::super::sse::SseFields;
+use super::super::usage::PartialUsage;
+use super::event::{EventFacts, EventKind, inside, is_empty, read_error, unread};
+use super::merge::extend;
 
 #[derive(Deserialize)]
-struct Data<'a> {
+struct MessageEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -29,7 +30,7 @@ struct Data<'a> {
 
 /// Any of the objects inside.
 #[derive(Deserialize)]
-struct Inner<'a> {
+struct InnerObject<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -48,8 +49,8 @@ struct Inner<'a> {
     stop_reason: Option<&'a RawValue>,
 }
 
-impl Inner<'_> {
-    /// What a model wrote, and nobody else.
+impl InnerObject<'_> {
+    /// What the model wrote.
     fn written(&self) -> impl Iterator<Item = &RawValue> {
         [self.text, self.thinking, self.partial_json]
             .into_iter()
@@ -63,48 +64,58 @@ impl Inner<'_> {
 }
 
 /// What an event's data is.
-pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
-    let Ok(event) = serde_json::from_slice::<Data<'_>>(data) else { return unread(fields, data) };
+pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+    let Ok(event) = serde_json::from_slice::<MessageEvent<'_>>(data) else {
+        return unread(fields, data);
+    };
     let named = || fields.name.and_then(|name| std::str::from_utf8(name).ok());
     let kind = event.kind.as_deref().or_else(named).unwrap_or_default();
     let read = |raw: Option<&'_ RawValue>| {
-        raw.and_then(|raw| serde_json::from_str::<Inner<'_>>(raw.get()).ok().map(Said::of))
+        raw.and_then(|raw| {
+            serde_json::from_str::<InnerObject<'_>>(raw.get()).ok().map(InnerFacts::of)
+        })
     };
     match kind {
         "message_start" => {
             let told = read(event.message).and_then(|message| message.told);
-            Look { told, ..Seen::Preamble.into() }
+            EventFacts { told, ..EventKind::Preamble.into() }
         }
         "content_block_start" => match read(event.content_block) {
-            Some(block) if block.is_shell => Seen::Preamble.into(),
-            block => Look { bytes: block.map_or(0, |block| block.bytes), ..Seen::Content.into() },
+            Some(block) if block.is_shell => EventKind::Preamble.into(),
+            block => EventFacts {
+                bytes: block.map_or(0, |block| block.bytes),
+                ..EventKind::Content.into()
+            },
         },
         "content_block_delta" => match read(event.delta) {
-            Some(delta) if delta.is_empty => Seen::Preamble.into(),
-            delta => Look { bytes: delta.map_or(0, |delta| delta.bytes), ..Seen::Content.into() },
+            Some(delta) if delta.is_empty => EventKind::Preamble.into(),
+            delta => EventFacts {
+                bytes: delta.map_or(0, |delta| delta.bytes),
+                ..EventKind::Content.into()
+            },
         },
         "message_delta" => {
-            let told = event.usage.and_then(|usage| Told::read(usage.get()));
+            let told = event.usage.and_then(|usage| PartialUsage::read(usage.get()));
             let stops = read(event.delta).is_some_and(|delta| delta.stops);
-            let seen = if stops { Seen::Content } else { Seen::Preamble };
-            Look { told, all_told: stops, ..seen.into() }
+            let seen = if stops { EventKind::Content } else { EventKind::Preamble };
+            EventFacts { told, all_told: stops, ..seen.into() }
         }
-        "message_stop" => Seen::Done.into(),
-        "ping" | "content_block_stop" => Seen::Preamble.into(),
-        "error" => Seen::Error(read_error(
+        "message_stop" => EventKind::Done.into(),
+        "ping" | "content_block_stop" => EventKind::Preamble.into(),
+        "error" => EventKind::Error(read_error(
             event
                 .error
                 .map_or_else(|| String::from_utf8_lossy(data), |error| error.get().into())
                 .as_ref(),
         ))
         .into(),
-        _ => Seen::Other.into(),
+        _ => EventKind::Other.into(),
     }
 }
 
-/// What is asked of an inner object.
-struct Said {
-    told: Option<Told>,
+/// The facts of an inner object.
+struct InnerFacts {
+    told: Option<PartialUsage>,
     bytes: u64,
     /// The beginning of a block that has yet to be written.
     is_shell: bool,
@@ -113,14 +124,14 @@ struct Said {
     stops: bool,
 }
 
-impl Said {
-    fn of(inner: Inner<'_>) -> Self {
+impl InnerFacts {
+    fn of(inner: InnerObject<'_>) -> Self {
         let known =
             [inner.text, inner.thinking, inner.partial_json, inner.signature, inner.citation];
         let any = known.iter().any(Option::is_some);
         let empty = known.into_iter().flatten().all(|part| is_empty(part.get()));
-        Said {
-            told: inner.usage.and_then(|usage| Told::read(usage.get())),
+        InnerFacts {
+            told: inner.usage.and_then(|usage| PartialUsage::read(usage.get())),
             bytes: inner.bytes(),
             is_shell: empty && matches!(inner.kind.as_deref(), Some("text" | "thinking")),
             is_empty: any && empty,
@@ -129,22 +140,22 @@ impl Said {
     }
 }
 
-/// A message in the making.
+/// Assembles a message.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct MessageAssembly {
     message: Map<String, Value>,
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, BlockAssembly>,
     error: Option<Value>,
 }
 
 #[derive(Default)]
-struct Block {
+struct BlockAssembly {
     fields: Map<String, Value>,
-    /// The input of a tool as it comes.
+    /// The input of a tool, as far as it has come.
     input: String,
 }
 
-impl Parts {
+impl MessageAssembly {
     pub(super) fn take(&mut self, mut event: Map<String, Value>) {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
@@ -156,7 +167,7 @@ impl Parts {
             }
             ("content_block_start", _) => {
                 if let Some(Value::Object(fields)) = event.remove("content_block") {
-                    self.blocks.insert(index, Block { fields, input: String::new() });
+                    self.blocks.insert(index, BlockAssembly { fields, input: String::new() });
                 }
             }
             ("content_block_delta", Some(Value::Object(delta))) => {
@@ -171,7 +182,7 @@ impl Parts {
                 {
                     usage.extend(later);
                 }
-                // What is told of the message beside its parts, such as `context_management`.
+                // Members of the event itself, such as `context_management`.
                 self.message.extend(event.into_iter().filter(|(name, _)| name != "type"));
             }
             ("error", _) => self.error = event.remove("error").or(self.error.take()),
@@ -185,7 +196,7 @@ impl Parts {
             _ => Vec::new(),
         };
         let content =
-            before.into_iter().chain(self.blocks.into_values().map(Block::whole)).collect();
+            before.into_iter().chain(self.blocks.into_values().map(BlockAssembly::whole)).collect();
         self.message.insert("content".into(), content);
         if let Some(error) = self.error {
             self.message.insert("error".into(), error);
@@ -194,7 +205,7 @@ impl Parts {
     }
 }
 
-impl Block {
+impl BlockAssembly {
     fn add(&mut self, delta: Map<String, Value>) {
         for (name, value) in delta {
             match (name.as_str(), value) {
@@ -211,7 +222,7 @@ impl Block {
         }
     }
 
-    /// The input as the JSON that it is; cut off within it stays text.
+    /// The input as JSON; as text if it was cut off.
     fn whole(mut self) -> Value {
         if !self.input.is_empty() {
             let input = serde_json::from_str(&self.input).unwrap_or_else(|_| self.input.into());

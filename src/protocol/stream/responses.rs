@@ -1,4 +1,4 @@
-//! Events of a Responses stream (OpenAI), and the one response that a recorded one amounts to.
+//! Events of a Responses stream (OpenAI), and the response that they make.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::super::sse::{self, Fields};
-use super::super::usage::Told;
-use super::{Look, Seen, StreamError, extend, inside, is_empty, read_error, unread};
+use super::super::sse::{self, SseFields};
+use super::super::usage::PartialUsage;
+use super::event::{EventFacts, EventKind, StreamError, inside, is_empty, read_error, unread};
+use super::merge::extend;
 
 #[derive(Deserialize)]
-struct Data<'a> {
+struct ResponseEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -28,7 +29,7 @@ struct Data<'a> {
 }
 
 #[derive(Deserialize)]
-struct Response<'a> {
+struct ResponseObject<'a> {
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -36,7 +37,7 @@ struct Response<'a> {
 }
 
 #[derive(Deserialize)]
-struct Item<'a> {
+struct OutputItem<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -46,47 +47,49 @@ struct Item<'a> {
 }
 
 /// What an event's data is.
-pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
+pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
-        return Seen::Done.into();
+        return EventKind::Done.into();
     }
-    let Ok(event) = serde_json::from_slice::<Data<'_>>(data) else { return unread(fields, data) };
+    let Ok(event) = serde_json::from_slice::<ResponseEvent<'_>>(data) else {
+        return unread(fields, data);
+    };
     let named = || fields.name.and_then(|name| std::str::from_utf8(name).ok());
     let kind = event.kind.as_deref().or_else(named).unwrap_or_default();
     let number = event.sequence_number.and_then(|number| number.get().parse().ok());
     let look = match kind {
-        "response.completed" | "response.incomplete" => ended(Seen::Done, event.response),
+        "response.completed" | "response.incomplete" => ended(EventKind::Done, event.response),
         "response.failed" => {
             let error = event.response.and_then(read_response).and_then(|response| response.error);
             ended(
-                Seen::Error(error.map_or_else(unexplained, |error| read_error(error.get()))),
+                EventKind::Error(error.map_or_else(unexplained, |error| read_error(error.get()))),
                 event.response,
             )
         }
-        "error" => Seen::Error(error(&event, data)).into(),
-        // Servers that speak this protocol beside chat completions write errors as there.
-        "" if event.error.is_some() => Seen::Error(error(&event, data)).into(),
+        "error" => EventKind::Error(error(&event, data)).into(),
+        // Servers that also speak chat completions write errors as there.
+        "" if event.error.is_some() => EventKind::Error(error(&event, data)).into(),
         "response.output_item.added" | "response.output_item.done" => {
             match event.item.is_some_and(is_shell) {
-                true => Seen::Preamble.into(),
-                false => Seen::Content.into(),
+                true => EventKind::Preamble.into(),
+                false => EventKind::Content.into(),
             }
         }
         _ if kind.ends_with(".delta") => match event.delta {
-            Some(delta) if is_empty(delta.get()) => Seen::Preamble.into(),
-            delta => Look {
+            Some(delta) if is_empty(delta.get()) => EventKind::Preamble.into(),
+            delta => EventFacts {
                 bytes: delta.map_or(0, |delta| written(kind, delta)),
-                ..Seen::Content.into()
+                ..EventKind::Content.into()
             },
         },
-        _ if is_preamble(kind) => Seen::Preamble.into(),
-        _ if is_content(kind) => Seen::Content.into(),
-        _ => Seen::Other.into(),
+        _ if is_preamble(kind) => EventKind::Preamble.into(),
+        _ if is_content(kind) => EventKind::Content.into(),
+        _ => EventKind::Other.into(),
     };
-    Look { number, ..look }
+    EventFacts { number, ..look }
 }
 
-/// Events that say that work goes on, and nothing of its result.
+/// Events of progress without a result.
 fn is_preamble(kind: &str) -> bool {
     let beginnings = ["response.created", "response.queued", "response.in_progress"];
     let parts = ["response.content_part.added", "response.reasoning_summary_part.added"];
@@ -95,15 +98,15 @@ fn is_preamble(kind: &str) -> bool {
         || kind.starts_with("response.mcp_list_tools.")
 }
 
-/// Events of parts that are finished, of pictures on their way, and of tools that the model has set to work.
+/// Events of finished parts, of partial images, and of tools that run.
 fn is_content(kind: &str) -> bool {
     let finished = kind.ends_with(".done") || kind.ends_with(".annotation.added");
     kind.starts_with("response.") && (finished || kind.contains("_call."))
 }
 
-/// An item that has yet to be written, or that the model had no part in.
+/// An item that is empty, or that the model did not write.
 fn is_shell(item: &RawValue) -> bool {
-    let Ok(item) = serde_json::from_str::<Item<'_>>(item.get()) else { return false };
+    let Ok(item) = serde_json::from_str::<OutputItem<'_>>(item.get()) else { return false };
     let empty = [item.content, item.summary].into_iter().flatten().all(|part| is_empty(part.get()));
     match item.kind.as_deref() {
         Some("message" | "reasoning") => empty,
@@ -112,22 +115,23 @@ fn is_shell(item: &RawValue) -> bool {
     }
 }
 
-/// About what the model wrote: sound and pictures are no text.
+/// Bytes of text that the model wrote, about. Audio and images are none.
 fn written(kind: &str, delta: &RawValue) -> u64 {
     if kind.contains(".audio.") { 0 } else { inside(delta.get()) }
 }
 
-fn read_response(raw: &RawValue) -> Option<Response<'_>> {
+fn read_response(raw: &RawValue) -> Option<ResponseObject<'_>> {
     serde_json::from_str(raw.get()).ok()
 }
 
-fn ended(seen: Seen, response: Option<&RawValue>) -> Look {
-    let told =
-        response.and_then(read_response).and_then(|response| Told::read(response.usage?.get()));
-    Look { told, all_told: true, ..seen.into() }
+fn ended(seen: EventKind, response: Option<&RawValue>) -> EventFacts {
+    let told = response
+        .and_then(read_response)
+        .and_then(|response| PartialUsage::read(response.usage?.get()));
+    EventFacts { told, all_told: true, ..seen.into() }
 }
 
-fn error(event: &Data<'_>, data: &[u8]) -> StreamError {
+fn error(event: &ResponseEvent<'_>, data: &[u8]) -> StreamError {
     event
         .error
         .map_or_else(|| read_error(&String::from_utf8_lossy(data)), |error| read_error(error.get()))
@@ -137,7 +141,7 @@ fn unexplained() -> StreamError {
     StreamError { message: "The response failed.".into(), status: None }
 }
 
-/// Whether an event that begins like this is the last of its stream: those repeat the whole answer, pictures and all.
+/// Whether an event that begins like this ends its stream. Such events repeat the whole answer.
 pub(super) fn is_end(start: &[u8]) -> bool {
     let fields = sse::fields(start);
     let ends = [&b"response.completed"[..], b"response.incomplete"];
@@ -148,19 +152,19 @@ pub(super) fn is_end(start: &[u8]) -> bool {
     }
 }
 
-/// A response in the making.
+/// Assembles a response.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct ResponseAssembly {
     response: Map<String, Value>,
     items: BTreeMap<u64, Map<String, Value>>,
     error: Option<Value>,
 }
 
-impl Parts {
+impl ResponseAssembly {
     pub(super) fn take(&mut self, mut event: Map<String, Value>) {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         if let Some(Value::Object(response)) = event.remove("response") {
-            // The last one holds all that came before it.
+            // The last one holds everything before it.
             self.response = response;
             return;
         }
@@ -216,7 +220,7 @@ impl Parts {
             }
             "response.custom_tool_call_input.delta" => add(item, "input", take("delta")),
             "response.code_interpreter_call_code.delta" => add(item, "code", take("delta")),
-            // What is done is there already, piece by piece; or comes again with its item.
+            // Finished parts are there already, or come again with their item.
             _ => {}
         }
     }
@@ -242,7 +246,7 @@ fn add(fields: &mut Map<String, Value>, name: &str, more: Value) {
     extend(fields.entry(name).or_insert(Value::Null), more);
 }
 
-/// The place `at` of a list within an item; none where places before it are missing.
+/// The element `at` of a list within an item; `None` if elements before it are missing.
 fn place<'a>(item: &'a mut Map<String, Value>, list: &str, at: usize) -> Option<&'a mut Value> {
     let places = item.entry(list).or_insert_with(|| json!([]));
     if !places.is_array() {

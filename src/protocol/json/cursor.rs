@@ -1,10 +1,8 @@
-//! A cursor over the raw bytes of a JSON text: it validates (RFC 8259), finds spans and skips, without a copy and without
-//! recursion, so that edits are made in place and every byte that is not edited survives. Depth is bounded.
+//! A cursor over the bytes of a JSON text. It validates (RFC 8259), finds spans and skips values
+//! without a copy and without recursion. Depth is bounded.
 
 use std::borrow::Cow;
 use std::ops::Range;
-
-use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::bounds;
 use crate::error::{Error, Kind};
@@ -12,31 +10,31 @@ use crate::error::{Error, Kind};
 // The stack of open brackets is one bit each.
 const _: () = assert!(bounds::JSON_DEPTH <= 128);
 
-/// Why a walk over a text ended early.
+/// Why reading ended early.
 #[derive(Debug)]
-pub enum Fault {
-    /// Not JSON; where and why is asked of `serde_json`, whose messages people know.
+pub enum JsonError {
+    /// Not JSON. `serde_json` words the error for the client.
     Syntax,
     /// Nested beyond [`bounds::JSON_DEPTH`].
     Deep,
     /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
     Long,
-    /// JSON as far as it goes, which is into a string.
+    /// The text ends within a string.
     Cut,
-    /// JSON, but not what the reader wants.
+    /// JSON that the reader refuses.
     Refused(Box<Error>),
 }
 
-impl From<Error> for Fault {
+impl From<Error> for JsonError {
     fn from(error: Error) -> Self {
-        Fault::Refused(Box::new(error))
+        JsonError::Refused(Box::new(error))
     }
 }
 
 /// The kind of the value ahead, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // JSON's own words
-pub enum Shape {
+pub enum JsonKind {
     Object,
     Array,
     String,
@@ -48,13 +46,13 @@ pub enum Shape {
 
 /// A member's name, as written.
 #[derive(Clone, Copy, Debug)]
-pub struct Name<'a> {
+pub struct MemberName<'a> {
     quoted: &'a [u8],
     /// Where its opening quote stands.
     pub start: usize,
 }
 
-impl<'a> Name<'a> {
+impl<'a> MemberName<'a> {
     /// As it is written, without its quotes.
     pub fn written(&self) -> &'a [u8] {
         self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default()
@@ -67,7 +65,7 @@ impl<'a> Name<'a> {
             || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
-    /// Whether it reads `name` in letters of any case: to some readers (Go's) that is the same name.
+    /// Whether it is `name` in any case: some readers (Go) ignore case.
     pub fn resembles(&self, name: &str) -> bool {
         let inner = self.written();
         inner.eq_ignore_ascii_case(name.as_bytes())
@@ -81,7 +79,7 @@ impl<'a> Name<'a> {
         self.start..self.start + self.quoted.len()
     }
 
-    /// The name with its escapes resolved; one that has no Unicode text (a lone surrogate) matches nothing.
+    /// The name with its escapes resolved. One with a lone surrogate matches nothing.
     pub fn text(&self) -> Cow<'a, str> {
         text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))
     }
@@ -96,7 +94,7 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned)
 }
 
-/// A place in a text that is walked through once, forward.
+/// A position in a text that is read once, forward.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
@@ -115,18 +113,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
         if self.peek() != Some(byte) {
-            return Err(Fault::Syntax);
+            return Err(JsonError::Syntax);
         }
         self.at += 1;
         Ok(())
     }
 
-    fn enter(&mut self) -> Result<(), Fault> {
+    fn enter(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         self.depth += 1;
-        if self.depth > bounds::JSON_DEPTH { Err(Fault::Deep) } else { Ok(()) }
+        if self.depth > bounds::JSON_DEPTH { Err(JsonError::Deep) } else { Ok(()) }
     }
 
     fn leave(&mut self) {
@@ -134,40 +132,40 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
     }
 
-    /// Where it stands: at the value ahead, once that was asked for its [`shape`](Self::shape).
-    pub fn place(&self) -> usize {
+    /// The offset of the value ahead, once [`kind`](Self::kind) was called.
+    pub fn position(&self) -> usize {
         self.at
     }
 
-    /// The bytes of a span that this cursor gave.
+    /// The bytes of a span.
     pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    /// The bytes from there on.
+    /// The bytes from an offset on.
     pub fn rest(&self, from: usize) -> &'a [u8] {
         self.text.get(from..).unwrap_or_default()
     }
 
-    /// What value comes next.
-    pub fn shape(&mut self) -> Result<Shape, Fault> {
+    /// The kind of the next value.
+    pub fn kind(&mut self) -> Result<JsonKind, JsonError> {
         self.blank();
         Ok(match self.peek() {
-            Some(b'{') => Shape::Object,
-            Some(b'[') => Shape::Array,
-            Some(b'"') => Shape::String,
-            Some(b't') => Shape::True,
-            Some(b'f') => Shape::False,
-            Some(b'n') => Shape::Null,
-            Some(b'-' | b'0'..=b'9') => Shape::Number,
-            _ => return Err(Fault::Syntax),
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't') => JsonKind::True,
+            Some(b'f') => JsonKind::False,
+            Some(b'n') => JsonKind::Null,
+            Some(b'-' | b'0'..=b'9') => JsonKind::Number,
+            _ => return Err(JsonError::Syntax),
         })
     }
 
-    fn string(&mut self) -> Result<Range<usize>, Fault> {
+    fn string(&mut self) -> Result<Range<usize>, JsonError> {
         let start = self.at;
         self.expect(b'"')?;
-        // Most are short, names above all: found byte by byte sooner than by a search that has to be set up.
+        // Most strings are short: a loop finds their end sooner than a search that needs setup.
         let near = self.text.get(self.at..).unwrap_or_default().iter().take(24);
         let plain = near.take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
         self.at += plain;
@@ -182,10 +180,10 @@ impl<'a> Cursor<'a> {
             let plain = rest.get(..length).unwrap_or_default();
             // No early exit, so that this runs many bytes at a time.
             if plain.iter().fold(false, |bad, byte| bad | (*byte < 0x20)) {
-                return Err(Fault::Syntax);
+                return Err(JsonError::Syntax);
             }
             if found.is_none() {
-                return Err(Fault::Cut);
+                return Err(JsonError::Cut);
             }
             self.at += length + 1;
             if rest.get(length) == Some(&b'"') {
@@ -197,28 +195,28 @@ impl<'a> Cursor<'a> {
                     let after = self.text.get(self.at + 1..).unwrap_or_default();
                     let digits = after.get(..4).unwrap_or(after);
                     if !digits.iter().all(u8::is_ascii_hexdigit) {
-                        return Err(Fault::Syntax);
+                        return Err(JsonError::Syntax);
                     }
                     if digits.len() < 4 {
-                        return Err(Fault::Cut);
+                        return Err(JsonError::Cut);
                     }
                     self.at += 5;
                 }
-                None => return Err(Fault::Cut),
-                _ => return Err(Fault::Syntax),
+                None => return Err(JsonError::Cut),
+                _ => return Err(JsonError::Syntax),
             }
         }
     }
 
-    fn digits(&mut self) -> Result<(), Fault> {
+    fn digits(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at == start { Err(Fault::Syntax) } else { Ok(()) }
+        if self.at == start { Err(JsonError::Syntax) } else { Ok(()) }
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    fn number(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -242,35 +240,35 @@ impl<'a> Cursor<'a> {
         short(self.at - start)
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
+    fn word(&mut self, word: &[u8]) -> Result<(), JsonError> {
         if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
-            return Err(Fault::Syntax);
+            return Err(JsonError::Syntax);
         }
         self.at += word.len();
         Ok(())
     }
 
-    fn name(&mut self) -> Result<Name<'a>, Fault> {
+    fn name(&mut self) -> Result<MemberName<'a>, JsonError> {
         self.blank();
         let span = self.string()?;
         short(span.len())?;
         self.blank();
         self.expect(b':')?;
-        Ok(Name { quoted: self.raw(&span), start: span.start })
+        Ok(MemberName { quoted: self.raw(&span), start: span.start })
     }
 
-    /// Reads a scalar or opens a bracket; true when a value is complete.
-    fn begin(&mut self, objects: &mut u128) -> Result<bool, Fault> {
-        match self.shape()? {
-            Shape::String => self.string().map(|_| true),
-            Shape::Number => self.number().map(|()| true),
-            Shape::True => self.word(b"true").map(|()| true),
-            Shape::False => self.word(b"false").map(|()| true),
-            Shape::Null => self.word(b"null").map(|()| true),
+    /// Reads a scalar or opens a bracket. Returns whether a value is complete.
+    fn begin(&mut self, objects: &mut u128) -> Result<bool, JsonError> {
+        match self.kind()? {
+            JsonKind::String => self.string().map(|_| true),
+            JsonKind::Number => self.number().map(|()| true),
+            JsonKind::True => self.word(b"true").map(|()| true),
+            JsonKind::False => self.word(b"false").map(|()| true),
+            JsonKind::Null => self.word(b"null").map(|()| true),
             shape => {
                 self.enter()?;
                 self.blank();
-                let object = shape == Shape::Object;
+                let object = shape == JsonKind::Object;
                 if self.peek() == Some(if object { b'}' } else { b']' }) {
                     self.leave();
                     return Ok(true);
@@ -284,8 +282,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes over one value of any kind and tells where it was.
-    pub fn skip(&mut self) -> Result<Range<usize>, Fault> {
+    /// Skips one value and returns its span.
+    pub fn skip(&mut self) -> Result<Range<usize>, JsonError> {
         self.blank();
         let (start, depth) = (self.at, self.depth);
         let mut objects: u128 = 0;
@@ -309,24 +307,25 @@ impl<'a> Cursor<'a> {
                     }
                     Some(b'}') if object => self.leave(),
                     Some(b']') if !object => self.leave(),
-                    _ => return Err(Fault::Syntax),
+                    _ => return Err(JsonError::Syntax),
                 }
                 objects >>= 1;
             }
         }
     }
 
-    /// Passes over one value, wherever it is.
-    pub fn pass(&mut self) -> Result<(), Fault> {
+    /// Skips one value.
+    pub fn pass(&mut self) -> Result<(), JsonError> {
         self.skip().map(|_| ())
     }
 
-    /// Walks through the object ahead; `each` has to consume the member's value. Any other value is skipped.
+    /// Calls `each` for the members of the object ahead; it has to consume their values. Skips any
+    /// other value.
     pub fn members(
         &mut self,
-        mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        if self.shape()? != Shape::Object {
+        mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if self.kind()? != JsonKind::Object {
             return self.skip().map(|_| ());
         }
         self.enter()?;
@@ -345,17 +344,18 @@ impl<'a> Cursor<'a> {
                     self.leave();
                     return Ok(());
                 }
-                _ => return Err(Fault::Syntax),
+                _ => return Err(JsonError::Syntax),
             }
         }
     }
 
-    /// Walks through the array ahead; `each` has to consume the element. Any other value is skipped.
+    /// Calls `each` for the elements of the array ahead; it has to consume them. Skips any other
+    /// value.
     pub fn elements(
         &mut self,
-        mut each: impl FnMut(&mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        if self.shape()? != Shape::Array {
+        mut each: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if self.kind()? != JsonKind::Array {
             return self.skip().map(|_| ());
         }
         self.enter()?;
@@ -373,16 +373,16 @@ impl<'a> Cursor<'a> {
                     self.leave();
                     return Ok(());
                 }
-                _ => return Err(Fault::Syntax),
+                _ => return Err(JsonError::Syntax),
             }
         }
     }
 }
 
-/// Walks through the members of a body that has to be one JSON object and nothing else.
+/// Calls `each` for the members of a body, which must be one JSON object and nothing else.
 pub fn read_object<'a>(
     body: &'a [u8],
-    each: impl FnMut(&mut Cursor<'a>, Name<'a>) -> Result<(), Fault>,
+    each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
 ) -> Result<(), Error> {
     if let Err(error) = std::str::from_utf8(body) {
         return Err(Error::new(
@@ -391,12 +391,12 @@ pub fn read_object<'a>(
         ));
     }
     let mut cursor = Cursor { text: body, at: 0, depth: 0 };
-    let walked = match cursor.shape() {
-        Ok(Shape::Object) => cursor.members(each),
+    let walked = match cursor.kind() {
+        Ok(JsonKind::Object) => cursor.members(each),
         Ok(_) => cursor.skip().and_then(|_| {
             cursor.blank();
             if cursor.at != body.len() {
-                return Err(Fault::Syntax);
+                return Err(JsonError::Syntax);
             }
             Err(Error::new(Kind::InvalidRequest, "The body has to be a JSON object.").into())
         }),
@@ -404,22 +404,22 @@ pub fn read_object<'a>(
     };
     let ended = walked.and_then(|()| {
         cursor.blank();
-        if cursor.at == body.len() { Ok(()) } else { Err(Fault::Syntax) }
+        if cursor.at == body.len() { Ok(()) } else { Err(JsonError::Syntax) }
     });
     ended.map_err(|fault| match fault {
-        Fault::Refused(error) => *error,
-        Fault::Deep => Error::new(
+        JsonError::Refused(error) => *error,
+        JsonError::Deep => Error::new(
             Kind::InvalidRequest,
             format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH),
         ),
-        Fault::Long => {
+        JsonError::Long => {
             let longest = bounds::JSON_WORD_BYTES;
             Error::new(
                 Kind::InvalidRequest,
                 format!("The body holds a number or a name of more than {longest} bytes."),
             )
         }
-        Fault::Syntax | Fault::Cut => {
+        JsonError::Syntax | JsonError::Cut => {
             let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
                 Err(error) => error.to_string(),
                 Ok(_) => format!("unexpected character at byte {}", cursor.at),
@@ -429,11 +429,11 @@ pub fn read_object<'a>(
     })
 }
 
-/// Walks with `each` through a text that may be the beginning of JSON only, or turn into something else. Gives how many of its
-/// bytes are the beginning of one value: all of them, or as many as stand before what cannot be.
+/// Reads a text that may be cut off, or turn into something else than JSON. Returns how many of its
+/// bytes are the beginning of one value.
 pub fn read_part<'a>(
     text: &'a [u8],
-    each: impl FnOnce(&mut Cursor<'a>) -> Result<(), Fault>,
+    each: impl FnOnce(&mut Cursor<'a>) -> Result<(), JsonError>,
 ) -> usize {
     let readable = match std::str::from_utf8(text) {
         // A character that is cut off, where the text is.
@@ -445,7 +445,7 @@ pub fn read_part<'a>(
     let mut cursor = Cursor { text: readable, at: 0, depth: 0 };
     match each(&mut cursor) {
         Ok(()) => cursor.blank(),
-        Err(Fault::Cut) => return readable.len(),
+        Err(JsonError::Cut) => return readable.len(),
         Err(_) => {
             let rest = readable.get(cursor.at..).unwrap_or_default();
             if [&b"true"[..], b"false", b"null"].iter().any(|word| word.starts_with(rest)) {
@@ -456,73 +456,6 @@ pub fn read_part<'a>(
     cursor.at
 }
 
-fn short(length: usize) -> Result<(), Fault> {
-    if length > bounds::JSON_WORD_BYTES { Err(Fault::Long) } else { Ok(()) }
+fn short(length: usize) -> Result<(), JsonError> {
+    if length > bounds::JSON_WORD_BYTES { Err(JsonError::Long) } else { Ok(()) }
 }
-
-/// One change of a text: other bytes in the place of those of a span, which may be empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
-    /// What goes.
-    pub span: Range<usize>,
-    /// What comes there.
-    pub with: Cow<'static, [u8]>,
-}
-
-impl Edit {
-    /// These bytes in the place of the span.
-    pub fn new(span: Range<usize>, with: impl Into<Cow<'static, [u8]>>) -> Self {
-        Edit { span, with: with.into() }
-    }
-}
-
-/// The body with its edits made, whose spans do not overlap. Every other byte is as it was: the one way in which a body is changed.
-pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
-    if edits.is_empty() {
-        return body.clone();
-    }
-    edits.sort_by_key(|edit| edit.span.start);
-    let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
-    let mut out = BytesMut::with_capacity(body.len() + added);
-    let mut from = 0;
-    for Edit { span, with } in edits {
-        out.put_slice(body.get(from..span.start).unwrap_or_default());
-        out.put_slice(&with);
-        from = span.end;
-    }
-    out.put_slice(body.get(from..).unwrap_or_default());
-    out.freeze()
-}
-
-/// The object with the top-level members of these names taken out, commas and all.
-pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
-    let mut members: Vec<(Range<usize>, bool)> = Vec::new();
-    read_object(body, |cursor, name| {
-        let value = cursor.skip()?;
-        members.push((name.start..value.end, names.contains(&&*name.text())));
-        Ok(())
-    })?;
-    let mut edits = Vec::new();
-    let mut kept_before = None;
-    let mut following = members.iter().skip(1);
-    let mut last_end = 0;
-    for (span, goes) in &members {
-        let next = following.next();
-        if !goes {
-            kept_before = Some(span.end);
-        } else if kept_before.is_some() {
-            edits.push(Edit::new(last_end..span.end, &b""[..]));
-        } else {
-            edits.push(Edit::new(
-                span.start..next.map_or(span.end, |(next, _)| next.start),
-                &b""[..],
-            ));
-        }
-        last_end = span.end;
-    }
-    Ok(splice(body, edits))
-}
-
-#[cfg(test)]
-#[path = "json_tests.rs"]
-mod tests;

@@ -1,38 +1,41 @@
-//! The members of an object that are acted on. Readers of JSON differ in which of two members of
-//! one name counts (RFC 8259 section 4), and some take other cases of letters, camel case, or what
-//! stands before a NUL for the same name. So each of these comes once, in one spelling: what is
-//! decided, limited and billed is what the provider reads.
+//! Names of members that the gateway acts on. Readers of JSON differ in which of two members of one
+//! name counts (RFC 8259 section 4), and some take other cases, camel case, or what stands before a
+//! NUL for the same name. So each of these members may come once, in one spelling: what is decided,
+//! limited and billed is what the provider reads.
 
-use super::json::{Fault, Name};
+use super::super::json::{JsonError, MemberName};
 use crate::error::Error;
 
-/// The members of one object that are acted on, while it is read.
+/// The names of one object, while it is read.
 #[derive(Debug)]
-pub struct Known {
-    /// What errors put before their names: where the object stands.
+pub(super) struct MemberNames {
+    /// The prefix of field names in errors.
     within: &'static str,
     names: &'static [&'static str],
-    /// A bit for each that came.
+    /// A bit for each that was read.
     seen: u64,
 }
 
-impl Known {
-    /// Those of one object; `within` names it in errors, and ends in a dot unless it is empty.
-    pub fn of(within: &'static str, names: &'static [&'static str]) -> Self {
+impl MemberNames {
+    /// The names of one object. `within` is its path in errors, with a dot at the end unless it is
+    /// empty.
+    pub(super) fn of(within: &'static str, names: &'static [&'static str]) -> Self {
         debug_assert!(names.len() <= 64, "one bit each");
-        Known { within, names, seen: 0 }
+        MemberNames { within, names, seen: 0 }
     }
 
-    /// Which of them the member is; `""` for any other. Refuses one that comes again, or in another
-    /// spelling.
-    pub fn find(&mut self, name: &Name<'_>) -> Result<&'static str, Fault> {
+    /// The name of the member; `""` for any other.
+    ///
+    /// # Errors
+    /// 400 for a second member of one name, and for another spelling of a name.
+    pub(super) fn find(&mut self, name: &MemberName<'_>) -> Result<&'static str, JsonError> {
         let written = name.written();
         if let Some((at, known)) =
             self.names.iter().enumerate().find(|(_, known)| known.as_bytes() == written)
         {
             if self.seen & (1 << at) != 0 {
                 let field = self.field(known);
-                return Err(Error::invalid(&field, format!("`{field}` comes twice.")).into());
+                return Err(Error::invalid(&field, format!("`{field}` is set twice.")).into());
             }
             self.seen |= 1 << at;
             return Ok(known);
@@ -47,7 +50,7 @@ impl Known {
             Some(known) => {
                 let field = self.field(known);
                 let message = format!(
-                    "What may be taken for `{field}` has to be spelled exactly so: in this case, without escapes."
+                    "`{field}` must be spelled exactly like this: in this case, without escapes."
                 );
                 Err(Error::invalid(field, message).into())
             }
@@ -55,7 +58,7 @@ impl Known {
     }
 
     /// Whether some reader takes the member for one of these names.
-    pub fn is_like(name: &Name<'_>, names: &[&str]) -> bool {
+    pub(super) fn is_like(name: &MemberName<'_>, names: &[&str]) -> bool {
         let text = name.text();
         names.iter().any(|known| reads_like(&text, known))
     }
@@ -68,7 +71,7 @@ impl Known {
 /// Whether some reader takes the text for that name.
 fn reads_like(text: &str, known: &str) -> bool {
     let folded = |letter: char| match letter {
-        // What readers of Unicode fold to letters of ASCII, upwards or downwards.
+        // Letters that fold to ASCII in Unicode.
         'ſ' => 's',
         '\u{212a}' => 'k',
         'ı' | 'İ' => 'i',
@@ -89,10 +92,10 @@ mod tests {
 
     /// What becomes of an object's members, one after another.
     fn found(body: &str) -> Result<Vec<&'static str>, Error> {
-        let (mut known, mut found) =
-            (Known::of("options.", &["max_tokens", "n", "stream"]), Vec::new());
+        let (mut names, mut found) =
+            (MemberNames::of("options.", &["max_tokens", "n", "stream"]), Vec::new());
         read_object(body.as_bytes(), |cursor, name| {
-            found.push(known.find(&name)?);
+            found.push(names.find(&name)?);
             cursor.pass()
         })?;
         Ok(found)

@@ -1,9 +1,11 @@
 //! The JSON walk and the edits, beside serde_json.
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
+use crate::error::Error;
 
 fn nested(depth: usize) -> String {
     format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1))

@@ -1,17 +1,18 @@
-//! Tests of `stream.rs`, on streams of real providers (see `recorded/README.md`).
+//! Streams of real providers (see `recorded/README.md`).
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::protocol::usage::Usage;
 
 const CHAT: Endpoint = Endpoint::ChatCompletions;
-const TEXT: &[u8] = include_bytes!("recorded/openai_text.sse");
-const CALL: &[u8] = include_bytes!("recorded/openai_tool_call.sse");
-const ERROR: &[u8] = include_bytes!("recorded/openrouter_error.sse");
+const TEXT: &[u8] = include_bytes!("../recorded/openai_text.sse");
+const CALL: &[u8] = include_bytes!("../recorded/openai_tool_call.sse");
+const ERROR: &[u8] = include_bytes!("../recorded/openrouter_error.sse");
 
-fn tally(stream: &[u8], size: usize) -> Tally {
-    let mut tally = Tally::default();
+fn tally(stream: &[u8], size: usize) -> StreamTally {
+    let mut tally = StreamTally::default();
     stream.chunks(size).for_each(|chunk| tally.feed(chunk));
     tally.finish();
     tally
@@ -59,7 +60,7 @@ fn a_recorded_error_within_a_stream_is_seen() {
         counted.error(),
         Some(&StreamError { message: "Token limit reached".into(), status: Some(400) })
     );
-    assert_eq!(counted.verdict(), Verdict::Answer, "the reasoning came first");
+    assert_eq!(counted.verdict(), StreamVerdict::Answer, "the reasoning came first");
     assert_eq!(counted.usage().map(|usage| usage.total_tokens), Some(53));
     let whole = assemble(CHAT, ERROR);
     assert_eq!(
@@ -72,26 +73,32 @@ fn a_recorded_error_within_a_stream_is_seen() {
 #[test]
 fn events_are_what_they_are() {
     let error =
-        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     for (event, seen) in [
-        (": keep-alive\n\n", Seen::Comment),
-        ("\n", Seen::Comment),
-        ("data: [DONE]\n\n", Seen::Done),
+        (": keep-alive\n\n", EventKind::Comment),
+        ("\n", EventKind::Comment),
+        ("data: [DONE]\n\n", EventKind::Done),
         (
             "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[ ]}}]}\n\n",
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
-        ("data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n", Seen::Preamble),
-        ("data: {\"choices\":[{\"delta\":{\"content\":\" \"}}]}\n\n", Seen::Content),
-        ("data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n", Seen::Content),
-        ("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}\n\n", Seen::Content),
+        ("data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n", EventKind::Preamble),
+        ("data: {\"choices\":[{\"delta\":{\"content\":\" \"}}]}\n\n", EventKind::Content),
+        (
+            "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
+            EventKind::Content,
+        ),
+        (
+            "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}\n\n",
+            EventKind::Content,
+        ),
         (
             "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1}}\n\n",
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n",
-            Seen::Usage,
+            EventKind::Usage,
         ),
         (
             "data: {\"error\":{\"message\":\"slow down\",\"type\":\"rate_limit_error\",\"code\":null}}\n\n",
@@ -103,8 +110,8 @@ fn events_are_what_they_are() {
             error("boom", Some(503)),
         ),
         ("event: error\ndata: boom\n\n", error("boom", None)),
-        ("data: {\"choices\":7}\n\n", Seen::Other),
-        ("data: nonsense\n\n", Seen::Other),
+        ("data: {\"choices\":7}\n\n", EventKind::Other),
+        ("data: nonsense\n\n", EventKind::Other),
     ] {
         assert_eq!(classify(CHAT, event.as_bytes()), seen, "{event}");
     }
@@ -112,15 +119,15 @@ fn events_are_what_they_are() {
 
 #[test]
 fn the_first_telling_event_decides() {
-    let mut counted = Tally::default();
+    let mut counted = StreamTally::default();
     counted.feed(b": wait\n\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n");
-    assert_eq!(counted.verdict(), Verdict::Open);
+    assert_eq!(counted.verdict(), StreamVerdict::Open);
     counted.feed(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n");
-    assert_eq!(counted.verdict(), Verdict::Error);
+    assert_eq!(counted.verdict(), StreamVerdict::Error);
     assert!(!counted.finished());
-    let mut huge = Tally::default();
+    let mut huge = StreamTally::default();
     huge.feed(&vec![b'x'; crate::bounds::SSE_EVENT_BYTES + 1]);
-    assert_eq!(huge.verdict(), Verdict::Answer);
+    assert_eq!(huge.verdict(), StreamVerdict::Answer);
 }
 
 #[test]
@@ -174,7 +181,7 @@ proptest! {
     }
 }
 
-fn responses(events: &[(&str, Seen)]) {
+fn responses(events: &[(&str, EventKind)]) {
     for (data, seen) in events {
         let kind = data.split('"').nth(3).unwrap();
         for event in [format!("event: {kind}\ndata: {data}\n\n"), format!("data: {data}\n\n")] {
@@ -186,57 +193,57 @@ fn responses(events: &[(&str, Seen)]) {
 #[test]
 fn events_of_a_response_are_what_they_are() {
     let error =
-        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     responses(&[
         (
             r#"{"type":"response.created","response":{"status":"queued","usage":null,"error":null}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
-        (r#"{"type":"response.queued","response":{}}"#, Seen::Preamble),
-        (r#"{"type":"response.in_progress","response":{}}"#, Seen::Preamble),
+        (r#"{"type":"response.queued","response":{}}"#, EventKind::Preamble),
+        (r#"{"type":"response.in_progress","response":{}}"#, EventKind::Preamble),
         (
             r#"{"type":"response.output_item.added","item":{"type":"message","content":[]}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
         (
             r#"{"type":"response.output_item.added","item":{"type":"reasoning","summary":[]}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
         (
             r#"{"type":"response.output_item.added","item":{"type":"mcp_list_tools","tools":[]}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
-        (r#"{"type":"response.mcp_list_tools.completed"}"#, Seen::Preamble),
+        (r#"{"type":"response.mcp_list_tools.completed"}"#, EventKind::Preamble),
         (
             r#"{"type":"response.content_part.added","part":{"type":"output_text","text":""}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
-        (r#"{"type":"response.output_text.delta","delta":""}"#, Seen::Preamble),
-        (r#"{"type":"response.output_text.delta","delta":" "}"#, Seen::Content),
-        (r#"{"type":"response.refusal.delta","delta":"No"}"#, Seen::Content),
-        (r#"{"type":"response.reasoning_summary_text.delta","delta":"Hm"}"#, Seen::Content),
-        (r#"{"type":"response.function_call_arguments.delta","delta":"{"}"#, Seen::Content),
-        (r#"{"type":"response.audio.delta","delta":"AAAA"}"#, Seen::Content),
+        (r#"{"type":"response.output_text.delta","delta":""}"#, EventKind::Preamble),
+        (r#"{"type":"response.output_text.delta","delta":" "}"#, EventKind::Content),
+        (r#"{"type":"response.refusal.delta","delta":"No"}"#, EventKind::Content),
+        (r#"{"type":"response.reasoning_summary_text.delta","delta":"Hm"}"#, EventKind::Content),
+        (r#"{"type":"response.function_call_arguments.delta","delta":"{"}"#, EventKind::Content),
+        (r#"{"type":"response.audio.delta","delta":"AAAA"}"#, EventKind::Content),
         (
             r#"{"type":"response.image_generation_call.partial_image","partial_image_b64":"AAAA"}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"response.output_item.added","item":{"type":"function_call","name":"f","arguments":""}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"response.output_item.done","item":{"type":"message","content":[{"text":"a"}]}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
-        (r#"{"type":"response.web_search_call.searching"}"#, Seen::Content),
+        (r#"{"type":"response.web_search_call.searching"}"#, EventKind::Content),
         (
             r#"{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":2}}}"#,
-            Seen::Done,
+            EventKind::Done,
         ),
         (
             r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
-            Seen::Done,
+            EventKind::Done,
         ),
         (
             r#"{"type":"response.failed","response":{"error":{"code":"server_error","message":"Oh"}}}"#,
@@ -255,79 +262,79 @@ fn events_of_a_response_are_what_they_are() {
             r#"{"type":"error","error":{"type":"server_error","message":"Oh"}}"#,
             error("Oh", Some(500)),
         ),
-        (r#"{"type":"response.something.new","delta":"x"}"#, Seen::Other),
-        (r#"{"type":"keepalive"}"#, Seen::Other),
+        (r#"{"type":"response.something.new","delta":"x"}"#, EventKind::Other),
+        (r#"{"type":"keepalive"}"#, EventKind::Other),
     ]);
-    assert_eq!(classify(Endpoint::Responses, b"data: [DONE]\n\n"), Seen::Done);
-    assert_eq!(classify(Endpoint::Responses, b": wait\n\n"), Seen::Comment);
+    assert_eq!(classify(Endpoint::Responses, b"data: [DONE]\n\n"), EventKind::Done);
+    assert_eq!(classify(Endpoint::Responses, b": wait\n\n"), EventKind::Comment);
     assert_eq!(
         classify(Endpoint::Responses, b"data: {\"error\":{\"message\":\"Oh\",\"code\":502}}\n\n"),
         error("Oh", Some(502))
     );
     assert_eq!(classify(Endpoint::Responses, b"event: error\ndata: boom\n\n"), error("boom", None));
-    assert_eq!(classify(Endpoint::Responses, b"data: {\"type\":7}\n\n"), Seen::Other);
+    assert_eq!(classify(Endpoint::Responses, b"data: {\"type\":7}\n\n"), EventKind::Other);
 }
 
 #[test]
 fn events_of_a_message_are_what_they_are() {
     let error =
-        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     for (data, seen) in [
         (
             r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
-        (r#"{"type": "ping"}"#, Seen::Preamble),
+        (r#"{"type": "ping"}"#, EventKind::Preamble),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"A"}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{}}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"x"}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}"#,
-            Seen::Preamble,
+            EventKind::Preamble,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" "}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm"}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"x"}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
         (
             r#"{"type":"content_block_delta","index":0,"delta":{"type":"of_tomorrow","thing":1}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
-        (r#"{"type":"content_block_stop","index":0}"#, Seen::Preamble),
+        (r#"{"type":"content_block_stop","index":0}"#, EventKind::Preamble),
         (
             r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
-            Seen::Content,
+            EventKind::Content,
         ),
-        (r#"{"type":"message_stop"}"#, Seen::Done),
+        (r#"{"type":"message_stop"}"#, EventKind::Done),
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
             error("Overloaded", Some(529)),
@@ -341,8 +348,8 @@ fn events_of_a_message_are_what_they_are() {
             error("Oh", Some(400)),
         ),
         (r#"{"type":"error"}"#, error(r#"{"type":"error"}"#, None)),
-        (r#"{"type":"of_tomorrow"}"#, Seen::Other),
-        ("[DONE]", Seen::Other),
+        (r#"{"type":"of_tomorrow"}"#, EventKind::Other),
+        ("[DONE]", EventKind::Other),
     ] {
         assert_eq!(
             classify(Endpoint::Messages, format!("data: {data}\n\n").as_bytes()),
@@ -350,7 +357,7 @@ fn events_of_a_message_are_what_they_are() {
             "{data}"
         );
     }
-    assert_eq!(classify(Endpoint::Messages, b"event: message_stop\ndata: {}\n\n"), Seen::Done);
+    assert_eq!(classify(Endpoint::Messages, b"event: message_stop\ndata: {}\n\n"), EventKind::Done);
 }
 
 #[test]
@@ -370,12 +377,12 @@ fn an_event_too_large_to_be_read_may_still_be_the_end() {
         ),
     ] {
         for size in [1 << 10, 1 << 16, 1 << 22] {
-            let mut tally = Tally::of(Endpoint::Responses);
+            let mut tally = StreamTally::of(Endpoint::Responses);
             stream.as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
             tally.finish();
             assert_eq!(
                 (tally.verdict(), tally.finished()),
-                (Verdict::Answer, finished),
+                (StreamVerdict::Answer, finished),
                 "{size}: {}",
                 &stream[..60]
             );
@@ -464,7 +471,7 @@ proptest! {
     ) {
         let stream = parts.concat();
         for endpoint in Endpoint::ALL {
-            let mut tally = Tally::of(endpoint);
+            let mut tally = StreamTally::of(endpoint);
             stream.as_bytes().chunks(5).for_each(|chunk| tally.feed(chunk));
             tally.finish();
             let _ = (tally.usage_or_estimate(1), assemble(endpoint, stream.as_bytes()));

@@ -1,28 +1,28 @@
-//! What we asked a provider for and the client did not, taken out of the stream again: the chunk of a chat completion that holds its
-//! usage and no choice. Every other byte passes as it came: comments, line ends, chunks with a usage beside content.
+//! Removes from a stream the chunk with the usage, which the gateway asked the provider for and the
+//! client did not. Every other byte passes: comments, line ends, chunks with usage beside content.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 
 use super::endpoint::Endpoint;
-use super::sse::{Event, Splitter};
-use super::stream::{Seen, classify};
+use super::sse::{Splitter, SseEvent};
+use super::stream::{EventKind, classify};
 
-/// Passes a stream on without such chunks. An event is passed on when it is whole, as nothing shorter tells what it is.
+/// Passes on a stream without the usage chunk. Events are held until they are whole.
 #[derive(Debug, Default)]
 pub struct UsageStrip {
     splitter: Splitter,
 }
 
 impl UsageStrip {
-    /// Takes the next bytes of the stream and gives what may leave.
+    /// Takes the next bytes and returns those to pass on.
     pub fn feed(&mut self, chunk: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(chunk.len());
         self.splitter.feed(chunk, |event| pass(event, &mut out));
         out.freeze()
     }
 
-    /// The stream is over: gives what was left of it.
+    /// Ends the stream and returns what is left.
     pub fn finish(&mut self) -> Bytes {
         let mut out = BytesMut::new();
         self.splitter.finish(|event| pass(event, &mut out));
@@ -30,12 +30,12 @@ impl UsageStrip {
     }
 }
 
-fn pass(event: Event<'_>, out: &mut BytesMut) {
+fn pass(event: SseEvent<'_>, out: &mut BytesMut) {
     let bytes = event.bytes();
-    // A piece is of an event that is larger than any usage.
-    let may = !matches!(event, Event::Piece(_)) && memmem::find(bytes, b"\"usage\"").is_some();
-    if may && classify(Endpoint::ChatCompletions, bytes) == Seen::Usage {
-        // A comment stands where the provider put it, in front of whatever it sent next.
+    // An event in pieces is larger than any usage chunk.
+    let may = !matches!(event, SseEvent::Piece(_)) && memmem::find(bytes, b"\"usage\"").is_some();
+    if may && classify(Endpoint::ChatCompletions, bytes) == EventKind::Usage {
+        // Comments stay.
         let end = if bytes.contains(&b'\n') { b'\n' } else { b'\r' };
         for line in bytes.split_inclusive(|byte| *byte == end).filter(|line| line.starts_with(b":"))
         {

@@ -4,6 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::bounds;
+use crate::protocol::tokens;
+use model_request::TOKENS_PER_CALL;
 
 fn read(body: &str) -> Result<ModelRequest, Error> {
     read_request(body.as_bytes(), Endpoint::ChatCompletions)
@@ -125,7 +128,7 @@ fn what_is_not_acted_on_may_come_twice() {
 
 #[test]
 fn a_count_is_a_whole_number_in_digits() {
-    let names = counts::NAMES
+    let names = generation_limits::NAMES
         .iter()
         .take_while(|name| **name != "thinking")
         .chain(&["thinking_budget", "max_tool_calls"]);

@@ -1,37 +1,42 @@
-//! Embeddings: one text, several, or tokens in their place. No message, no tool, no answer to be generated.
+//! Embeddings: one text, several texts, or tokens. There are no messages, no tools and no generated
+//! answer.
 
-use super::super::json::{Cursor, Fault, Shape};
-use super::{Facts, tokens_of};
+use super::super::json::{Cursor, JsonError, JsonKind};
+use super::model_request::RequestBuilder;
+use super::text::tokens_of;
 
-/// Reads `input`, the one member that is acted on here alone.
-pub(super) fn member(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Array => cursor.elements(|cursor| input(cursor, facts)),
-        _ => input(cursor, facts),
+/// Reads `input`.
+pub(super) fn member(
+    cursor: &mut Cursor<'_>,
+    builder: &mut RequestBuilder,
+) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Array => cursor.elements(|cursor| input(cursor, builder)),
+        _ => input(cursor, builder),
     }
 }
 
 /// A text, a token, or a list of tokens.
-fn input(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Number => {
-            facts.prompt.tokens += 1;
+fn input(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Number => {
+            builder.prompt.tokens += 1;
             cursor.pass()
         }
-        Shape::Array => cursor.elements(|cursor| {
-            facts.prompt.tokens += u64::from(cursor.shape()? == Shape::Number);
+        JsonKind::Array => cursor.elements(|cursor| {
+            builder.prompt.tokens += u64::from(cursor.kind()? == JsonKind::Number);
             cursor.pass()
         }),
-        Shape::String => {
+        JsonKind::String => {
             let text = cursor.skip()?;
-            facts.prompt.tokens += tokens_of(cursor, &text);
-            // What is asked about is the last of them, as it is the last message of a chat.
-            facts.prompt.user_text = vec![text];
+            builder.prompt.tokens += tokens_of(cursor, &text);
+            // The last one counts, like the last message of a chat.
+            builder.prompt.user_text = vec![text];
             Ok(())
         }
-        shape => {
-            // An image or more, as some models take.
-            facts.prompt.is_open |= shape == Shape::Object;
+        kind => {
+            // Some models take images.
+            builder.prompt.is_open |= kind == JsonKind::Object;
             cursor.pass()
         }
     }

@@ -1,17 +1,17 @@
-//! The members that limit how much is generated, or multiply it, or name what is not in the
-//! request: one table for all endpoints. Servers that speak these protocols know each of them, and
-//! differ in which they follow; so the largest counts.
+//! Members that limit or multiply what is generated, or refer to a prompt that is not in the
+//! request. One table serves all endpoints: servers differ in which members they follow, so the
+//! largest value counts.
 
 use super::super::endpoint::Endpoint;
-use super::super::json::{Cursor, Fault, Shape};
-use super::super::known::Known;
+use super::super::json::{Cursor, JsonError, JsonKind};
+use super::member_names::MemberNames;
 use crate::bounds;
 use crate::error::Error;
 
-/// See the module.
+/// Names of these members.
 pub(super) const NAMES: &[&str] = &[
-    // What limits one answer: OpenAI's and Anthropic's names, then those of Gemini, Hugging Face,
-    // Ollama and llama.cpp.
+    // Limits of one answer: names of OpenAI and Anthropic, then of Gemini, Hugging Face, Ollama and
+    // llama.cpp.
     "max_tokens",
     "max_completion_tokens",
     "max_output_tokens",
@@ -19,19 +19,19 @@ pub(super) const NAMES: &[&str] = &[
     "max_length",
     "num_predict",
     "n_predict",
-    // How many answers.
+    // Number of answers.
     "n",
     "candidate_count",
     "num_return_sequences",
     "best_of",
-    // How long is thought.
+    // Limits of thinking.
     "thinking",
     "thinking_budget",
     "reasoning",
     "max_tool_calls",
-    // What the answer is expected to be: where it is not, that costs as an answer all the same.
+    // A predicted answer: what is not used of it is billed as output.
     "prediction",
-    // What is not in the request.
+    // Prompts that are not in the request.
     "previous_response_id",
     "conversation",
     "prompt",
@@ -42,10 +42,10 @@ pub(super) const NAMES: &[&str] = &[
     "files",
     "file_ids",
     "attachments",
-    // What changes how long the prompt becomes.
+    // Members that change the length of the prompt.
     "chat_template",
     "mm_processor_kwargs",
-    // What the provider adds.
+    // Members by which the provider adds to the prompt.
     "web_search_options",
     "search_options",
     "search_parameters",
@@ -60,16 +60,16 @@ fn limit_name(endpoint: Endpoint) -> &'static str {
     if endpoint == Endpoint::Responses { "max_output_tokens" } else { "max_tokens" }
 }
 
-/// What they say.
+/// Values of these members.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct GenerationLimits {
     /// The largest limit of one answer, in tokens.
     pub(super) limit: Option<u64>,
     /// Whether the limit comes under the name that every server knows.
     has_limit: bool,
     /// Whether a limit is 0 or -1, which some servers read as no limit.
     is_unlimited: bool,
-    /// Tokens of thoughts at most.
+    /// Limit of thinking, in tokens.
     thinking: u64,
     choices: Option<u64>,
     best_of: Option<u64>,
@@ -79,14 +79,14 @@ pub(super) struct Counts {
     pub(super) is_open: bool,
 }
 
-impl Counts {
+impl GenerationLimits {
     /// Reads the value of one of [`NAMES`].
     pub(super) fn read(
         &mut self,
         cursor: &mut Cursor<'_>,
         name: &str,
         endpoint: Endpoint,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), JsonError> {
         match name {
             "n" | "candidate_count" | "num_return_sequences" => {
                 self.choices = self.choices.max(read_count(cursor, "", name)?)
@@ -98,9 +98,8 @@ impl Counts {
             "reasoning" => self.read_nested(cursor, "reasoning.", &["max_tokens"])?,
             "prediction" => self.predicted = cursor.skip()?.len() as u64,
             "prompt" => {
-                // A template's id; a text, as completions have it, is no part of what is served
-                // here.
-                self.is_open |= cursor.shape()? == Shape::Object;
+                // The id of a template. A text, as legacy completions have it, is not read here.
+                self.is_open |= cursor.kind()? == JsonKind::Object;
                 cursor.pass()?;
             }
             "previous_response_id"
@@ -117,8 +116,8 @@ impl Counts {
             "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
             | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
             "web_search_options" => {
-                // Without options there is a search all the same.
-                self.is_open |= cursor.shape()? != Shape::Null;
+                // There is a search even without options.
+                self.is_open |= cursor.kind()? != JsonKind::Null;
                 cursor.pass()?;
             }
             _ => {
@@ -131,19 +130,19 @@ impl Counts {
         Ok(())
     }
 
-    /// A count of tokens to think with, in an object of which no more is acted on.
+    /// Reads a limit of thinking within an object.
     fn read_nested(
         &mut self,
         cursor: &mut Cursor<'_>,
         within: &'static str,
         names: &'static [&'static str],
-    ) -> Result<(), Fault> {
-        if cursor.shape()? == Shape::Number {
+    ) -> Result<(), JsonError> {
+        if cursor.kind()? == JsonKind::Number {
             self.think(read_count(cursor, within.trim_end_matches('.'), "")?);
             return Ok(());
         }
-        let mut known = Known::of(within, names);
-        cursor.members(|cursor, name| match known.find(&name)? {
+        let mut names = MemberNames::of(within, names);
+        cursor.members(|cursor, name| match names.find(&name)? {
             "" => cursor.pass(),
             found => {
                 self.think(read_count(cursor, within, found)?);
@@ -156,7 +155,7 @@ impl Counts {
         self.thinking = self.thinking.max(tokens.unwrap_or(0));
     }
 
-    /// How many answers are made, where the client says so.
+    /// Number of answers, if the client sets it.
     pub(super) fn choices(&self) -> Option<u64> {
         let said = self.choices.is_some() || self.best_of.is_some();
         said.then(|| {
@@ -176,7 +175,7 @@ impl Counts {
         }
         let unsaid = if self.is_limited() { 0 } else { bounds::ANSWER_TOKENS };
         let limit = self.limit.unwrap_or(0).max(unsaid);
-        // Anthropic's limit holds for thoughts too; that of others does not everywhere.
+        // Anthropic's limit includes thinking. Those of others do not everywhere.
         let one = if endpoint.is_anthropic() {
             limit.max(self.thinking)
         } else {
@@ -186,15 +185,15 @@ impl Counts {
     }
 }
 
-/// Whether there is something in a value.
-fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
+/// Whether a value is not null, false or empty.
+fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
     let span = cursor.skip()?;
     Ok(!matches!(cursor.raw(&span), b"null" | b"false" | b"[]" | b"{}" | b"\"\""))
 }
 
-/// A count: a whole number in digits. Null says nothing; -1 means no limit to local servers and is
-/// read as 0.
-fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Option<u64>, Fault> {
+/// Reads a count: a whole number in digits, or null. Local servers take -1 for no limit; it is read
+/// as 0.
+fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Option<u64>, JsonError> {
     let span = cursor.skip()?;
     let written = cursor.raw(&span);
     match written {
@@ -202,7 +201,7 @@ fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Optio
         b"-1" => return Ok(Some(0)),
         _ => {}
     }
-    // Some readers have no larger one, and take it for another.
+    // Some readers have no larger integers and take it for another number.
     let number = std::str::from_utf8(written)
         .ok()
         .and_then(|digits| digits.parse::<u64>().ok())

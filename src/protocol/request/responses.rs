@@ -1,30 +1,35 @@
-//! Responses: `input` is one text or a list of items, messages among calls of tools, their results and thoughts. What an
-//! earlier response holds (`previous_response_id`, `conversation`) is the provider's, and not in the estimate.
+//! Responses: `input` is one text or a list of items: messages, tool calls, their results and
+//! thinking. The estimate leaves out what an earlier response holds (`previous_response_id`,
+//! `conversation`).
 
 use std::ops::Range;
 
-use super::super::json::{Cursor, Fault, Shape};
-use super::super::known::Known;
-use super::super::media::{Prompt, Rule};
+use super::super::json::{Cursor, JsonError, JsonKind};
 use super::super::tokens;
-use super::{
-    Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, parts, read_format, read_tools, read_word,
-    tokens_of,
-};
+use super::content_parts;
+use super::media::{ImageRule, PromptSize};
+use super::member_names::MemberNames;
+use super::model_request::{RequestBuilder, TOKENS_PER_CALL, TOKENS_PER_MESSAGE};
+use super::text::{inside, read_word, tokens_of};
+use super::tools::{read_format, read_tools};
 use crate::error::Error;
 
 /// Reads a member of the request that is acted on.
-pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> Result<(), Fault> {
+pub(super) fn member(
+    cursor: &mut Cursor<'_>,
+    name: &str,
+    builder: &mut RequestBuilder,
+) -> Result<(), JsonError> {
     match name {
-        "input" => match cursor.shape()? {
-            Shape::String => {
+        "input" => match cursor.kind()? {
+            JsonKind::String => {
                 let text = cursor.skip()?;
-                facts.prompt.messages = 1;
-                facts.prompt.tokens = tokens_of(cursor, &text);
-                facts.prompt.user_text = vec![text];
+                builder.prompt.messages = 1;
+                builder.prompt.tokens = tokens_of(cursor, &text);
+                builder.prompt.user_text = vec![text];
             }
-            Shape::Array => cursor.elements(|cursor| item(cursor, &mut facts.prompt))?,
-            Shape::Null => cursor.pass()?,
+            JsonKind::Array => cursor.elements(|cursor| item(cursor, &mut builder.prompt))?,
+            JsonKind::Null => cursor.pass()?,
             _ => {
                 cursor.skip()?;
                 return Err(
@@ -34,18 +39,18 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
         },
         "instructions" => {
             let text = cursor.skip()?;
-            facts.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
+            builder.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
         }
-        "tools" => read_tools(cursor, facts)?,
+        "tools" => read_tools(cursor, builder)?,
         "text" => {
-            let mut known = Known::of("text.", &["format"]);
-            cursor.members(|cursor, name| match known.find(&name)? {
+            let mut names = MemberNames::of("text.", &["format"]);
+            cursor.members(|cursor, name| match names.find(&name)? {
                 "" => cursor.pass(),
                 _ => read_format(
                     cursor,
-                    Known::of("text.format.", &["type", "schema"]),
+                    MemberNames::of("text.format.", &["type", "schema"]),
                     "schema",
-                    facts,
+                    builder,
                 ),
             })?;
         }
@@ -71,7 +76,7 @@ const NAMES: &[&str] = &[
     "encrypted_content",
 ];
 
-/// Calls that hold all that they tell the model; others stand for what the provider has kept.
+/// Tool calls that are whole. Others refer to what the provider has kept.
 const WHOLE_CALLS: [&str; 7] = [
     "function_call",
     "custom_tool_call",
@@ -82,42 +87,41 @@ const WHOLE_CALLS: [&str; 7] = [
     "mcp_call",
 ];
 
-/// What an item says, wherever its type stands.
+/// The facts of an item.
 #[derive(Default)]
-struct Item {
+struct InputItem {
     kind: Option<String>,
     role: Option<String>,
     text: Vec<Range<usize>>,
     has_content: bool,
-    /// Whether thoughts are there, encrypted.
+    /// Whether it holds encrypted thinking.
     is_encrypted: bool,
-    /// Of a call: its name, what it is called with, and what came of it.
+    /// Of a tool call: its name, arguments and result.
     call_tokens: u64,
-    /// Where an image stands that a tool made.
+    /// Where the image stands that a tool made.
     image: Option<Range<usize>>,
 }
 
-fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
-    let mut item = Item::default();
-    let mut known = Known::of("input.", NAMES);
+fn item(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
+    let mut item = InputItem::default();
+    let mut names = MemberNames::of("input.", NAMES);
     cursor.members(|cursor, name| {
-        match known.find(&name)? {
+        match names.find(&name)? {
             "type" => item.kind = read_word(cursor)?,
             "role" => item.role = read_word(cursor)?,
             "content" | "output" => {
                 item.has_content = true;
-                match cursor.shape()? {
-                    Shape::String => item.text.push(cursor.skip()?),
-                    Shape::Array => {
-                        cursor.elements(|cursor| parts::read(cursor, prompt, &mut item.text))?
-                    }
-                    Shape::Object => parts::read(cursor, prompt, &mut item.text)?,
+                match cursor.kind()? {
+                    JsonKind::String => item.text.push(cursor.skip()?),
+                    JsonKind::Array => cursor
+                        .elements(|cursor| content_parts::read(cursor, prompt, &mut item.text))?,
+                    JsonKind::Object => content_parts::read(cursor, prompt, &mut item.text)?,
                     _ => cursor.pass()?,
                 }
             }
             "result" => item.image = Some(cursor.skip()?),
             "encrypted_content" => {
-                item.is_encrypted = cursor.shape()? == Shape::String;
+                item.is_encrypted = cursor.kind()? == JsonKind::String;
                 cursor.pass()?;
             }
             "" => cursor.pass()?,
@@ -136,17 +140,17 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
     Ok(())
 }
 
-impl Item {
-    fn add(self, cursor: &Cursor<'_>, prompt: &mut Prompt) {
+impl InputItem {
+    fn add(self, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let text: u64 = self.text.iter().map(|span| tokens_of(cursor, span)).sum();
         match self.kind.as_deref() {
-            // The estimate leaves out what a model thought. An id alone stands for thoughts that
-            // the provider has kept.
+            // The estimate leaves out thinking. An id alone refers to thinking that the provider
+            // has kept.
             Some("reasoning") => prompt.is_open |= !self.has_content && !self.is_encrypted,
             Some("image_generation_call") => {
                 prompt.image(
                     self.image.map(|span| inside(cursor, &span)).unwrap_or_default(),
-                    Rule::OpenAi { small: false },
+                    ImageRule::OpenAi { small: false },
                 );
             }
             Some(kind) if kind.ends_with("_call") => {
@@ -156,7 +160,7 @@ impl Item {
             None | Some("message") => {
                 prompt.messages += 1;
                 prompt.tokens += text;
-                // One that only has an id stands for another.
+                // One with an id alone refers to another.
                 prompt.is_open |= !self.has_content;
                 if self.role.as_deref() == Some("user") {
                     prompt.user_text = self.text;
@@ -182,7 +186,7 @@ mod tests {
     use super::super::{last_user_text, read_request};
     use super::*;
     use crate::protocol::endpoint::Endpoint;
-    use crate::protocol::media::{
+    use crate::protocol::request::media::{
         TOKENS_PER_AUDIO, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_SMALL_IMAGE,
     };
     use crate::protocol::tokens;

@@ -1,7 +1,7 @@
-//! What images, audio and files take of a prompt. Their bytes are no text: an image counts by its
-//! size, by the rule of the provider; a piece of audio and a file by how long they are.
+//! Images, audio and files of a prompt. An image counts by its size and the rule of the provider;
+//! audio and files count by their length.
 
-/// An image whose size is not known: OpenAI's figure for a square one in high detail.
+/// An image of unknown size: OpenAI's figure for a square one in high detail.
 pub(super) const TOKENS_PER_IMAGE: u64 = 765;
 /// An image in low detail.
 pub(super) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
@@ -19,9 +19,9 @@ const FILE_BYTES: u64 = 40;
 /// Bytes of a file of text that are a token.
 const TEXT_BYTES: u64 = 4;
 
-/// What the messages amount to.
+/// The size of a prompt.
 #[derive(Default)]
-pub(super) struct Prompt {
+pub(super) struct PromptSize {
     pub(super) messages: u64,
     pub(super) images: u64,
     pub(super) audio: u64,
@@ -29,26 +29,26 @@ pub(super) struct Prompt {
     pub(super) tokens: u64,
     /// The strings of the last user message.
     pub(super) user_text: Vec<std::ops::Range<usize>>,
-    /// Bytes of the body that are no text.
+    /// Bytes of the body that are not text.
     pub(super) apart: u64,
-    /// Tokens at most of what those bytes are, and of what templates write beside the text.
+    /// The most tokens of those bytes, and of what chat templates add to the text.
     pub(super) beside: u64,
-    /// Whether its bytes set no bound to it: see [`Ceiling`](super::openai::Ceiling).
+    /// Whether its bytes set no bound to it: see [`Ceiling`](super::Ceiling).
     pub(super) is_open: bool,
 }
 
-/// Whose rule an image counts by.
+/// The rule by which an image counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum ImageRule {
     /// OpenAI's; whether in low detail.
     OpenAi { small: bool },
     /// Anthropic's.
     Anthropic,
 }
 
-impl Prompt {
-    /// Adds an image: its address, or its file in base64.
-    pub(super) fn image(&mut self, image: &[u8], rule: Rule) {
+impl PromptSize {
+    /// Adds an image by its URL or its file in base64.
+    pub(super) fn image(&mut self, image: &[u8], rule: ImageRule) {
         let data = inline(image).unwrap_or(image);
         let found = look(data);
         let is_address = image.is_empty() || image.starts_with(b"http");
@@ -59,17 +59,17 @@ impl Prompt {
         }
         self.images += 1;
         self.tokens += match (rule, found.flatten()) {
-            (Rule::OpenAi { small: true }, _) => TOKENS_PER_SMALL_IMAGE,
+            (ImageRule::OpenAi { small: true }, _) => TOKENS_PER_SMALL_IMAGE,
             (_, None) => TOKENS_PER_IMAGE,
-            (Rule::OpenAi { .. }, Some(size)) => tiles(size),
-            (Rule::Anthropic, Some(size)) => pixels(size),
+            (ImageRule::OpenAi { .. }, Some(size)) => tiles(size),
+            (ImageRule::Anthropic, Some(size)) => pixels(size),
         };
     }
 
     /// Adds a piece of audio, in base64.
     pub(super) fn audio(&mut self, data: &[u8]) {
         let length = data.len() as u64;
-        // Some servers take the address of a piece of audio in its place.
+        // Some servers take the URL of audio here.
         self.is_open |= data.starts_with(b"http");
         self.apart += length;
         self.beside += length / LEAST_AUDIO_CHARACTERS;
@@ -80,7 +80,7 @@ impl Prompt {
     /// Adds a file, in base64, as a `data:` address or without its head.
     pub(super) fn file(&mut self, data: &[u8]) {
         let bytes = data.len() as u64 / 4 * 3;
-        // What is named a text may be taken for what it is.
+        // A server may go by the content rather than by the declared type.
         self.is_open = true;
         if data.starts_with(b"data:text/") {
             // Its bytes are text, and no more than its characters.
@@ -92,7 +92,7 @@ impl Prompt {
     }
 }
 
-/// What a `data:` address holds, in base64.
+/// The base64 data of a `data:` URL.
 fn inline(address: &[u8]) -> Option<&[u8]> {
     const MARK: &[u8] = b";base64,";
     let head = address.strip_prefix(b"data:")?;
@@ -118,12 +118,11 @@ fn pixels((width, height): (u32, u32)) -> u64 {
     ((width * height * scale * scale / 750.0).ceil() as u64).clamp(1, 1_600)
 }
 
-/// Whether the characters begin as the file of an image does, and how wide and high that is, as far
-/// as its head tells.
+/// Whether base64 data begins like an image file, and the size in its header.
 #[expect(clippy::option_option, reason = "no image, or one of unknown size")]
 fn look(data: &[u8]) -> Option<Option<(u32, u32)>> {
     let is = |begins: &str| data.starts_with(begins.as_bytes());
-    // A slash may be escaped in JSON; then the places are others, and the size is not looked for.
+    // An escaped slash shifts the data, so the size is not looked for.
     let size = if is("iVBORw0KGgo") {
         bytes(data, 16).map(|[a, b, c, d, e, f, g, h]| {
             (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
@@ -184,7 +183,7 @@ fn webp(data: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// The bytes from a place on of what is written in base64, without a pass over what stands before.
+/// Decodes the bytes at an offset of base64 data without reading what stands before.
 fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     let mut found = [0; N];
     for (place, byte) in (at..).zip(&mut found) {
@@ -289,27 +288,30 @@ mod tests {
             ],
             [54, 1334, 1590, 1600, 1]
         );
-        let mut prompt = Prompt::default();
+        let mut prompt = PromptSize::default();
         let address = format!("data:image/png;base64,{}", written(&png(200, 200)));
-        prompt.image(address.as_bytes(), Rule::OpenAi { small: false });
+        prompt.image(address.as_bytes(), ImageRule::OpenAi { small: false });
         assert_eq!(
             (prompt.images, prompt.tokens, prompt.apart),
             (1, 255, address.len() as u64 - 22)
         );
-        prompt.image(b"https://example.com/a.png", Rule::OpenAi { small: false });
-        prompt.image(written(&png(200, 200)).as_bytes(), Rule::Anthropic);
-        prompt.image(address.as_bytes(), Rule::OpenAi { small: true });
+        prompt.image(b"https://example.com/a.png", ImageRule::OpenAi { small: false });
+        prompt.image(written(&png(200, 200)).as_bytes(), ImageRule::Anthropic);
+        prompt.image(address.as_bytes(), ImageRule::OpenAi { small: true });
         assert_eq!((prompt.images, prompt.tokens), (4, 255 + 765 + 54 + 85));
         // What is no image stays text.
         let apart = prompt.apart;
-        prompt.image(b"data:image/png;base64,bm8gaW1hZ2UgYXQgYWxs", Rule::OpenAi { small: false });
+        prompt.image(
+            b"data:image/png;base64,bm8gaW1hZ2UgYXQgYWxs",
+            ImageRule::OpenAi { small: false },
+        );
         assert_eq!(prompt.apart, apart);
     }
 
     #[test]
     fn audio_and_files_count_by_their_length() {
-        let tokens = |add: &dyn Fn(&mut Prompt)| {
-            let mut prompt = Prompt::default();
+        let tokens = |add: &dyn Fn(&mut PromptSize)| {
+            let mut prompt = PromptSize::default();
             add(&mut prompt);
             (prompt.tokens, prompt.apart, prompt.is_open)
         };

@@ -1,13 +1,13 @@
-//! The parts of a content, as chat completions and responses have them. Some servers go by the type
-//! of a part, some by its members: each that is there counts.
+//! Content parts of chat completions and responses. Some servers go by the type of a part, some by
+//! its members: all of them count.
 
 use std::ops::Range;
 
-use super::super::json::{Cursor, Fault, Shape};
-use super::super::known::Known;
-use super::super::media::{Prompt, Rule};
+use super::super::json::{Cursor, JsonError, JsonKind};
 use super::super::tokens;
-use super::{inside, read_inside, read_word};
+use super::media::{ImageRule, PromptSize};
+use super::member_names::MemberNames;
+use super::text::{inside, read_inside, read_word};
 
 /// Those that are acted on.
 const NAMES: &[&str] = &[
@@ -26,7 +26,7 @@ const NAMES: &[&str] = &[
     "audio_url",
 ];
 
-/// Members of a part that say nothing of how long it is, or are text.
+/// Members of a part that are text or say nothing about its size.
 const OTHERS: &[&str] = &[
     "annotations",
     "cache_control",
@@ -44,43 +44,43 @@ const OTHERS: &[&str] = &[
     "title",
 ];
 
-/// What a part holds.
+/// The facts of a part.
 #[derive(Default)]
-struct Part {
+struct ContentPart {
     kind: Option<String>,
-    /// Where the address of an image stands.
+    /// Where the URL of an image stands.
     image: Option<Range<usize>>,
     is_small: bool,
     /// Where a file stands, in base64.
     file: Option<Range<usize>>,
     has_audio: bool,
     has_id: bool,
-    /// Whether the address of something that is no image is there.
+    /// Whether it has the URL of something else than an image.
     has_address: bool,
 }
 
 /// Reads a part; its texts are added to `text`.
 pub(super) fn read(
     cursor: &mut Cursor<'_>,
-    prompt: &mut Prompt,
+    prompt: &mut PromptSize,
     text: &mut Vec<Range<usize>>,
-) -> Result<(), Fault> {
-    match cursor.shape()? {
-        Shape::Object => {}
-        Shape::String => {
+) -> Result<(), JsonError> {
+    match cursor.kind()? {
+        JsonKind::Object => {}
+        JsonKind::String => {
             text.push(cursor.skip()?);
             return Ok(());
         }
         _ => return cursor.pass(),
     }
-    let mut part = Part::default();
-    let mut known = Known::of("content.", NAMES);
+    let mut part = ContentPart::default();
+    let mut names = MemberNames::of("content.", NAMES);
     cursor.members(|cursor, name| {
-        let found = known.find(&name)?;
+        let found = names.find(&name)?;
         prompt.is_open |= found.is_empty() && !OTHERS.contains(&&*name.text());
         match found {
             "type" => part.kind = read_word(cursor)?,
-            "text" | "refusal" if cursor.shape()? == Shape::String => {
+            "text" | "refusal" if cursor.kind()? == JsonKind::String => {
                 text.push(cursor.skip()?);
             }
             "thinking" => {
@@ -105,20 +105,20 @@ pub(super) fn read(
     Ok(())
 }
 
-impl Part {
-    /// Reads an address, or an object that has it. Gives whether all of its members are known: some
+impl ContentPart {
+    /// Reads a URL, or an object that holds it. Returns whether all of its members are known: some
     /// servers take the size to which an image is scaled.
-    fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
-        if cursor.shape()? != Shape::Object {
+    fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
+        if cursor.kind()? != JsonKind::Object {
             self.image = Some(cursor.skip()?);
             return Ok(true);
         }
-        let start = cursor.place();
+        let start = cursor.position();
         self.image = Some(start..start);
         let mut is_known = true;
-        let mut known = Known::of("content.image_url.", &["url", "detail", "format"]);
+        let mut names = MemberNames::of("content.image_url.", &["url", "detail", "format"]);
         cursor.members(|cursor, name| {
-            match known.find(&name)? {
+            match names.find(&name)? {
                 "url" => self.image = Some(cursor.skip()?),
                 "detail" => self.is_small |= read_word(cursor)?.as_deref() == Some("low"),
                 found => {
@@ -131,10 +131,10 @@ impl Part {
         Ok(is_known)
     }
 
-    fn read_file(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let mut known = Known::of("content.file.", &["file_data", "file_id", "file_url"]);
+    fn read_file(&mut self, cursor: &mut Cursor<'_>) -> Result<(), JsonError> {
+        let mut names = MemberNames::of("content.file.", &["file_data", "file_id", "file_url"]);
         cursor.members(|cursor, name| {
-            match known.find(&name)? {
+            match names.find(&name)? {
                 "file_data" => self.file = string(cursor)?,
                 "file_id" => self.has_id |= is_there(cursor)?,
                 "file_url" => self.has_address |= is_there(cursor)?,
@@ -144,8 +144,8 @@ impl Part {
         })
     }
 
-    /// Adds what is no text, and notes what cannot be seen.
-    fn add(self, cursor: &Cursor<'_>, prompt: &mut Prompt) {
+    /// Adds all but text, and notes what cannot be seen.
+    fn add(self, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let kind = self.kind.as_deref();
         let is_image = self.image.is_some()
             || matches!(kind, Some("image_url" | "input_image" | "image" | "computer_screenshot"));
@@ -153,7 +153,7 @@ impl Part {
         let is_file = self.file.is_some() || matches!(kind, Some("file" | "input_file"));
         if is_image {
             let address = self.image.map(|span| inside(cursor, &span)).unwrap_or_default();
-            prompt.image(address, Rule::OpenAi { small: self.is_small });
+            prompt.image(address, ImageRule::OpenAi { small: self.is_small });
         }
         if is_audio && !self.has_audio {
             prompt.audio(b"");
@@ -172,14 +172,14 @@ impl Part {
     }
 }
 
-fn read_audio(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
-    if cursor.shape()? != Shape::Object {
+fn read_audio(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
+    if cursor.kind()? != JsonKind::Object {
         prompt.audio(read_inside(cursor)?);
         return Ok(());
     }
     let mut data: &[u8] = b"";
-    let mut known = Known::of("content.input_audio.", &["data"]);
-    cursor.members(|cursor, name| match known.find(&name)? {
+    let mut names = MemberNames::of("content.input_audio.", &["data"]);
+    cursor.members(|cursor, name| match names.find(&name)? {
         "" => cursor.pass(),
         _ => read_inside(cursor).map(|read| data = read),
     })?;
@@ -188,13 +188,13 @@ fn read_audio(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault>
 }
 
 /// Where a string stands, if it is one.
-fn string(cursor: &mut Cursor<'_>) -> Result<Option<Range<usize>>, Fault> {
-    let is_text = cursor.shape()? == Shape::String;
+fn string(cursor: &mut Cursor<'_>) -> Result<Option<Range<usize>>, JsonError> {
+    let is_text = cursor.kind()? == JsonKind::String;
     cursor.skip().map(|span| is_text.then_some(span))
 }
 
 /// Whether there is more than null.
-fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
-    let is_there = cursor.shape()? != Shape::Null;
+fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
+    let is_there = cursor.kind()? != JsonKind::Null;
     cursor.pass().map(|()| is_there)
 }

@@ -1,5 +1,5 @@
-//! Whose budgets want a grant. Those that are drawn on are noted here, so that nobody looks for them among all; and once a day,
-//! before it ends, everybody is, a few at a time.
+//! Budgets that want a grant. A budget that is drawn on is queued here, so that the writer need not
+//! scan all of them. Once a day, before the day ends, all budgets are queued, a few at a time.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,32 +10,32 @@ use super::budget::Period;
 use super::draw::Subject;
 use crate::bounds;
 
-/// See the module.
+/// The queue.
 #[derive(Default)]
-pub(super) struct Wanted {
-    noted: Mutex<Noted>,
-    ahead: Mutex<Ahead>,
+pub(super) struct GrantQueue {
+    noted: Mutex<QueuedSubjects>,
+    ahead: Mutex<LookAhead>,
     wake: Notify,
 }
 
-/// Each once.
+/// Each budget is queued once.
 #[derive(Default)]
-struct Noted {
-    /// Those of whom requests wait for it, and come first.
+struct QueuedSubjects {
+    /// Budgets for which requests wait; they come first.
     waited_for: HashSet<Subject>,
     others: HashSet<Subject>,
 }
 
-/// Those of whom nobody knows whether they want the first grant of the next day.
+/// Budgets that may want the first grant of the next day.
 #[derive(Default)]
-struct Ahead {
+struct LookAhead {
     /// The latest day that was looked ahead to.
     day: Option<Period>,
     left: Vec<Subject>,
 }
 
-impl Wanted {
-    /// Notes somebody, for the next round.
+impl GrantQueue {
+    /// Queues a budget for the next round.
     pub(super) fn note(&self, subject: &Subject) {
         let mut noted = self.noted();
         if !noted.waited_for.contains(subject) && !noted.others.contains(subject) {
@@ -43,7 +43,7 @@ impl Wanted {
         }
     }
 
-    /// Notes somebody who is drawn on now.
+    /// Queues a budget that is drawn on now, and wakes the writer.
     pub(super) fn soon(&self, subject: &Subject) {
         let mut noted = self.noted();
         if !noted.waited_for.contains(subject) {
@@ -54,7 +54,7 @@ impl Wanted {
         self.wake.notify_one();
     }
 
-    /// Resolves when somebody waits, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
+    /// Resolves when a request waits, or after [`bounds::USAGE_WRITE_INTERVAL`].
     pub(super) async fn due(&self) {
         // Nobody woke us in time: then it is time.
         let _elapsed =
@@ -76,20 +76,20 @@ impl Wanted {
         taken
     }
 
-    /// Notes up to `most` of `all` when `day` is one that was not looked ahead to, and of those that were left with each call.
+    /// On a new `day`, starts over with `all`. Queues up to `most` of those left, with each call.
     pub(super) fn look_ahead(&self, day: Period, most: usize, all: impl FnOnce() -> Vec<Subject>) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         match ahead.day {
             Some(before) if before >= day => {}
             // Who has an account by the first time was noted when that was opened.
             None => ahead.day = Some(day),
-            Some(_) => *ahead = Ahead { day: Some(day), left: all() },
+            Some(_) => *ahead = LookAhead { day: Some(day), left: all() },
         }
         let from = ahead.left.len().saturating_sub(most);
         ahead.left.drain(from..).for_each(|subject| self.note(&subject));
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn noted(&self) -> MutexGuard<'_, QueuedSubjects> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

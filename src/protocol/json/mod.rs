@@ -1,0 +1,10 @@
+//! JSON as bytes: a cursor that reads it, and edits in place.
+
+mod cursor;
+mod edit;
+
+pub use cursor::{Cursor, JsonError, JsonKind, MemberName, read_object, read_part, text};
+pub use edit::{Edit, splice, without_members};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Events of a stream: their kinds, and the errors inside.
+
+use serde_json::Value;
+
+use super::super::sse::SseFields;
+use super::super::usage::PartialUsage;
+
+/// What an event of a stream is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// No data: a comment, a keep-alive.
+    Comment,
+    /// Nothing of the answer yet: a role, an empty delta, the start of an answer or of a part.
+    Preamble,
+    /// Content, or the end of a choice. No failover is possible after it.
+    Content,
+    /// An error inside a 200.
+    Error(StreamError),
+    /// The end of the answer: `[DONE]`, `response.completed`, `response.incomplete` or
+    /// `message_stop`.
+    Done,
+    /// A chunk that holds the usage and nothing else.
+    Usage,
+    /// Data that is not of this protocol, or an unknown event.
+    Other,
+}
+
+/// An error inside a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamError {
+    /// As the provider words it.
+    pub message: String,
+    /// The HTTP status that it stands for, if it names one.
+    pub status: Option<u16>,
+}
+
+/// What an event adds to the counts of its stream.
+pub(super) struct EventFacts {
+    pub(super) kind: EventKind,
+    /// The usage that it reports.
+    pub(super) told: Option<PartialUsage>,
+    /// Whether its usage is of the whole answer.
+    pub(super) all_told: bool,
+    /// Bytes of text that the model wrote, about.
+    pub(super) bytes: u64,
+    /// Whether it ends a choice.
+    pub(super) finished: bool,
+    /// The choices that it belongs to, and those that it ends: a bit each, by index.
+    pub(super) choices: u128,
+    pub(super) ended: u128,
+    /// Its sequence number, where events have one.
+    pub(super) number: Option<u64>,
+}
+
+impl From<EventKind> for EventFacts {
+    fn from(kind: EventKind) -> Self {
+        EventFacts {
+            kind,
+            told: None,
+            all_told: false,
+            bytes: 0,
+            finished: false,
+            choices: 0,
+            ended: 0,
+            number: None,
+        }
+    }
+}
+
+/// An event whose data is not of the protocol: an error if its name says so.
+pub(super) fn unread(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+    let named_error = fields.name == Some(b"error");
+    if named_error {
+        EventKind::Error(read_error(&String::from_utf8_lossy(data))).into()
+    } else {
+        EventKind::Other.into()
+    }
+}
+
+/// Whether a JSON value is null, or an empty string, array or object.
+pub(super) fn is_empty(raw: &str) -> bool {
+    let inner = |open, close| raw.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let bare = inner('[', ']')
+        .or_else(|| inner('{', '}'))
+        .is_some_and(|inner| inner.trim_ascii().is_empty());
+    matches!(raw, "\"\"" | "null") || bare
+}
+
+/// Length of a JSON string without its quotes.
+pub(super) fn inside(raw: &str) -> u64 {
+    raw.len().saturating_sub(2) as u64
+}
+
+/// Reads an error object; `message`, `code`, `type` and `status` in any form that providers use.
+pub(super) fn read_error(raw: &str) -> StreamError {
+    let error: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
+    let message = error.get("message").unwrap_or(&error);
+    let message = message.as_str().map_or_else(|| raw.to_owned(), str::to_owned);
+    let named =
+        ["status", "status_code", "code", "type"].into_iter().filter_map(|name| error.get(name));
+    let status = named.filter_map(status_of).next();
+    StreamError { message, status }
+}
+
+fn status_of(named: &Value) -> Option<u16> {
+    let number = named.as_u64().or_else(|| named.as_str()?.parse().ok());
+    if let Some(status) = number.and_then(|number| u16::try_from(number).ok()) {
+        return (400..600).contains(&status).then_some(status);
+    }
+    match named.as_str()? {
+        "rate_limit_exceeded"
+        | "rate_limit_error"
+        | "insufficient_quota"
+        | "tokens"
+        | "requests" => Some(429),
+        "server_error" | "api_error" | "internal_error" | "internal_server_error" => Some(500),
+        "overloaded" | "service_unavailable" => Some(503),
+        "overloaded_error" => Some(529),
+        "timeout_error" | "vector_store_timeout" => Some(504),
+        "invalid_api_key" | "authentication_error" => Some(401),
+        "billing_error" => Some(402),
+        "permission_error" => Some(403),
+        "not_found_error" => Some(404),
+        "request_too_large" => Some(413),
+        "context_length_exceeded" => Some(400),
+        word => word.starts_with("invalid_").then_some(400),
+    }
+}
