@@ -30,8 +30,7 @@ fn files(dir: &Path, into: &mut BTreeSet<String>) {
         match path.is_dir() {
             true => files(&path, into),
             false => {
-                let _ =
-                    into.insert(path.strip_prefix(conf()).unwrap().to_str().unwrap().to_owned());
+                into.insert(path.strip_prefix(conf()).unwrap().to_str().unwrap().to_owned());
             }
         }
     }

@@ -64,9 +64,9 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
 }
 
 /// A service that runs once, from the start of the server.
-struct Task(Mutex<Option<Run>>);
+struct Task(Mutex<Option<TaskFn>>);
 
-type Run = Box<dyn FnOnce(ShutdownWatch) -> BoxFuture<'static, ()> + Send>;
+type TaskFn = Box<dyn FnOnce(ShutdownWatch) -> BoxFuture<'static, ()> + Send>;
 
 #[async_trait]
 impl BackgroundService for Task {
@@ -83,7 +83,7 @@ fn add_task<F: Future<Output = ()> + Send + 'static>(
     name: &'static str,
     run: impl FnOnce(ShutdownWatch) -> F + Send + 'static,
 ) {
-    let run: Run = Box::new(|shutdown| run(shutdown).boxed());
+    let run: TaskFn = Box::new(|shutdown| run(shutdown).boxed());
     server.add_service(background_service(name, Task(Mutex::new(Some(run)))));
 }
 
