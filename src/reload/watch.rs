@@ -162,18 +162,14 @@ impl Watcher {
             problems: problems.iter().map(ToString::to_string).collect(),
             is_temporary: false,
         };
-        let is_temporary = |why: String| WatchRefusal { problems: vec![why], is_temporary: true };
+        let temporary = |why: String| WatchRefusal { problems: vec![why], is_temporary: true };
         // Not while the API writes this file.
-        let _turn = self
-            .app
-            .configuring
-            .acquire()
-            .await
-            .map_err(|closed| is_temporary(closed.to_string()))?;
+        let _turn =
+            self.app.configuring.acquire().await.map_err(|closed| temporary(closed.to_string()))?;
         let Some(found) = read_state(file).filter(|found| found == before) else {
             return Ok(WatchOutcome::BeingWritten);
         };
-        let source = found.source.map_err(|problems| invalid(problems))?;
+        let source = found.source.map_err(invalid)?;
         let app = &self.app;
         let routing = config::read_routing(
             &source.file,
@@ -182,14 +178,14 @@ impl Watcher {
             &*app.variables,
             app.mock,
         );
-        let routing = routing.map_err(|problems| invalid(problems))?;
+        let routing = routing.map_err(invalid)?;
         let revision = routing.revision().to_string();
         if revision == app.revision() {
             // Values of variables may have changed all the same.
             app.replace(routing);
             return Ok(WatchOutcome::Unchanged);
         }
-        store_text(app, &routing).await.map_err(|error| is_temporary(error.to_string()))?;
+        store_text(app, &routing).await.map_err(|error| temporary(error.to_string()))?;
         for warning in config::warnings(&source.file, &routing) {
             log::warn!("{warning}");
         }
