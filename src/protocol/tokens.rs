@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn scripts_code_and_data_are_near_what_tokenizers_count() {
-        // Counts of OpenAI's o200k_base; the tolerance is a third, as families differ by more than that.
+        // Counts of OpenAI's o200k_base. Families differ by more than the tolerance of a third.
         for (counted, text) in [
             (1, "hello"),
             (6, "What is the capital of France"),
