@@ -6,7 +6,8 @@
 //! both, and that each external crate enters through few files.
 //!
 //! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
-//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`blocking`] threads that may block ·
+//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · `atomic_file` files replaced in one
+//!   step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
 //!   [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
@@ -14,7 +15,9 @@
 //!   [`protocol`] what providers and clients speak, as bytes
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
 //!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
-//!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a call
+//!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
+//!   call, and its queue · [`redaction`] credentials taken out of it · [`archive`] captures on
+//!   disk
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
 //!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
 //!   compared, and decided again under another document
@@ -31,65 +34,74 @@
 //!
 //! # One inference request
 //!
-//! Each step is a call that can be searched for. Files are in `src/gateway/` unless a room is
-//! named.
+//! Each step is a call that can be searched for. Files are in `src/gateway/` unless another room is
+//! named. `pipeline.rs` has all stages in this order.
 //!
 //! ```text
-//! door.rs       ConnectionAcceptor::process_new         a connection: its slot (places.rs), TLS, deadline
-//! head.rs       └ read                    HTTP/1: a head; chunks.rs: a chunked body
-//! http2.rs      └ serve                   HTTP/2: a connection; http2_stream.rs: a stream
-//! edge.rs       Edge::serve               one request
-//!               └ Edge::request           gate::check: framing, Host, target (400, 421, 431)
-//!                 └ Edge::admit           api::find → Auth::identify → Admission::of
-//! inference.rs  └ run                     the rest
-//!                 ├ read                  intake::read_body: bounded; Prompt::read: no copy
-//!                 ├ take_agent            room `prompt`: for `agent/…`, the agent's part
-//!                 ├ gather                room `prompt`: Inputs, copied out of the request
-//!                 ├ choose                allowance.rs: rate limits, decide, reservation of cost
-//!                 │ └ decide              routing/decide.rs, pure: Inputs, Routing → Decision
-//!                 ├ Record::begin         record.rs: the capture so far
-//!                 ├ shadow::send          shadow.rs: a copy for another target, in its own task
-//!                 ├ prepare               call.rs: Call, the plan with its targets, for the hooks
-//!                 ├ proxy                 wrap.rs: Wrap, the session that Pingora's proxy sees
-//! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
-//! attempt.rs      │   ├ peer              permit (under_way.rs, routing/health/), address
-//!                 │   ├ write_head        head, credential and body for this provider
-//! relay.rs        │   ├ Relay::observe    hold until content, then through; mask, tee, usage
-//! attempt.rs      │   └ failed            may the next target be tried? never after the commit
-//!                 ├ Outcome::take         record.rs: how it went
-//!                 ├ allowance::settle     actual use replaces the reservation
-//!                 ├ conclude              writes the last answer, an error, or an error event
-//!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
-//! reply.rs        error                   at any step: an Error in the format of its interface
+//! ConnectionAcceptor     accept.rs, process_new: a slot (connection_limits.rs), the TLS handshake
+//! ├ http1_head::read     a head under a deadline; chunked_body.rs checks the framing of a body
+//! └ http2::serve         the streams of a connection; http2_stream.rs: one of them
+//! Edge::serve            edge.rs: timeouts, access line, panics
+//! └ Pipeline::answer     gate::check: framing, Host, target (400, 421, 431)
+//!   ├ Pipeline::admit    Admission::check: route, credential, policy; no body is read yet
+//!   └ Pipeline::inference
+//!     ├ receive          intake::read_body: whole and bounded, if the caller's limits have room
+//!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
+//!     ├ recheck          admission.rs: the credential again, if the body took long
+//!     ├ take_agent       room `prompt`: for `agent/…`, the agent's part of the prompt
+//!     ├ gather           room `prompt`: Inputs, a copy of all that the decision may use
+//!     ├ decide           allowance.rs: rate limits, and after the decision the budget reserve
+//!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
+//!     ├ Record::begin    record.rs: the capture, while the call runs
+//!     ├ shadow::send     shadow.rs: a copy for another target, if one is drawn; its own task
+//!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
+//!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
+//!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
+//!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
+//!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed
+//!     │   ├ rewrite_answer hop-by-hop headers go, ours join
+//!     │   ├ observe      relay.rs: held until the first content, then passed on;
+//!     │   │              answer_filter.rs masks our credentials
+//!     │   └ failed       attempt.rs: whether another target is tried; never after the commit
+//!     ├ Outcome::take    outcome.rs: how the call went, with its usage
+//!     ├ settle           allowance.rs: the usage replaces what was reserved
+//!     ├ conclude         conclude.rs: the rest: the last answer, an error, an error event
+//!     └ Record::close    metrics and usage (accounting.rs), access line, offer_announced
+//! respond                respond.rs: every answer of ours, an Error in the envelope of its surface
 //! ```
 //!
-//! In the background, `upkeep.rs` resolves the names of providers again and runs their health
-//! checks.
+//! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
+//!
+//! # One management call
+//!
+//! `Pipeline::management` is the same prelude (`admit`, `receive`, `recheck`), then a handler of
+//! [`api`] and the same responder. `progress_stream.rs` follows a handler that takes time.
 //!
 //! # One reroute
 //!
-//! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives
-//! the capture, or 404 if it is not the caller's. The same `decide` runs on the captured inputs
-//! under the live document. The same `prepare` and `proxy` run it through a *memory session*
-//! (`Wrap::memory`): the body is the captured one without `stream`, the answer is collected and
-//! wrapped as `{new_id, decision, response}`. The room [`idempotency`] keeps it for an
-//! `Idempotency-Key`.
+//! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: the room [`idempotency`]
+//! keeps answers for an `Idempotency-Key`. In `Pipeline::run_capture` the request comes from a
+//! capture: `CapturedRequest::load` (`reroute.rs`) looks it up, with 404 where it is not the
+//! caller's. The same `decide` decides on the captured inputs under the live document, and the
+//! same `call` and `proxy` run it through a *memory session*, a [`gateway`] wrap without a
+//! client: the body asks for no stream, and the answer is collected. `reroute_answer.rs` wraps it
+//! as `{new_id, decision, response}`.
 //!
 //! # One shadow
 //!
-//! `shadow.rs` copies a decided live request to the shadow target of its recipe, if the draw
-//! selects it (`routing::shadow`, pure like `decide`). A separate task runs the copy through a
-//! memory session, like a reroute. It ends with `Record::close_shadow`: a capture, and no counter
-//! but `rerouter_shadows_total`.
+//! `shadow::send` copies a decided request to the target that its recipe names, if the draw falls
+//! on it (`routing::shadow`, pure as `decide` is). `ShadowCopy::run`, a task of its own,
+//! runs the copy through a memory session as a reroute does. It ends in `Record::close_shadow`: a
+//! capture, and one count in `rerouter_shadows_total`.
 //!
 //! # One reload
 //!
 //! ```text
-//! reload/watch.rs  Watcher::check, ::reload the file has changed, or SIGHUP
-//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
-//! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
-//! store/        keep_document             the text is kept, sealed, before any capture can name its revision
-//! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
+//! reload/watch.rs  Watcher::check, ::reload the file changed and settled, or SIGHUP
+//! config/       load, read_routing        text → tree → RoutingSpec (as written)
+//! routing/      Routing::build            RoutingSpec → Routing (as run)
+//! store/        keep_document             the sealed text, before a capture names its revision
+//! app.rs        App::replace              one atomic swap; each request keeps its App::live
 //! ```
 //!
 //! A document with a problem stops at the step that finds it. The problem is logged and counted,
@@ -97,22 +109,36 @@
 //!
 //! # Where a change goes
 //!
-//! | to add | files |
-//! |---|---|
-//! | a provider that speaks a known protocol | the routing document only |
-//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi/operations.rs` (a new shape: `api/schemas.json`) |
-//! | an endpoint of inference | `protocol/endpoint.rs`, its reader beside `protocol/openai.rs`, its answers in `protocol/mock/`, then as a management endpoint |
-//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
-//! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
-//! | a metric | `metrics.rs`, and where it is counted |
-//! | a refusal | a row of [`error::Kind`] |
-//! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
-//! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
-//! | a limit of the program | `bounds.rs` |
-//! | a field that holds a credential | the table in `redaction/fields.rs`; a name of headers `secret/names.rs` |
-//! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
-//! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |
-//! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
+//! `tests/house.rs` checks that every path on this page exists.
+//!
+//! - a provider that speaks a known protocol: the routing document only
+//! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
+//!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it
+//!   is unsafe, and a row in `tests/identity.rs`. For a new prefix also `interface.rs`
+//!   (`Surface::of`), for a new kind of body `gateway/intake.rs`, for users `README.md` and `docs/`
+//! - an inference endpoint: `protocol/endpoint.rs`, its reader in `protocol/request/`, its
+//!   answers in `protocol/mock/`, then as a management endpoint
+//! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
+//!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
+//!   `config/routing.rs` and `routing/compile/recipes.rs`
+//! - a signal: its reader in `protocol/` or `prompt.rs`, `routing/inputs.rs` (what is kept of it),
+//!   `routing/condition/signals.rs` (its name and value); if it is expensive also
+//!   `routing/complete.rs` and `routing/condition/check.rs`
+//! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
+//!   `docs/reference/metrics.md`, and the place that counts; a gauge that is read on a scrape:
+//!   `server/admin.rs`
+//! - a refusal: a row of [`error::Kind`]
+//! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
+//!   `App::store.noting(event)` at the action
+//! - a sealed or digested secret: a purpose in `secret/keyring.rs`
+//! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
+//!   `secret/credential_names.rs`
+//! - a limit of the program: `bounds.rs`
+//! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
+//!   `routing/condition/constants.rs`
+//! - a requirement on the machine, for `check`: `server/ready.rs`
+//! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),
+//!   `limits/` (how it is counted)
 
 pub mod api;
 pub mod app;

@@ -177,7 +177,7 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     }
     let (code, said) = backing_up.join().unwrap();
     assert_eq!(code, Some(0), "{said}");
-    assert!(meanwhile > 0 && said.contains("The master key is not in it"), "{said}");
+    assert!(meanwhile > 0 && said.contains("The master key is not in the copy"), "{said}");
     assert!(said.contains(&dir.join("data/master.key").display().to_string()), "{said}");
     let backup = dir.join("backups/one");
     assert!(!backup.join("master.key").exists() && !backup.join("accounts.db-wal").exists());

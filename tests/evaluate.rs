@@ -316,9 +316,9 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     assert_eq!(
         reasons,
         [
-            "rule priority.long has other/a no more",
-            "rule priority.long has other/b now",
-            "rule priority.long has well/a no more"
+            "rule priority.long no longer has other/a",
+            "rule priority.long no longer has well/a",
+            "rule priority.long now has other/b"
         ]
     );
     // What failed over cost what the target that served it charged, though the one that came first

@@ -353,7 +353,7 @@ async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
             gateway.manage("GET", &format!("/v1/router/usage?{within}"), &token, None).await;
         envelope::management(&refused, 400, "invalid_request");
         assert!(
-            refused.text().contains("summed by day"),
+            refused.text().contains("start of a day in UTC"),
             "a part of a day is not known: {}",
             refused.text()
         );

@@ -186,7 +186,7 @@ async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
     let warnings = [
         "registration is OPEN, also",
         "AGENT is OPEN also",
-        "tries 100 logins keeps everybody out for 15 minutes",
+        "100 failed logins of one lock out all for 15 minutes",
     ];
     for (public, lines, said) in [
         (false, "", [false, false, false]),

@@ -89,13 +89,15 @@ mod fuzzing;
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
 mod hostile;
+/// Length of source files, width of comments, and paths that the crate's documentation names.
+mod house;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
 /// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told of them.
 mod journal;
 /// Keys changed, ended with their descent, made once, under load and `kill -9`.
 mod keys;
-/// The arrows between the rooms, the doors of external crates, the form of every source file.
+/// Which room and file may use which, where external crates enter, unique type names.
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;

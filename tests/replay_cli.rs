@@ -434,7 +434,7 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     );
     assert_eq!(
         to.replay(&["import", "corpus.jsonl"]).await.well(),
-        "1 imported, 4 there already\n"
+        "1 imported, 4 already there\n"
     );
     assert_eq!(
         to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status,

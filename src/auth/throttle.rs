@@ -21,29 +21,29 @@ pub const UNKNOWN_USER: &str = "unknown";
 /// The counters of logins and registrations.
 #[derive(Debug)]
 pub struct Throttle {
-    logins: SlidingWindow<(String, Option<IpAddr>)>,
+    logins: AttemptWindow<(String, Option<IpAddr>)>,
     /// By network, whatever the e-mails: made-up ones get no further than this.
-    networks: SlidingWindow<Option<IpAddr>>,
-    registrations: SlidingWindow<Option<IpAddr>>,
+    networks: AttemptWindow<Option<IpAddr>>,
+    registrations: AttemptWindow<Option<IpAddr>>,
     /// By user, and one for all unknown ones.
-    refusals: SlidingWindow<String>,
+    refusals: AttemptWindow<String>,
 }
 
 impl Default for Throttle {
     fn default() -> Self {
         Throttle {
-            logins: SlidingWindow::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
-            networks: SlidingWindow::new(
+            logins: AttemptWindow::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
+            networks: AttemptWindow::new(
                 bounds::NETWORK_LOGINS,
                 bounds::LOGIN_WINDOW,
                 bounds::LOGIN_PAIRS,
             ),
-            registrations: SlidingWindow::new(
+            registrations: AttemptWindow::new(
                 bounds::REGISTRATIONS,
                 REGISTRATION_WINDOW,
                 bounds::LOGIN_PAIRS,
             ),
-            refusals: SlidingWindow::new(
+            refusals: AttemptWindow::new(
                 bounds::AUDITED_REFUSALS,
                 bounds::LOGIN_WINDOW,
                 bounds::LOGIN_PAIRS,
@@ -106,7 +106,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// the fewest events: a flood of new keys displaces itself, and not a key that is about to be
 /// refused.
 #[derive(Debug)]
-struct SlidingWindow<K> {
+struct AttemptWindow<K> {
     events: u32,
     lasting: Duration,
     keys: usize,
@@ -143,9 +143,9 @@ impl WindowEntries {
     }
 }
 
-impl<K: Hash> SlidingWindow<K> {
+impl<K: Hash> AttemptWindow<K> {
     fn new(events: u32, lasting: Duration, keys: usize) -> Self {
-        SlidingWindow {
+        AttemptWindow {
             events,
             lasting,
             keys,
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn those_leave_first_whose_time_is_over() {
-        let window: SlidingWindow<u32> = SlidingWindow::new(3, Duration::from_secs(60), 2);
+        let window: AttemptWindow<u32> = AttemptWindow::new(3, Duration::from_secs(60), 2);
         let at = |second| Timestamp::from_second(second).unwrap();
         for second in 0..3 {
             window.count(&1, at(second)).unwrap();
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_a_mapped_address_is_its_own() {
-        let window = SlidingWindow::new(1, Duration::from_secs(60), 3);
+        let window = AttemptWindow::new(1, Duration::from_secs(60), 3);
         for key in 0..10 {
             window.count(&key, Timestamp::UNIX_EPOCH).unwrap();
         }

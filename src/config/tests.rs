@@ -222,8 +222,8 @@ r.yaml:8:3: models[\"opnai/x\"]: unknown provider `opnai` (did you mean `openai`
 r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
 r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
 r.yaml:12:26: recipes.balanced.rules[0].when: unknown signal `promt_tokens` (did you mean `prompt_tokens`?)
-r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: `openai/m` comes before in this rule (remove one of them)
-r.yaml:13:17: recipes.balanced.rules[1].name: a rule `a` comes before (choose another name)
+r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: duplicate target `openai/m` (remove one of them)
+r.yaml:13:17: recipes.balanced.rules[1].name: duplicate rule name `a` (choose another name)
 r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0 (give one target a weight above 0)
 r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it up, or remove it)
 r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
@@ -237,15 +237,15 @@ r.yaml:16:44: recipes.balanced.shadow.rate: unknown key (known: target, percent)
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
 r.yaml:17:31: recipes.empty.shadow: `percent` is missing (add `percent: …` here)
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
-r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key`: what stays together (for example `key: user.id`)
+r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key` (for example `key: user.id`)
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
 r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name (choose another)
-r.yaml:20:30: keywords.code[1]: a keyword needs a letter: this one is in every text (remove it)
-r.yaml:20:35: keywords.code[2]: comes before in this set, whatever its case (remove one of them)
+r.yaml:20:30: keywords.code[1]: a keyword must not be blank (remove it)
+r.yaml:20:35: keywords.code[2]: duplicate keyword (case is ignored) (remove one of them)
 r.yaml:20:46: keywords[\"a b\"]: a keyword set's name is 1 to 64 letters, digits, `-`, `_` or `.` (for example `main`)
-r.yaml:20:58: keywords.none: a keyword set needs at least one word: this one could never be hit (add a word, or remove it)
-r.yaml:20:68: keywords.n: a keyword set needs at least one word: this one could never be hit (add a word, or remove it)
+r.yaml:20:58: keywords.none: a keyword set needs at least one word (add a word, or remove it)
+r.yaml:20:68: keywords.n: a keyword set needs at least one word (add a word, or remove it)
 r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 ";
     similar(&routing_problems(text), wanted);
@@ -290,7 +290,7 @@ fn the_last_rule_must_always_match() {
         routing_problems(&document(&rule("when: hour > 22 && hour < 6,")))
             .contains("rules[0].when: the expression never holds")
     );
-    assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
+    assert!(routing_problems(&document(&rule("when: true,"))).contains("uses no signal"));
 }
 
 #[test]
@@ -315,11 +315,11 @@ fn keys_belong_to_sticky_rules() {
         ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
         (
             "strategy: sticky, key: \"'all'\",",
-            "recipes.r.rules[0].key: the expression looks at no signal",
+            "recipes.r.rules[0].key: the expression uses no signal",
         ),
         (
             "strategy: sticky, key: key.labels,",
-            "recipes.r.rules[0].key: the expression gives labels, which is no key",
+            "recipes.r.rules[0].key: the expression gives labels, which cannot be a key",
         ),
         (
             "strategy: sticky, key: user.ip,",
@@ -532,8 +532,8 @@ aliases: {}
     let wanted = "\
 r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)
 r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) (the path of a PEM file of certificates on the machine of the gateway)
-r.yaml:2:92: providers.plain.api_key: `api_keys` is there as well (keep one of the two)
-r.yaml:2:92: providers.plain.api_key: is the same key as one before it (remove one of them)
+r.yaml:2:92: providers.plain.api_key: `api_keys` is set as well (keep one of the two)
+r.yaml:2:92: providers.plain.api_key: repeats an earlier key (remove one of them)
 r.yaml:3:62: providers.none.api_keys: must have at least one key (for example `[\"${OPENAI_API_KEY}\"]`)
 r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
 r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)

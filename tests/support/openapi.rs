@@ -37,6 +37,9 @@ static VALIDATORS: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::
 /// A schema under which a value has documented fields only, also within its fields. Clients may
 /// meet unknown fields; here one is a field that somebody forgot to document.
 fn strict(schema: &Value, schemas: &Map<String, Value>) -> Value {
+    if is_open(schema, schemas) {
+        return json!({});
+    }
     let mut schema = strict_part(schema, schemas);
     let says_something = ["type", "properties", "additionalProperties", "$ref", "allOf", "anyOf"]
         .iter()
@@ -45,6 +48,16 @@ fn strict(schema: &Value, schemas: &Map<String, Value>) -> Value {
         schema["unevaluatedProperties"] = json!(false);
     }
     schema
+}
+
+/// Whether a schema lets a value be anything: one of its alternatives says nothing.
+fn is_open(schema: &Value, schemas: &Map<String, Value>) -> bool {
+    let name = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next());
+    let schema = name.and_then(|name| schemas.get(name)).unwrap_or(schema);
+    let says_nothing = |part: &Value| {
+        part.as_object().is_some_and(|part| part.keys().all(|key| key == "description"))
+    };
+    schema["anyOf"].as_array().is_some_and(|parts| parts.iter().any(says_nothing))
 }
 
 /// The same for a part of a schema, whose other parts may document further fields. What may have

@@ -43,7 +43,7 @@ enum HeartbeatsEnded {
     Superseded,
 }
 
-struct Heartbeat {
+struct HeartbeatSent {
     status: &'static str,
     models: Option<Vec<Value>>,
     load: ServerLoad,
@@ -228,7 +228,7 @@ impl Reporter {
     }
 
     /// Probes the server for a heartbeat. Its models are asked for each time.
-    fn prepare(&mut self, state: &mut ServerState) -> Heartbeat {
+    fn prepare(&mut self, state: &mut ServerState) -> HeartbeatSent {
         let (status, models) = match self.upstream.probe() {
             Ok(status) => {
                 *state = ServerState { timed_out: false, load: status.load.unwrap_or_default() };
@@ -244,7 +244,7 @@ impl Reporter {
                 ("error", None)
             }
         };
-        Heartbeat { status, models, load: state.load }
+        HeartbeatSent { status, models, load: state.load }
     }
 
     /// Waits until the next heartbeat is due, or until an unavailable server answers again.
@@ -262,8 +262,8 @@ impl Reporter {
         stop.wait(left())
     }
 
-    fn send(&mut self, seq: u64, heartbeat: &Heartbeat) -> Reply {
-        let Heartbeat { status, models, load } = heartbeat;
+    fn send(&mut self, seq: u64, heartbeat: &HeartbeatSent) -> Reply {
+        let HeartbeatSent { status, models, load } = heartbeat;
         let mut body =
             json!({ "seq": seq, "status": status, "running": load.running, "queued": load.queued });
         if let (Value::Object(fields), Some(models)) = (&mut body, models) {
@@ -282,7 +282,7 @@ impl Reporter {
         loop {
             seq += 1;
             let load_now = load.unwrap_or_default();
-            let heartbeat = Heartbeat { status: "draining", models: None, load: load_now };
+            let heartbeat = HeartbeatSent { status: "draining", models: None, load: load_now };
             match self.send(seq, &heartbeat) {
                 Reply::Unregistered => {
                     log(&format!("another process reports as {}: it stays registered", self.id));

@@ -10,7 +10,7 @@ use crate::capture::record::Capture;
 
 /// How far a corpus has been read, in bytes.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Position {
+pub(super) struct CorpusPosition {
     pub(super) read: u64,
     pub(super) length: u64,
 }
@@ -18,7 +18,7 @@ pub(super) struct Position {
 /// Calls `each` with each capture in order, until it returns `false`.
 pub(super) fn for_each_capture(
     path: &Path,
-    mut each: impl FnMut(&Capture, Position) -> bool,
+    mut each: impl FnMut(&Capture, CorpusPosition) -> bool,
 ) -> Result<(), CommandFailure> {
     for_each_line(path, |line, number, position| {
         let capture = Capture::read_whole(line)
@@ -30,7 +30,7 @@ pub(super) fn for_each_capture(
 /// Calls `each` with each line that is not empty, with its number, until it returns `false`.
 pub(super) fn for_each_line(
     path: &Path,
-    mut each: impl FnMut(&[u8], u64, Position) -> Result<bool, CommandFailure>,
+    mut each: impl FnMut(&[u8], u64, CorpusPosition) -> Result<bool, CommandFailure>,
 ) -> Result<(), CommandFailure> {
     let failed =
         |error: std::io::Error| CommandFailure::Usage(format!("{}: {error}", path.display()));
@@ -47,7 +47,7 @@ pub(super) fn for_each_line(
         }
         number += 1;
         read += bytes as u64;
-        let position = Position { read, length };
+        let position = CorpusPosition { read, length };
         if !line.trim_ascii().is_empty() && !each(&line, number, position)? {
             return Ok(());
         }

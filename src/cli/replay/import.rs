@@ -10,7 +10,7 @@ use super::super::failure::CommandFailure;
 use super::super::output::print;
 use super::super::progress::ProgressLine;
 use super::captures::CAPTURES;
-use super::corpus::{Position, for_each_line};
+use super::corpus::{CorpusPosition, for_each_line};
 use crate::bounds;
 
 /// The counts of an answer: their names, and the texts for people.
@@ -43,7 +43,7 @@ pub(super) fn import(
         batch: Vec::new(),
         first_line: 1,
     };
-    let mut last = Position::default();
+    let mut last = CorpusPosition::default();
     let result = for_each_line(file, |line, number, position| {
         if !upload.batch.is_empty() && upload.batch.len() + line.len() > bounds::IMPORT_PART {
             upload.send(last)?;
@@ -77,7 +77,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    fn send(&mut self, position: Position) -> Result<(), CommandFailure> {
+    fn send(&mut self, position: CorpusPosition) -> Result<(), CommandFailure> {
         let batch = std::mem::take(&mut self.batch);
         let is_single = !batch.trim_ascii_end().contains(&b'\n');
         let answer = match batch.len() {
