@@ -26,7 +26,7 @@ use crate::{directory, open, process};
 /// The thread that makes captures, which a gateway's requests make.
 const PRODUCER: &str = "producer";
 /// What is promised of a disk that captures lie on: their share of raw bytes, heads and bodies, with the index, in percent.
-const SHARE: f64 = 35.0;
+const SHARE: f64 = 45.0;
 /// And of the machine: percent of a core, at this rate or less.
 const CORE: f64 = 50.0;
 /// Captures a second of which none is dropped.

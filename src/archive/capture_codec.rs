@@ -101,8 +101,8 @@ impl RecordEncoder {
         })
     }
 
-    /// Compresses in steps and yields between them: the whole takes longer than a request may have
-    /// to wait.
+    /// Compresses in steps and yields between them: megabytes take longer than a request may have to
+    /// wait.
     fn compress(&mut self, pieces: &[&[u8]], pace: WritePace) -> io::Result<Vec<u8>> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {
@@ -119,8 +119,13 @@ impl RecordEncoder {
             encoder.reinit()?;
             encoder.set_pledged_src_size(Some(length as u64))?;
             let mut out = OutBuffer::around_pos(&mut record, 4);
+            let mut since_yield = 0;
             for step in pieces.iter().flat_map(|piece| piece.chunks(bounds::CAPTURE_PIECE)) {
-                pace.give_way();
+                since_yield += step.len();
+                if since_yield > bounds::CAPTURE_PIECE {
+                    pace.give_way();
+                    since_yield = 0;
+                }
                 let mut step = InBuffer::around(step);
                 encoder.run(&mut step, &mut out)?;
                 if step.pos() < step.src.len() {
