@@ -1,5 +1,6 @@
-//! What a decision costs: `decide` where the first, and where the last, of fifty rules matches, with its allocations; and
-//! reading a request's body, of which the estimate of its tokens is the dearest part.
+//! What a decision costs: `decide` where the first, and where the last, of fifty rules matches,
+//! with its allocations; and reading a request's body, of which the estimate of its tokens is the
+//! dearest part.
 
 // Figures are for people, and a bench that cannot run says so.
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
@@ -22,7 +23,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const RULES: usize = 50;
 const WINDOWS: usize = 9;
 const WINDOW: Duration = Duration::from_millis(100);
-/// The longest that a decision may take in the release profile: where the first rule matches, and where the last does.
+/// The longest that a decision may take in the release profile: where the first rule matches, and
+/// where the last does.
 const TARGETS_US: [f64; 2] = [8.0, 50.0];
 
 fn routing() -> Routing {

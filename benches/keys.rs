@@ -1,5 +1,6 @@
-//! What many keys cost: a start, memory, and a look-up compared with one among a thousand. `cargo bench` measures and prints;
-//! `cargo test` runs it, tiny, and checks what must hold on a machine of any speed.
+//! What many keys cost: a start, memory, and a look-up compared with one among a thousand. `cargo
+//! bench` measures and prints; `cargo test` runs it, tiny, and checks what must hold on a machine
+//! of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
@@ -28,7 +29,8 @@ struct Flags {
     /// How many there are.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
-    /// Measures on what lies in this directory: a process of its own, whose memory nothing else was in.
+    /// Measures on what lies in this directory: a process of its own, whose memory nothing else was
+    /// in.
     #[arg(long, hide = true)]
     on: Option<PathBuf>,
     /// Given by `cargo bench`.
@@ -111,7 +113,8 @@ fn auth() -> Auth {
     Auth::new(keys, None, Some(Secret::new("cloud")), Duration::from_secs(1_800))
 }
 
-/// Fills a store, has another process start on it and ask who the sampled keys are, and takes down what that says.
+/// Fills a store, has another process start on it and ask who the sampled keys are, and takes down
+/// what that says.
 async fn figures(keys: usize, what: &str) -> Figures {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let began = Instant::now();

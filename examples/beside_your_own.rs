@@ -53,7 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     yours.add_tcp("127.0.0.1:6188");
     server.add_service(yours);
 
-    // Store, keys and routing document are opened before the server starts, so a mistake in them ends here.
+    // Store, keys and routing document are opened before the server starts, so a mistake in them
+    // ends here.
     let document =
         config::load_server(std::env::args_os().nth(1).map(PathBuf::from).as_deref(), &variable)
             .map_err(|problems| {

@@ -106,9 +106,6 @@ pub const JSON_WORD_BYTES: usize = 4 << 10;
 /// Decoded bytes of an answer that a provider compressed unasked: read for usage only, in a
 /// millisecond or two.
 pub const DECODED_ANSWER: usize = 4 << 20;
-/// Decoded bytes of such an answer in a capture, for redaction: the capture writer holds one at
-/// a time.
-pub const DECODED_CAPTURE: usize = 16 << 20;
 /// Decoded bytes of a request body between two yields: some ten microseconds.
 pub const DECODE_STEP: usize = 64 << 10;
 /// Members of a gzip body and frames of a zstd one: each needs a decoder, and may be empty.
@@ -135,15 +132,6 @@ pub const KEYS_PER_OWNER: usize = 100;
 pub const ENDED_KEYS_PER_OWNER: usize = 1_000;
 /// Keys that a list visits under one lock of the table: nobody waits long for it.
 pub const KEY_LIST_STEP: usize = 128;
-/// Peppers in use at once, including the current one: an unknown secret is looked up under
-/// each.
-pub const PEPPERS: usize = 4;
-/// Digests moved to the current pepper in one transaction: some milliseconds, for which other
-/// changes wait.
-pub const MOVES_BATCH: usize = 500;
-/// Time for which a digest to be moved waits for others: until then each use costs one more
-/// HMAC.
-pub const MOVES_INTERVAL: Duration = Duration::from_millis(250);
 /// Keys whose last use is written in one transaction: some milliseconds, for which other
 /// changes wait.
 pub const USES_BATCH: usize = 1_000;
@@ -201,8 +189,8 @@ pub const NODE_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
 /// well before [`NODE_CALLBACK_TIMEOUT`].
 pub const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest wait of a node for the answer to a callback. With [`NODE_QUERY_TIMEOUT`] it leaves time for
-/// two reports within a lease.
+/// Longest wait of a node for the answer to a callback. With [`NODE_QUERY_TIMEOUT`] it leaves time
+/// for two reports within a lease.
 pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for a node to ask its server all that a report needs.
 pub const NODE_QUERY_TIMEOUT: Duration = Duration::from_secs(4);
@@ -522,8 +510,8 @@ pub const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
 /// Parts that a budget is granted in: a crash may cost its owner one.
 pub const GRANTS: u64 = 20;
-/// Largest reserves so far that a grant holds at least, so that concurrent requests seldom wait
-/// for the next.
+/// Largest reserves so far that a grant holds, up to a quarter of the budget, so that concurrent
+/// requests seldom wait for the next.
 pub const GRANT_RESERVES: u64 = 8;
 /// Smallest grant in billionths of a dollar, up to a quarter of the budget: five cents, so that
 /// small budgets need few.

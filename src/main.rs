@@ -1,6 +1,7 @@
 //! The binary: a thin `main` on the library.
 
-// A proxy allocates and frees small buffers on every request; mimalloc took 12 % off the CPU of one.
+// A proxy allocates and frees small buffers on every request; mimalloc took 12 % off the CPU of
+// one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,5 @@
-//! The access log: one JSON line a request on standard output, whatever its end; patterns and ids, no query, no header value.
+//! The access log: one JSON line a request on standard output, whatever its end; patterns and ids,
+//! no query, no header value.
 
 use serde_json::{Value, json};
 

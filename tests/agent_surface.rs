@@ -1,5 +1,5 @@
-//! Agents as models, the rest of it: which credentials call them, streams and reroutes in each dialect, names; and what becomes of
-//! what strangers left behind.
+//! Agents as models, the rest of it: which credentials call them, streams and reroutes in each
+//! dialect, names; and what becomes of what strangers left behind.
 
 use serde_json::{Value, json};
 
@@ -181,8 +181,9 @@ async fn an_agent_is_a_model_by_its_name_and_by_the_one_that_it_has_now() {
     assert_eq!((status("critic").await, status("reviewer").await), (404, 200));
 }
 
-/// What a stranger made of a public gateway whose AGENT was open is nobody's once it is enforced: the key until somebody with a
-/// credential switches it on, the agent until somebody writes it, and neither by the other.
+/// What a stranger made of a public gateway whose AGENT was open is nobody's once it is enforced:
+/// the key until somebody with a credential switches it on, the agent until somebody writes it, and
+/// neither by the other.
 #[tokio::test]
 async fn what_a_stranger_left_behind_is_good_when_somebody_vouches_for_it() {
     let mut scene = scene(Setup::public).await;

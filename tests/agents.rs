@@ -1,4 +1,5 @@
-//! Agents as models: what providers get of them in each dialect, who may call which, what is captured, and what a replay makes of it.
+//! Agents as models: what providers get of them in each dialect, who may call which, what is
+//! captured, and what a replay makes of it.
 
 use serde_json::{Value, json};
 
@@ -124,7 +125,8 @@ async fn each_dialect_has_the_client_s_bytes_and_the_agent_s() {
         r#"{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}"#;
     let tool = r#"{"name":"look","input_schema":{"type":"object"}}"#;
     let flat = r#"{"type":"function","name":"look","parameters":{"type":"object"},"strict":false}"#;
-    // The client's words, with a place for the model and one for each of the agent's; blanks, escapes, repetitions and depths are theirs.
+    // The client's words, with a place for the model and one for each of the agent's; blanks,
+    // escapes, repetitions and depths are theirs.
     for (path, pattern, model, first, second, members) in [
         (
             CHAT,
@@ -353,7 +355,8 @@ async fn an_agent_s_part_counts_for_the_decision_and_a_key_s_limits_name_agents(
     assert!(!usage.to_string().contains("agent"), "{usage}");
 }
 
-/// What strangers write on a public gateway costs nobody anything, until somebody with a credential says that it is well.
+/// What strangers write on a public gateway costs nobody anything, until somebody with a credential
+/// says that it is well.
 #[tokio::test]
 async fn what_strangers_wrote_is_no_model_until_somebody_vouches_for_it() {
     let mut scene = scene(Setup::public).await;

@@ -1,4 +1,5 @@
-//! Traffic that went to nodes and through agents, decided again: the same, also when nodes and agents are gone.
+//! Traffic that went to nodes and through agents, decided again: the same, also when nodes and
+//! agents are gone.
 
 use serde_json::{Value, json};
 
@@ -119,7 +120,8 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     let rerouted = scene.gateway.manage("POST", &path, &scene.key.secret, None).await;
     assert_eq!(rerouted.status, 200, "{}", rerouted.text());
 
-    // 2 elsewhere and 2 nowhere before the nodes came, 15 and 1 after; where there was no target, or no agent, nothing was decided.
+    // 2 elsewhere and 2 nowhere before the nodes came, 15 and 1 after; where there was no target,
+    // or no agent, nothing was decided.
     let (decided, near, far, undecided) = (18, 13, 5, 3);
     let whole = until("the captures", async || {
         let told = scene.evaluate(json!({})).await;
@@ -155,7 +157,8 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     decided_again(scene, &nodes, &whole, &document(&other.url()), near).await;
 }
 
-/// The same of the same traffic whatever became of nodes and agents since, and of another document what can be counted.
+/// The same of the same traffic whatever became of nodes and agents since, and of another document
+/// what can be counted.
 async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text: &str, near: u64) {
     for node in nodes {
         assert_eq!(node.call(&scene.gateway, "deregister", &json!({})).await.status, 204);

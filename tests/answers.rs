@@ -1,5 +1,5 @@
-//! What of a provider's answer is for nobody but the gateway: the key that it knows us by, however it says it; framing that
-//! readers could understand differently; headers for browsers and proxies.
+//! What of a provider's answer is for nobody but the gateway: the key that it knows us by, however
+//! it says it; framing that readers could understand differently; headers for browsers and proxies.
 
 use std::time::Duration;
 
@@ -239,7 +239,8 @@ async fn a_compressed_answer_passes_as_it_is() {
     );
 }
 
-/// Framing in which two readers could find different ends, one case an entry: the lines and whether it is an answer all the same.
+/// Framing in which two readers could find different ends, one case an entry: the lines and whether
+/// it is an answer all the same.
 const FRAMINGS: [(&str, bool); 9] = [
     ("content-length: LENGTH\r\ncontent-length: LENGTH", true),
     ("content-length: LENGTH, LENGTH", true),

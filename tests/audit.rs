@@ -1,5 +1,5 @@
-//! Who did what: every route that is noted leaves its row, with actor, target, request and address; what changed nothing leaves
-//! none; and what was answered before a kill is there after it.
+//! Who did what: every route that is noted leaves its row, with actor, target, request and address;
+//! what changed nothing leaves none; and what was answered before a kill is there after it.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,8 @@ struct Deeds {
 }
 
 impl Deeds {
-    /// Does something that succeeds and finds the one row that it left: type of its actor, type of its target, id of its target.
+    /// Does something that succeeds and finds the one row that it left: type of its actor, type of
+    /// its target, id of its target.
     async fn noted(
         &mut self,
         method: &str,

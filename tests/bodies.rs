@@ -1,4 +1,5 @@
-//! Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
+//! Bodies of any size and framing reach the provider whole, also after a failover; over the limit
+//! 413.
 
 use serde_json::json;
 
@@ -11,7 +12,8 @@ use crate::support::provider::{self as scripted, Provider};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// A chat request of exactly `size` bytes; its text is no repetition, so that a shifted or doubled piece shows.
+/// A chat request of exactly `size` bytes; its text is no repetition, so that a shifted or doubled
+/// piece shows.
 fn body_of(size: usize, model: &str) -> Vec<u8> {
     let start = r#"{"messages":[{"role":"user","content":""#;
     let end = format!(r#""}}],"model":"{model}","n":1}}"#);
@@ -135,7 +137,8 @@ async fn a_body_beyond_the_capture_limit_is_marked_and_not_rerouted() {
     assert_eq!(a.count(), 1);
 }
 
-/// The same of answers, whether they passed or were read whole, as a reroute's and the last refusal are.
+/// The same of answers, whether they passed or were read whole, as a reroute's and the last refusal
+/// are.
 #[tokio::test]
 async fn an_answer_beyond_the_capture_limit_is_kept_cut_and_says_so() {
     let long = "long ".repeat(KIB);

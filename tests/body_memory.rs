@@ -1,4 +1,5 @@
-//! Bodies in memory: one bound for the process, whoever sends them and however slowly they are read.
+//! Bodies in memory: one bound for the process, whoever sends them and however slowly they are
+//! read.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a page of another origin achieves with a browser that is logged in: nothing. By a table over every route, and by a real
-//! browser, which `./test` installs.
+//! What a page of another origin achieves with a browser that is logged in: nothing. By a table
+//! over every route, and by a real browser, which `./test` installs.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -93,7 +93,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
         &[("origin", "null")],
     ];
     let mut seen = 0;
-    // What nodes tell is signed, which no browser does for a page: without that it is 401 before anything else.
+    // What nodes tell is signed, which no browser does for a page: without that it is 401 before
+    // anything else.
     let signed = |route: &&rerouter::api::Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in ROUTES.iter().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
@@ -130,7 +131,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
         }
     }
     assert_eq!(state(&gateway).await, before);
-    // A request that shows a credential which no browser adds by itself is not asked where it comes from.
+    // A request that shows a credential which no browser adds by itself is not asked where it comes
+    // from.
     for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
         let (method, target) = (route.method.as_str(), fill(route.path));
         let answer = gateway
@@ -145,7 +147,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     }
 }
 
-/// What a browser asks before it sends what a form could not, and before it goes from a public network to a private one.
+/// What a browser asks before it sends what a form could not, and before it goes from a public
+/// network to a private one.
 #[tokio::test]
 async fn nobody_who_asks_beforehand_is_told_to_come() {
     let (gateway, _provider) = start().await;
@@ -222,7 +225,8 @@ async fn every_route_is_served_to_our_own_names_only() {
     assert_eq!(provider.count(), 0);
 }
 
-/// Beside a public listener, which takes any name where none is listed, one on loopback takes its own only.
+/// Beside a public listener, which takes any name where none is listed, one on loopback takes its
+/// own only.
 #[tokio::test]
 async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes() {
     let (mut gateway, _provider) = start().await;
@@ -280,7 +284,8 @@ impl Browser {
             "--disable-component-update",
             "--disable-default-apps",
         ]);
-        // What browsers of today do about such pages beyond the rules of origins and cookies is not to be what protects us.
+        // What browsers of today do about such pages beyond the rules of origins and cookies is not
+        // to be what protects us.
         command.arg("--disable-features=HttpsUpgrades,LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests");
         command.arg("--host-resolver-rules=MAP evil.example 127.0.0.1");
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
@@ -303,8 +308,8 @@ impl Drop for Browser {
     }
 }
 
-/// The server of the page. What it does not serve itself it hands on to the gateway as it came: to a browser whose name for it
-/// now leads to the gateway, that is the gateway.
+/// The server of the page. What it does not serve itself it hands on to the gateway as it came: to
+/// a browser whose name for it now leads to the gateway, that is the gateway.
 async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Provider {
     Provider::start(move |request: &Received, _| match request.target.as_str() {
         // Cookies know nothing of ports: this is the one that the gateway would have set.
@@ -360,7 +365,8 @@ async fn report(evil: &Provider) -> Vec<Value> {
     }
 }
 
-/// How many lines the gateway has logged, up to now: lines are written behind the requests, in their order.
+/// How many lines the gateway has logged, up to now: lines are written behind the requests, in
+/// their order.
 async fn lines(gateway: &Gateway) -> usize {
     let id = gateway.send("GET", "/version", &[], None).await.request_id();
     until("the log", async || gateway.log().contains(&id).then_some(())).await;
@@ -428,7 +434,8 @@ fn page(attacks: &[Value], gateway: &str, report: &str, last: &str) -> String {
         .replace("LAST", last)
 }
 
-/// That nothing was done which changes anything, whatever came; paths that were attacked in every way came more than once.
+/// That nothing was done which changes anything, whatever came; paths that were attacked in every
+/// way came more than once.
 fn check_logged(logged: &[(String, String, u64)], attacks: &[Value], from: &str) {
     for (method, path, status) in
         logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"))
@@ -451,7 +458,8 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     let before = state(&gateway).await;
     let attacks = attacks(before[0].as_str().unwrap());
     let port = gateway.address().port();
-    // Another port of the same name is another origin but the same site: the cookie goes along. Another name is another site.
+    // Another port of the same name is another origin but the same site: the cookie goes along.
+    // Another name is another site.
     for (name, host, logged_in) in [
         ("127.0.0.1", "127.0.0.1", true),
         ("localhost", "localhost", true),
@@ -491,7 +499,8 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
         assert_eq!(seen("/v1/users"), logged_in, "the cookie was in play from {name}: {logged:?}");
         assert_eq!(state(&gateway).await, before, "from {name}");
     }
-    // A name of its own that leads to the gateway now: for the browser that is one origin, and every answer can be read.
+    // A name of its own that leads to the gateway now: for the browser that is one origin, and
+    // every answer can be read.
     let from = lines(&gateway).await;
     let evil = evil(page(&attacks, "", "/report", ""), gateway.address(), cookie).await;
     let browser = Browser::open(&format!("http://{}/enter/evil.example", evil.address()));
@@ -513,7 +522,8 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     assert_eq!(provider.count(), 0);
 }
 
-/// Whether a POST to this path leads to a route, as others by that path are refused for their method.
+/// Whether a POST to this path leads to a route, as others by that path are refused for their
+/// method.
 fn found(path: &str) -> bool {
     ROUTES.iter().any(|route| route.method == http::Method::POST && fill(route.path) == path)
 }

@@ -1,4 +1,5 @@
-//! Credentials of a request that its provider says again: the client gets them, and no capture holds them.
+//! Credentials of a request that its provider says again: the client gets them, and no capture
+//! holds them.
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,8 @@ fn event(name: &str, data: &Value) -> Step {
     Step::Chunk(format!("event: {name}\ndata: {data}\n\n").into_bytes())
 }
 
-/// Answers as the Responses API does, which says the tools of its request; refuses where it is told to, in the request's words.
+/// Answers as the Responses API does, which says the tools of its request; refuses where it is told
+/// to, in the request's words.
 fn echo(request: &scripted::Received) -> Vec<Step> {
     let asked = request.json();
     let response = |status: &str| {

@@ -1,4 +1,5 @@
-//! What is kept of captures when the process is killed, its index is damaged, or somebody looks at the disk.
+//! What is kept of captures when the process is killed, its index is damaged, or somebody looks at
+//! the disk.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -125,7 +126,8 @@ async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
 /// What a client was told, and when it had all of it.
 type Journal = Arc<Mutex<Vec<(String, Instant)>>>;
 
-/// Asks one thing after another on one connection until that breaks, and keeps the ids of the answers that came whole.
+/// Asks one thing after another on one connection until that breaks, and keeps the ids of the
+/// answers that came whole.
 async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
     let (host, bearer) = (to.to_string(), format!("Bearer {key}"));
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -144,7 +146,8 @@ async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
 
 #[tokio::test]
 async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
-    // What a loss of power may cost, and so more than a kill. Beside a build the disk alone may take longer.
+    // What a loss of power may cost, and so more than a kill. Beside a build the disk alone may
+    // take longer.
     let window = bounds::CAPTURE_LINGER
         + bounds::CAPTURE_SYNC
         + if full() { Duration::ZERO } else { Duration::from_secs(3) };
@@ -208,7 +211,8 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
             .into_iter()
             .collect();
         assert!(asked_for.is_subset(&left), "lost: {:?}", asked_for.difference(&left));
-        // What nobody was promised is whole too, where it is there: of thousands the last before the kill, and all over at the end.
+        // What nobody was promised is whole too, where it is there: of thousands the last before
+        // the kill, and all over at the end.
         let new: Vec<&String> = left.difference(&read).collect();
         read_whole(&gateway, &key, new.into_iter().rev().take(400)).await;
         read.extend(left.iter().cloned());
@@ -288,7 +292,8 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     let first = chat("before").await;
     until("the capture before", async || (capture(&first).await.status == 200).then_some(())).await;
     faults.stall_appends();
-    // As much as may wait, and some more. Each is answered, and so is whoever asks for something else.
+    // As much as may wait, and some more. Each is answered, and so is whoever asks for something
+    // else.
     let (more, large) = (bounds::CAPTURE_QUEUE_BYTES / LARGE + 8, "so much ".repeat(LARGE / 8));
     for _ in 0..more {
         chat(&large).await;
@@ -362,8 +367,8 @@ async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
     }
 }
 
-/// What is deleted cannot be read, also not after a kill. A damaged index is set aside with the segments that it has the keys
-/// of; captures begin anew, and whoever restores both has them again.
+/// What is deleted cannot be read, also not after a kill. A damaged index is set aside with the
+/// segments that it has the keys of; captures begin anew, and whoever restores both has them again.
 #[tokio::test]
 async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     let provider = answering().await;
@@ -402,8 +407,8 @@ async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     read_whole(&gateway, &key, &ids).await;
 }
 
-/// A disk that can be filled and emptied: a small one of its own under the gateway's data directory, or, where none may be
-/// mounted, a limit on the size of the process's files.
+/// A disk that can be filled and emptied: a small one of its own under the gateway's data
+/// directory, or, where none may be mounted, a limit on the size of the process's files.
 pub enum Disk {
     Small(PathBuf),
     Limited(u32),

@@ -1,4 +1,5 @@
-//! What `rerouter serve` says about bad documents: every problem at once, each with its place, and exit code 1.
+//! What `rerouter serve` says about bad documents: every problem at once, each with its place, and
+//! exit code 1.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -307,7 +308,8 @@ fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
     }
 }
 
-/// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the system's choice.
+/// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the
+/// system's choice.
 fn laptop(dir: &Path) -> Vec<(String, String)> {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     std::fs::write(dir.join("routing.yaml"), GOOD_ROUTING).unwrap();

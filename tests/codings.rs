@@ -1,4 +1,5 @@
-//! Bodies in a content coding: decoded for the provider, the decision and the capture; bounded coded and decoded.
+//! Bodies in a content coding: decoded for the provider, the decision and the capture; bounded
+//! coded and decoded.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,6 @@
-//! What clients and SDKs of both APIs lean on and gateways commonly get wrong, on every endpoint: how streams end, what of a provider
-//! is shown, in which words each exit speaks, what a client that leaves costs.
+//! What clients and SDKs of both APIs lean on and gateways commonly get wrong, on every endpoint:
+//! how streams end, what of a provider is shown, in which words each exit speaks, what a client
+//! that leaves costs.
 
 use serde_json::{Value, json};
 
@@ -117,7 +118,8 @@ async fn read_until(connection: &mut Connection, word: &str) {
     }
 }
 
-/// After the terminal event nothing is missing: an error behind it would make a whole answer a failure to its client.
+/// After the terminal event nothing is missing: an error behind it would make a whole answer a
+/// failure to its client.
 #[tokio::test]
 async fn what_breaks_off_after_its_terminal_event_is_whole() {
     let (gateway, key, _open, _claude) =
@@ -452,7 +454,8 @@ const USED: [&str; 2] = [
     r#"{"type":"message","usage":{"input_tokens":9,"output_tokens":2}}"#,
 ];
 
-/// Servers whose reader of JSON takes names of any case for the same (Go's does) would read another request than was let in.
+/// Servers whose reader of JSON takes names of any case for the same (Go's does) would read another
+/// request than was let in.
 #[tokio::test]
 async fn a_name_in_other_letters_is_refused() {
     let (gateway, key, open, claude) = start(reply).await;
@@ -710,7 +713,8 @@ async fn whatever_a_request_says_beside_what_is_read_reaches_the_provider() {
     assert_eq!(capture["inputs"]["request"]["max_tokens"], 9);
 }
 
-/// Forms with files belong to endpoints that are not served: the answer names those that are, and no provider is asked.
+/// Forms with files belong to endpoints that are not served: the answer names those that are, and
+/// no provider is asked.
 #[tokio::test]
 async fn a_form_with_a_file_is_told_what_is_served() {
     let (gateway, key, open, claude) = start(reply).await;

@@ -1,4 +1,5 @@
-//! The routing document by the API: what is live, another in its place, a look at one, the revisions so far, and back.
+//! The routing document by the API: what is live, another in its place, a look at one, the
+//! revisions so far, and back.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -460,7 +461,8 @@ async fn if_match_spares_what_somebody_has_just_written_into_the_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), document(&provider.url(), "three"));
 }
 
-/// [`document`] with a second provider, which fails, behind a name of its own; its breaker stays open for long.
+/// [`document`] with a second provider, which fails, behind a name of its own; its breaker stays
+/// open for long.
 fn with_a_failing_one(url: &str, failing: &str, model: &str) -> String {
     let bad = format!(
         "  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, open: 10m }} }}\n"
@@ -471,7 +473,8 @@ fn with_a_failing_one(url: &str, failing: &str, model: &str) -> String {
         .replace("aliases: { auto: main }", recipe)
 }
 
-/// Documents one after another, a third of them wrong, under requests that never stop, while a breaker is open.
+/// Documents one after another, a third of them wrong, under requests that never stop, while a
+/// breaker is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load_fail_no_request() {
     let rounds = count("REROUTER_ROUNDS", if full() { 200 } else { 30 });
@@ -527,7 +530,8 @@ async fn reloads_under_load_fail_no_request() {
     for (before, revision, after) in one {
         let at =
             live.iter().position(|known| *known == revision).expect("a revision that was live");
-        // The one that was live when the request began, one of those that came, or one whose PUT was not answered yet.
+        // The one that was live when the request began, one of those that came, or one whose PUT
+        // was not answered yet.
         assert!(
             (before - 1..=after).contains(&at),
             "{revision} is number {at}, live were {before} to {after}"

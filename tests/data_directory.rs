@@ -1,4 +1,5 @@
-//! What lies in the data directory: write-ahead logs that hold little, the lock, marks that are damaged, and backups.
+//! What lies in the data directory: write-ahead logs that hold little, the lock, marks that are
+//! damaged, and backups.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -67,7 +68,8 @@ async fn a_running_gateway_moves_what_a_killed_one_left_in_the_log() {
     assert_eq!(asks(&gateway, &key).await, 401);
 }
 
-/// What was written last may be lost with a damaged log, and nothing before it: SQLite reads a log up to its first damaged frame.
+/// What was written last may be lost with a damaged log, and nothing before it: SQLite reads a log
+/// up to its first damaged frame.
 #[tokio::test]
 async fn a_damaged_log_costs_no_more_than_what_was_written_since_the_last_checkpoint() {
     let provider = answering().await;
@@ -134,7 +136,8 @@ fn rerouter(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     )
 }
 
-/// Takes a backup while clients ask and keys are made, restores it, and finds all that was there when it began.
+/// Takes a backup while clients ask and keys are made, restores it, and finds all that was there
+/// when it began.
 #[tokio::test]
 async fn a_backup_of_a_running_gateway_is_a_gateway() {
     let provider = answering().await;
@@ -183,7 +186,7 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     assert!(!backup.join("master.key").exists() && !backup.join("accounts.db-wal").exists());
 
     let (code, said) = rerouter(&dir, &["backup", "--data-dir", "data", "--out", "backups/one"]);
-    assert!(code == Some(1) && said.contains("is there already"), "{said}");
+    assert!(code == Some(1) && said.contains("exists already"), "{said}");
     let (code, said) = rerouter(&dir, &["backup", "--data-dir", "none", "--out", "backups/two"]);
     assert!(code == Some(1) && said.contains("there is no store in none"), "{said}");
 
@@ -223,7 +226,8 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     );
 }
 
-/// Of a gateway that does not run, with what a killed one left in its logs; the copy is for nobody else to read.
+/// Of a gateway that does not run, with what a killed one left in its logs; the copy is for nobody
+/// else to read.
 #[tokio::test]
 async fn a_backup_of_what_a_killed_gateway_left_has_what_was_acknowledged() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! `POST /v1/router/decide` beside live requests: the same decisions and the same refusals, and nothing else happens.
+//! `POST /v1/router/decide` beside live requests: the same decisions and the same refusals, and
+//! nothing else happens.
 
 use serde_json::{Value, json};
 
@@ -195,7 +196,8 @@ async fn targets_that_cannot_serve_now_are_listed_as_in_a_live_answer() {
         assert!(decided.text().contains(&format!("{name}: {why}")), "{}", decided.text());
         assert_eq!((decided.header("retry-after").is_some(), bad.count()), (status == 429, asked));
     }
-    // Several targets, each with its own reason: one of them alone is no reason to wait, or to blame the request.
+    // Several targets, each with its own reason: one of them alone is no reason to wait, or to
+    // blame the request.
     let body = chat_body("both", false).replace("Say a word.", &"word ".repeat(90));
     let live = gateway.chat(&key, body.as_bytes()).await;
     envelope::openai(&live, 503, "server_error", Some("no_target"));

@@ -173,7 +173,8 @@ run! {
     the_audit_runs "docs/operate/audit.md"
 }
 
-/// Runs a page's blocks in order, in one directory, against one gateway that runs conf/routing.yaml.
+/// Runs a page's blocks in order, in one directory, against one gateway that runs
+/// conf/routing.yaml.
 async fn run_page(page: &str) {
     let gateway = Setup::new(&read("conf/routing.yaml")).start().await;
     let key = gateway.create_key().await;
@@ -251,7 +252,8 @@ fn section(printed: &str, block: usize) -> &str {
     rest.split_once("\n@@ ").map_or(rest, |(section, _)| section)
 }
 
-/// Each line of `expected` is in `printed`, in this order, numbers and ids aside. `…` stands for any lines.
+/// Each line of `expected` is in `printed`, in this order, numbers and ids aside. `…` stands for
+/// any lines.
 fn check_output(place: &str, expected: &str, printed: &str) {
     let mut lines = printed.lines();
     for line in expected.lines().filter(|line| *line != "…" && !line.trim().is_empty()) {

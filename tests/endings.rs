@@ -1,4 +1,5 @@
-//! However a credential ends, no request that begins after the answer succeeds: clients ask with it again and again meanwhile.
+//! However a credential ends, no request that begins after the answer succeeds: clients ask with it
+//! again and again meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,7 +34,8 @@ async fn make(gateway: &Gateway, path: &str, maker: &str) -> Key {
     key_of(&gateway.manage("POST", path, maker, Some(&json!({}))).await)
 }
 
-/// One client that asks with a key again and again; what it began after `dead` was set must be refused.
+/// One client that asks with a key again and again; what it began after `dead` was set must be
+/// refused.
 async fn hammer(
     mut connection: Connection,
     ask: Vec<u8>,
@@ -134,7 +136,8 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
     }
 }
 
-/// A credential: the header that shows it, what is asked with it, and the request that ends it, with whose credential.
+/// A credential: the header that shows it, what is asked with it, and the request that ends it,
+/// with whose credential.
 struct Ending {
     shown: (&'static str, String),
     asked: &'static str,

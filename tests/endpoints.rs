@@ -1,5 +1,5 @@
-//! Embeddings, responses, messages and counts of tokens: which provider gets what, in which words each is refused, and that
-//! captures, reroutes, decisions, shadows and limits know them.
+//! Embeddings, responses, messages and counts of tokens: which provider gets what, in which words
+//! each is refused, and that captures, reroutes, decisions, shadows and limits know them.
 
 use serde_json::{Value, json};
 

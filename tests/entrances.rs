@@ -1,5 +1,5 @@
-//! The ways in beside `Authorization`: keys in `x-api-key` and `api-key`, sessions in cookies, on every route; and that nothing
-//! that answers is entered by anybody who was not let in.
+//! The ways in beside `Authorization`: keys in `x-api-key` and `api-key`, sessions in cookies, on
+//! every route; and that nothing that answers is entered by anybody who was not let in.
 
 use std::collections::BTreeMap;
 
@@ -169,7 +169,8 @@ async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alik
     assert_eq!(a.count(), 0, "no provider was asked");
 }
 
-/// A gateway in this process, of which everything that answers panics where it is entered: 500 says that it was.
+/// A gateway in this process, of which everything that answers panics where it is entered: 500 says
+/// that it was.
 struct Mined {
     host: Host,
     faults: Faults,

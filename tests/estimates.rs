@@ -12,7 +12,8 @@ use crate::support::gateway::Setup;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::recorded;
 
-/// Whether the prompt is text alone, and none of it the provider's own: no images or files, no tools that it runs itself.
+/// Whether the prompt is text alone, and none of it the provider's own: no images or files, no
+/// tools that it runs itself.
 fn is_text(request: &Value) -> bool {
     let all = |list: &Value, kinds: &[&str]| {
         list.as_array().is_none_or(|list| {

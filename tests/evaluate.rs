@@ -1,5 +1,5 @@
-//! Evaluations of captured traffic under other documents, by the API: what is told equals what a count by hand gives; and the
-//! gate that a change of the document may have to pass.
+//! Evaluations of captured traffic under other documents, by the API: what is told equals what a
+//! count by hand gives; and the gate that a change of the document may have to pass.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use crate::support::{count, full};
 
 const EVALUATE: &str = "/v1/router/replay/evaluate";
 
-/// Two providers that answer and one that fails; every strategy behind an alias of its own, and one with conditions.
+/// Two providers that answer and one that fails; every strategy behind an alias of its own, and one
+/// with conditions.
 fn document(well: &str, other: &str, bad: &str) -> String {
     let strategy = |name: &str, extra: &str, w: &str| {
         format!(
@@ -95,7 +96,8 @@ impl Scene {
         }
     }
 
-    /// As many requests of a key with limits of each kind, one of which is met. Gives how many were refused for it.
+    /// As many requests of a key with limits of each kind, one of which is met. Gives how many were
+    /// refused for it.
     async fn limited_traffic(&self, requests: usize) -> u64 {
         let rpm = requests.div_ceil(10);
         let limits = json!({ "rpm": rpm, "tpm": 1_000_000, "concurrency": 8, "budget": { "usd": 1_000.0, "per": "day" } });

@@ -1,5 +1,5 @@
-//! The documents in `conf/`, as they stand: taken without a complaint, true in what they say of defaults, and served by
-//! the real binary, whose addresses and paths come by the environment.
+//! The documents in `conf/`, as they stand: taken without a complaint, true in what they say of
+//! defaults, and served by the real binary, whose addresses and paths come by the environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -37,7 +37,8 @@ fn check_second(answer: &Answer, body: &str) {
     assert_eq!(answer.header("x-rerouter-attempts"), Some("2"));
 }
 
-/// Sends a plain and a streamed request whose first target fails by `first`, and expects the second's answer.
+/// Sends a plain and a streamed request whose first target fails by `first`, and expects the
+/// second's answer.
 async fn goes_on_after(first: Vec<Step>) -> (Gateway, String) {
     let a = Provider::always(first).await;
     let b = Provider::start(|request, _| {

@@ -1,5 +1,6 @@
-//! Sixteen ways in which providers fail, after Failover Bench (S01 to S16). Right means each time: no content twice, no
-//! clean end of a truncated answer, the usage of who served, and a status that says what happened.
+//! Sixteen ways in which providers fail, after Failover Bench (S01 to S16). Right means each time:
+//! no content twice, no clean end of a truncated answer, the usage of who served, and a status that
+//! says what happened.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::support::{full, until};
 /// How long a provider may be silent here.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// A time as it is here; in the larger tier as long as such times are in service, thirty times that.
+/// A time as it is here; in the larger tier as long as such times are in service, thirty times
+/// that.
 fn real(time: Duration) -> Duration {
     if full() { time * 30 } else { time }
 }
@@ -89,7 +91,8 @@ impl Bench {
         self.gateway.chat(&self.key, chat_body("auto", stream).as_bytes()).await
     }
 
-    /// The first provider fails with `error`, before content: both kinds of request are answered by the second, once.
+    /// The first provider fails with `error`, before content: both kinds of request are answered by
+    /// the second, once.
     async fn second_serves(&self, error: &str) {
         for stream in [false, true] {
             let asked = (self.a.count(), self.b.count());
@@ -104,7 +107,8 @@ impl Bench {
         }
     }
 
-    /// The capture of an answer of the second provider: its usage only, and the first's failure as an attempt.
+    /// The capture of an answer of the second provider: its usage only, and the first's failure as
+    /// an attempt.
     async fn served_by_b(&self, answer: &Answer, error: &str) {
         let capture = self.gateway.capture(&answer.request_id()).await;
         assert_eq!(
@@ -120,7 +124,8 @@ impl Bench {
         assert_eq!(capture["decision"]["attempts"][0]["error"], error, "{capture}");
     }
 
-    /// The first provider's stream breaks after content: what came stays, an error event follows, no `[DONE]`, no second.
+    /// The first provider's stream breaks after content: what came stays, an error event follows,
+    /// no `[DONE]`, no second.
     async fn says_that_it_broke(&self, shown: &str, error: &str) {
         let answer = self.chat(true).await;
         assert_eq!((answer.status, answer.whole), (200, true), "the body ends as its framing says");
@@ -270,7 +275,8 @@ async fn s08_a_cut_after_forty_tokens() {
     let bench = Bench::start(|_| cut_after(38, Step::Cut)).await;
     bench.says_that_it_broke(&text_of(&cut_after(38, Step::Cut)), "cut").await;
     let bench = Bench::start(|_| cut_after(38, Step::Reset)).await;
-    // What a reset destroys on its way is lost; what came is not changed, and the end is no clean one.
+    // What a reset destroys on its way is lost; what came is not changed, and the end is no clean
+    // one.
     let answer = bench.chat(true).await;
     assert!(
         !answer.text().contains("[DONE]")
@@ -299,7 +305,8 @@ async fn s10_a_malformed_chunk() {
     let bench =
         Bench::start(|_| cut_after(5, Step::Write(b"zz\r\nnot a chunk\r\n".to_vec()))).await;
     bench.says_that_it_broke(&text_of(&cut_after(5, Step::Cut)), "cut").await;
-    // An event that is no JSON, in good framing, is the provider's word: it goes through, and the stream with it.
+    // An event that is no JSON, in good framing, is the provider's word: it goes through, and the
+    // stream with it.
     let mut steps = tokens("a", 5);
     steps.insert(4, Step::Chunk(b"data: {\"choices\":[{\"delta\":\n\n".to_vec()));
     let wanted = text_of(&steps);
@@ -326,7 +333,8 @@ async fn s13_a_400_of_a_content_filter() {
     passes_as_it_is(json!({"error": {"message": "filtered", "type": null, "param": "prompt", "code": "content_filter"}})).await;
 }
 
-/// A refusal of what the client asked: its status and words, no second provider, nothing held against the first.
+/// A refusal of what the client asked: its status and words, no second provider, nothing held
+/// against the first.
 async fn passes_as_it_is(words: Value) {
     let said = words.clone();
     let bench = Bench::start(move |_| scripted::json_answer(400, &said)).await;
@@ -340,7 +348,8 @@ async fn passes_as_it_is(words: Value) {
 
 #[tokio::test]
 async fn s14_a_cut_when_the_second_would_not_go_on_from_there() {
-    // Nobody is asked to continue half an answer: the second sees no request, with a prefill or without.
+    // Nobody is asked to continue half an answer: the second sees no request, with a prefill or
+    // without.
     let bench = Bench::of(
         Provider::always(cut_after(12, Step::Cut)).await,
         Provider::start(|request, _| {
@@ -400,7 +409,8 @@ async fn s15_a_provider_that_comes_and_goes() {
 
 #[tokio::test]
 async fn s16_the_usage_of_who_served() {
-    // The first says usage in an answer that fails: in a stream before its error, and in the body of a 500.
+    // The first says usage in an answer that fails: in a stream before its error, and in the body
+    // of a 500.
     let usage = json!({"prompt_tokens": 900, "completion_tokens": 900, "total_tokens": 1800});
     let in_band = [
         Step::Chunk(format!("data: {}\n\n", json!({"choices": [], "usage": usage})).into_bytes()),

@@ -1,4 +1,5 @@
-//! Recorded exchanges of real providers go in and out byte for byte, but for the value of `model`; events leave at once.
+//! Recorded exchanges of real providers go in and out byte for byte, but for the value of `model`;
+//! events leave at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::support::json_text::{compact, odd, with_model};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::recorded::{Exchange, Recorded, all};
 
-/// A document in which each recorded model, `provider/model`, is the only target of a recipe of its own, with an alias.
+/// A document in which each recorded model, `provider/model`, is the only target of a recipe of its
+/// own, with an alias.
 fn document(recorded: &Recorded, models: &[String]) -> String {
     let mut recipes = String::new();
     let mut aliases = String::new();
@@ -24,7 +26,8 @@ fn document(recorded: &Recorded, models: &[String]) -> String {
         ));
         aliases.push_str(&format!("  alias-{n}: only-{n}\n"));
     }
-    // Recorded failures come as often as they were recorded; they are to be passed on, not learnt from.
+    // Recorded failures come as often as they were recorded; they are to be passed on, not learnt
+    // from.
     let breaker = "    breaker: { consecutive: 1000000, min_requests: 1000000 }\n";
     let rec = provider("rec", &recorded.url(), "sk-recorded");
     let ant = provider("ant", &recorded.url(), "sk-recorded")
@@ -47,7 +50,8 @@ fn post(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Vec<u8> {
     client::request("POST", path, &gateway.host(), &headers, Some(body.as_bytes()))
 }
 
-/// What a client must see of an exchange: the provider's own answer, or ours where the provider refused our credential.
+/// What a client must see of an exchange: the provider's own answer, or ours where the provider
+/// refused our credential.
 fn check(exchange: &Exchange, answer: &Answer) {
     let id = &exchange.id;
     if matches!(exchange.status, 401 | 403) {
@@ -120,7 +124,8 @@ async fn the_events_of_a_recorded_stream_arrive_while_the_provider_still_writes(
     let models = models(&all);
     let gateway = Gateway::start(&document(&recorded, &models)).await;
     let key = gateway.create_key().await;
-    // Long enough that a busy machine cannot hide the order, short enough that the test stays quick.
+    // Long enough that a busy machine cannot hide the order, short enough that the test stays
+    // quick.
     let events = |exchange: &Exchange| exchange.response.matches("data: ").count();
     let streams = all.iter().filter(|exchange| {
         exchange.stream && exchange.status == 200 && (10..60).contains(&events(exchange))
@@ -157,7 +162,8 @@ async fn the_events_of_a_recorded_stream_arrive_while_the_provider_still_writes(
     assert!(seen.contains_key("chat"), "no recorded stream of a fitting length");
 }
 
-/// The order itself, without clocks: the provider writes its last event only after the client has the first.
+/// The order itself, without clocks: the provider writes its last event only after the client has
+/// the first.
 #[tokio::test]
 async fn the_first_event_is_at_the_client_before_the_provider_writes_the_last() {
     let gate = Arc::new(Notify::new());

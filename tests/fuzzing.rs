@@ -1,4 +1,5 @@
-//! The fuzz targets over their seeds, recorded exchanges, and what becomes of both: no fuzzer is needed for that.
+//! The fuzz targets over their seeds, recorded exchanges, and what becomes of both: no fuzzer is
+//! needed for that.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -61,7 +62,8 @@ fn every_target_holds_over_its_seeds_and_recorded_exchanges() {
     }
 }
 
-/// What becomes of some bytes by a few changes: single ones, a piece that goes, a piece that comes twice, another's piece.
+/// What becomes of some bytes by a few changes: single ones, a piece that goes, a piece that comes
+/// twice, another's piece.
 fn changed(target: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let change = (0u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>());
     let one = || any::<prop::sample::Index>().prop_map(move |at| at.get(corpus(target)).clone());

@@ -1,4 +1,5 @@
-//! Bodies that are meant to hurt: each gets its refusal, or passes byte for byte, and many at once take no more memory than limits say.
+//! Bodies that are meant to hurt: each gets its refusal, or passes byte for byte, and many at once
+//! take no more memory than limits say.
 
 use std::time::Instant;
 
@@ -28,7 +29,8 @@ fn saying(text: &str) -> String {
     format!(r#"{{"model":"auto","messages":[{{"role":"user","content":{text}}}]}}"#)
 }
 
-/// What grows by a factor of hundreds to hundreds of thousands, to half a GiB (`br`, whose encoder is slow, to 64 MiB).
+/// What grows by a factor of hundreds to hundreds of thousands, to half a GiB (`br`, whose encoder
+/// is slow, to 64 MiB).
 fn bombs() -> Vec<Hostile> {
     let bomb = |coding: &'static str, mib: usize| {
         let body = encode_repeated(coding, &vec![b' '; MIB], mib);
@@ -225,7 +227,8 @@ fn peak(process: u32) -> usize {
 async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound() {
     const LIMIT: usize = 2 * MIB;
     const AT_ONCE: usize = 64;
-    // Refused bodies are no captures; the queue of those of the others has a bound of its own, which is not looked at here.
+    // Refused bodies are no captures; the queue of those of the others has a bound of its own,
+    // which is not looked at here.
     let (gateway, key, _provider) = start("2MiB", "capture: { enabled: false }").await;
     let mut cases = bombs();
     cases.extend(malformed());
@@ -258,8 +261,9 @@ async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound(
         futures::future::join_all(drawn.iter().map(|case| send(&gateway, &key, case))).await;
     drawn.iter().zip(&answers).for_each(|(case, answer)| check(case, answer));
     let grown = peak(gateway.process()) - before;
-    // Of each request: what came and what it is decoded to, which doubles as it grows; the decoder's window is touched no further than
-    // that. The rest is what 64 connections and their engines hold.
+    // Of each request: what came and what it is decoded to, which doubles as it grows; the
+    // decoder's window is touched no further than that. The rest is what 64 connections and their
+    // engines hold.
     let bound = AT_ONCE * (3 * LIMIT) + 96 * MIB;
     eprintln!(
         "{AT_ONCE} hostile bodies at once: peak {} MiB after {} MiB before, {} MiB more, bound {} MiB, {:?}",

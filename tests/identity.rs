@@ -1,5 +1,5 @@
-//! Who may call what: every row of the route table with every kind of credential, then keys, sessions and agents from
-//! beginning to end, over sockets, restarts and a killed process.
+//! Who may call what: every row of the route table with every kind of credential, then keys,
+//! sessions and agents from beginning to end, over sockets, restarts and a killed process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,8 @@ pub enum Object {
     Admins(&'static str),
 }
 
-/// Method, path, object, and the status for a good credential of the interface with no body and an object that does not exist.
+/// Method, path, object, and the status for a good credential of the interface with no body and an
+/// object that does not exist.
 pub type Row = (&'static str, &'static str, Object, u16);
 
 /// One row for each of `api::ROUTES`; a route without one fails.
@@ -117,7 +118,8 @@ pub const ROWS: &[Row] = &[
     ("POST", "/v1/messages/count_tokens", Object::None, 400),
 ];
 
-/// The collection of keys of each interface, and a path that shows whether a credential is good there.
+/// The collection of keys of each interface, and a path that shows whether a credential is good
+/// there.
 pub const KEYS: [(&str, &str, &str); 3] = [
     ("pin", "/v1/apikeys", "/v1/auth/me"),
     ("agent", "/v1/api-keys", "/v1/agents"),
@@ -442,7 +444,8 @@ async fn every_route_refuses_every_stranger_alike() {
     ] {
         values.insert(name.to_owned(), value.to_owned());
     }
-    // Of each interface a key that is good there and nowhere else, and one for each way in which it can be none.
+    // Of each interface a key that is good there and nowhere else, and one for each way in which it
+    // can be none.
     for kind in ["", "revoked ", "rotated ", "expired ", "inactive ", "disabled "] {
         for interface in ["pin", "agent", "router"]
             .into_iter()

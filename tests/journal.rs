@@ -1,6 +1,7 @@
-//! `kill -9` right after acknowledgements, against the journals of clients that make and end users, sessions, keys of each interface,
-//! keys that descend from keys, and agents: nothing that was acknowledged is lost, nothing that ended comes back, and the audit has a
-//! row of each change and of no other.
+//! `kill -9` right after acknowledgements, against the journals of clients that make and end users,
+//! sessions, keys of each interface, keys that descend from keys, and agents: nothing that was
+//! acknowledged is lost, nothing that ended comes back, and the audit has a row of each change and
+//! of no other.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,7 +21,8 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, until};
 
 const PASSWORD: &str = "a long enough password";
-/// Keys of ROUTER and AGENT, and sessions and keys of PIN, that ended in earlier rounds and are looked at again in each later one.
+/// Keys of ROUTER and AGENT, and sessions and keys of PIN, that ended in earlier rounds and are
+/// looked at again in each later one.
 const REMEMBERED: usize = 20;
 /// Keys of each client that were made while AGENT was open, and are vouched for when it is not.
 const VOUCHED: usize = 3;
@@ -133,7 +135,8 @@ async fn sessions(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// Keys that keys made, rotated with a grace and without, switched off, and ended alone or with their descent.
+/// Keys that keys made, rotated with a grace and without, switched off, and ended alone or with
+/// their descent.
 async fn descent(client: &mut Client) -> Option<()> {
     let admin = client.admin.clone();
     for n in 0_u64.. {
@@ -189,7 +192,8 @@ async fn rotate(
     Some(client.take_key(path, &answer))
 }
 
-/// Keys by themselves: with everything that can be said of one, changed in each of it, switched off and on, rotated and ended.
+/// Keys by themselves: with everything that can be said of one, changed in each of it, switched off
+/// and on, rotated and ended.
 async fn shelf(
     client: &mut Client,
     path: &str,
@@ -235,7 +239,8 @@ async fn shelf(
     Some(())
 }
 
-/// Keys of AGENT: made and changed by anybody while it is open, else by its key, and ended by themselves too.
+/// Keys of AGENT: made and changed by anybody while it is open, else by its key, and ended by
+/// themselves too.
 async fn tenants(client: &mut Client) -> Option<()> {
     let tenant = client.tenant;
     for n in 0_u64.. {
@@ -356,7 +361,8 @@ async fn work(kind: &'static str, client: Option<Client>) -> Option<Left> {
     Some(client.left)
 }
 
-/// Ends agents, and the keys of the built-in user and of AGENT's tenant, of whom all clients have theirs: there may be only so many.
+/// Ends agents, and the keys of the built-in user and of AGENT's tenant, of whom all clients have
+/// theirs: there may be only so many.
 async fn end_all(gateway: &Gateway) {
     let agents = gateway.manage("GET", "/v1/agents?limit=100", CLOUD_KEY, None).await.json();
     for agent in agents["data"].as_array().unwrap() {
@@ -390,7 +396,8 @@ async fn end_all(gateway: &Gateway) {
     }
 }
 
-/// What was made while AGENT was open is good when somebody vouches for it: by the secret that it was given last, and by no other.
+/// What was made while AGENT was open is good when somebody vouches for it: by the secret that it
+/// was given last, and by no other.
 async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
     let opened: Vec<_> =
         all.iter().flat_map(|left| left.opened.iter().rev().take(VOUCHED)).collect();

@@ -1,5 +1,5 @@
-//! Keys as clients hold them: what an answer promises holds for every request after it, under load, after `kill -9`, and for
-//! those that descend from a key.
+//! Keys as clients hold them: what an answer promises holds for every request after it, under load,
+//! after `kill -9`, and for those that descend from a key.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -69,7 +69,8 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
     assert_eq!(probe(&gateway, &key).await, 401);
     assert_eq!(patch(&gateway, &admin, &key, json!({"status": "active"})).await.status, 200);
 
-    // What was used of one limit is used of the next; a higher one holds at once, and so does a lower one.
+    // What was used of one limit is used of the next; a higher one holds at once, and so does a
+    // lower one.
     let chat = async || gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status;
     assert_eq!([chat().await, chat().await, chat().await, chat().await], [200, 200, 200, 429]);
     assert_eq!(patch(&gateway, &admin, &key, json!({"limits": {"rpm": 5}})).await.status, 200);

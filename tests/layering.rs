@@ -1,14 +1,14 @@
-//! Rules of structure that the compiler does not check. A room uses only rooms above it. The files of a
-//! room form no import cycle. Each external crate enters through its own files. Type names are unique.
-//! Reads the source with `syn`. Code under `#[cfg(test)]` is exempt.
+//! Rules of structure that the compiler does not check. A room uses only rooms above it. The files
+//! of a room form no import cycle. Each external crate enters through its own files. Type names are
+//! unique. Reads the source with `syn`. Code under `#[cfg(test)]` is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// The rooms from top to bottom. A room uses itself and rooms above its row, never one in its row or below.
-/// `lib` only declares the rooms; `main` is the last.
+/// The rooms from top to bottom. A room uses itself and rooms above its row, never one in its row
+/// or below. `lib` only declares the rooms; `main` is the last.
 const ROWS: &[&[&str]] = &[
     &["bounds"],
     &["clock", "error", "id", "interface"],
@@ -74,10 +74,12 @@ const DOORS: &[(&str, &[&str])] = &[
     ("tokio::task::spawn_blocking", &["blocking"]),
 ];
 
-/// Rooms that still have import cycles among their files. A room that has none any more must leave the list.
-const CYCLES_EXCUSED: &[&str] = &["reload", "secret", "server", "store"];
+/// Rooms that still have import cycles among their files. A room that has none any more must leave
+/// the list.
+const CYCLES_EXCUSED: &[&str] = &["store"];
 
-/// Type names that are still defined more than once. A name that is unique by now must leave the list.
+/// Type names that are still defined more than once. A name that is unique by now must leave the
+/// list.
 const NAMES_EXCUSED: &[&str] = &["Target"];
 
 pub(crate) fn row(room: &str) -> Option<usize> {
@@ -155,8 +157,9 @@ impl<'a> Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Judges one path: absolute in the crate, relative, or of another crate. `whole` is set when the path
-    /// names everything in the module it ends in. Returns the absolute path within the crate.
+    /// Judges one path: absolute in the crate, relative, or of another crate. `whole` is set when
+    /// the path names everything in the module it ends in. Returns the absolute path within the
+    /// crate.
     fn judge(&mut self, segments: &[String], whole: bool) -> Option<Vec<String>> {
         let first = segments.first()?;
         let mut at = self.module.clone();
@@ -476,8 +479,9 @@ pub(crate) fn rust_files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Which files of a room import which, `mod.rs` aside: a room's `mod.rs` declares its files and hands on
-/// what they define. An import from there counts as one from the file that defines the name.
+/// Which files of a room import which, `mod.rs` aside: a room's `mod.rs` declares its files and
+/// hands on what they define. An import from there counts as one from the file that defines the
+/// name.
 fn imports(sources: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
     let crates = crates();
     let files: BTreeMap<Vec<String>, &str> =
@@ -492,7 +496,8 @@ fn imports(sources: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<Stri
         .collect();
     let defined_in = |path: &[String]| {
         let mut path = path.to_vec();
-        // A name can be handed on a few times; a name that is handed on in a circle does not compile.
+        // A name can be handed on a few times; a name that is handed on in a circle does not
+        // compile.
         for _ in 0..8 {
             let length =
                 (1..=path.len()).rev().find(|length| modules.contains(&path[..*length]))?;

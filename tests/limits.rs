@@ -1,4 +1,5 @@
-//! Rates, requests at once and budgets: never over, given back on every way out, told in the headers that SDKs read; and usage.
+//! Rates, requests at once and budgets: never over, given back on every way out, told in the
+//! headers that SDKs read; and usage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +14,8 @@ use crate::support::{envelope, until};
 
 /// The scripted answer of seven tokens and three costs a cent.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 100, output_per_mtok: 3100 }\n";
-/// Reserved at a token for each of its 84 bytes, and three for the answer: less than two cents. Where less is left, at more than
-/// one cent.
+/// Reserved at a token for each of its 84 bytes, and three for the answer: less than two cents.
+/// Where less is left, at more than one cent.
 const BODY: &str =
     r#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 const CENT: f64 = 0.01;
@@ -123,7 +124,8 @@ async fn a_crash_makes_no_budget_larger_and_a_restart_none_smaller() {
     }
     gateway.restart().await;
     let left = spend(&gateway, &key).await;
-    // A grant holds eight reserves of two cents or so: what the crash took is one of them, and what was spent before.
+    // A grant holds eight reserves of two cents or so: what the crash took is one of them, and what
+    // was spent before.
     assert!((50 - 3 - 3 - 14..=44).contains(&left), "{left}");
 }
 
@@ -158,7 +160,8 @@ async fn whatever_the_way_out_everything_comes_back() {
         &head,
         Some(BODY.as_bytes()),
     );
-    // So small a budget is granted anew when it is seen how large requests are: the first one may be asked to come back.
+    // So small a budget is granted anew when it is seen how large requests are: the first one may
+    // be asked to come back.
     let leaving = until("the provider to be asked", async || {
         let mut leaving = gateway.connect().await;
         leaving.send(&request).await;

@@ -1,5 +1,5 @@
-//! Registration, logins and sessions over sockets, sentence by sentence of what is promised of them: what is answered, to whom
-//! nothing is told, how many and how often.
+//! Registration, logins and sessions over sockets, sentence by sentence of what is promised of
+//! them: what is answered, to whom nothing is told, how many and how often.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,8 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
     for _ in counted + 1..bounds::LOGINS {
         assert!(all("wrong").await.iter().all(|answer| answer.status == 401));
     }
-    // Ten each: now it is the right password, too, and what is too long is so without being counted.
+    // Ten each: now it is the right password, too, and what is too long is so without being
+    // counted.
     for password in [PASSWORD, "wrong", "", &longer] {
         let answers = all(password).await;
         let plain = answers.iter().map(|answer| {

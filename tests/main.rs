@@ -1,7 +1,8 @@
-//! The integration tests, one binary: the real gateway as a process, talked to over sockets, and checks of the source itself.
+//! The integration tests, one binary: the real gateway as a process, talked to over sockets, and
+//! checks of the source itself.
 
-// A test says what is wrong by panicking, prints the gateway's log when it does, and takes its tier from the environment;
-// nothing of it is called from outside.
+// A test says what is wrong by panicking, prints the gateway's log when it does, and takes its tier
+// from the environment; nothing of it is called from outside.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,13 +11,15 @@
     clippy::print_stderr,
     unreachable_pub
 )]
-#![allow(clippy::disallowed_methods, missing_docs)]
+// A scenario reads from top to bottom, however many steps it has.
+#![allow(clippy::disallowed_methods, clippy::too_many_lines, missing_docs)]
 
 mod support;
 
 /// One JSON line a request, whatever its end.
 mod access_log;
-/// Agents as models: credentials, streams and reroutes of each dialect, names, what strangers left behind.
+/// Agents as models: credentials, streams and reroutes of each dialect, names, what strangers left
+/// behind.
 mod agent_surface;
 /// Agents as models: each dialect's bytes, trust, limits, captures, replays, shadows.
 mod agents;
@@ -28,7 +31,8 @@ mod answers;
 mod audit;
 /// Costs of evaluations are what was billed, over random traffic.
 mod billing;
-/// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
+/// Bodies of any size and framing reach the provider whole, also after a failover; over the limit
+/// 413.
 mod bodies;
 /// The bound on bodies in memory: 503 beyond it, and answers whole though their copies are cut.
 mod body_memory;
@@ -37,13 +41,15 @@ mod browsers;
 /// What limits say of themselves: refusals, headers, keys; small budgets, and refusals that cost
 /// nothing.
 mod budgets;
-/// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.
+/// Bytes of captures that go bad on the disk, with their index or without: what they held is lost,
+/// and nothing else.
 mod capture_damage;
 /// The memory of the gateway's process while captures cannot be written.
 mod capture_memory;
 /// Credentials of a request that its provider says again, which no capture holds.
 mod capture_secrets;
-/// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
+/// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is
+/// kept out of them, and who.
 mod captures;
 /// `rerouter check`: what `serve` would stop at, and what is hardly meant.
 mod check;
@@ -51,15 +57,19 @@ mod check;
 mod cli;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
-/// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded coded and decoded.
+/// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded
+/// coded and decoded.
 mod codings;
-/// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of a provider.
+/// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of
+/// a provider.
 mod compatibility;
-/// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
+/// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the
+/// store; under load.
 mod configuration;
-/// Connections of those who want no answer: how many there may be, how long they last, who is served meanwhile.
+/// Connections of those who want no answer: how many there may be, how long they last, who is
+/// served meanwhile.
 mod connections;
-/// The data directory: write-ahead logs, the lock, marks of nodes, backups.
+/// The data directory: write-ahead logs, the lock, backups.
 mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
@@ -93,7 +103,8 @@ mod hostile;
 mod house;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
-/// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told of them.
+/// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told
+/// of them.
 mod journal;
 /// Keys changed, ended with their descent, made once, under load and `kill -9`.
 mod keys;
@@ -101,9 +112,11 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
-/// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how often.
+/// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how
+/// often.
 mod logins;
-/// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its client.
+/// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its
+/// client.
 mod long_evaluations;
 /// Another master key for a store that has one: what is kept, and what moves when.
 mod master_keys;
@@ -116,7 +129,8 @@ mod node_abilities;
 mod node_leases;
 /// `rerouter node` under load: in turn, dead, killed, drained, and back.
 mod node_load;
-/// `rerouter node` beside scripted servers: it serves, leaves, and bears what gateways and its like do.
+/// `rerouter node` beside scripted servers: it serves, leaves, and bears what gateways and its like
+/// do.
 mod node_processes;
 /// What nodes may lead the gateway to, told by what arrives at sockets.
 mod node_reach;
@@ -128,7 +142,8 @@ mod node_signatures;
 mod node_store;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
-/// A panic on the way to a provider or a node tells no credential, of whoever asks and of whoever is asked.
+/// A panic on the way to a provider or a node tells no credential, of whoever asks and of whoever
+/// is asked.
 mod panic_canaries;
 /// A panic anywhere in a request ends that request, tells nothing, and leaves nothing behind.
 mod panics;
@@ -142,17 +157,20 @@ mod providers;
 mod refusals;
 /// `rerouter replay`: lists, reroutes, gates and corpora by the command line.
 mod replay_cli;
-/// What the command line writes: to full disks, to who reads the beginning only, over a corpus, on a terminal.
+/// What the command line writes: to full disks, to who reads the beginning only, over a corpus, on
+/// a terminal.
 mod replay_output;
 /// Captures compared and deleted.
 mod replays;
 /// `response` of a reroute, whatever a provider answers.
 mod reroute_answers;
-/// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
+/// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further
+/// than by its own.
 mod routes;
 /// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
-/// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
+/// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry
+/// it.
 mod secrets;
 /// Each key of the server document: what it changes, seen from outside.
 mod settings;
@@ -160,15 +178,18 @@ mod settings;
 mod shadows;
 /// A budget over a hundred keys below it: with new secrets, a changed parent, another process.
 mod shared_budgets;
-/// The signals that are found out for a document's conditions only, live and in reroutes under another document.
+/// The signals that are found out for a document's conditions only, live and in reroutes under
+/// another document.
 mod signals;
-/// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than the budget.
+/// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than
+/// the budget.
 mod spellings;
 /// Every change with a store that cannot be written.
 mod store_down;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.
 mod store_reads;
-/// A stream's usage is asked for where a limit or the document wants it, and kept from clients that did not ask.
+/// A stream's usage is asked for where a limit or the document wants it, and kept from clients that
+/// did not ask.
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.
 mod streams;

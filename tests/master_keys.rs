@@ -1,4 +1,5 @@
-//! A change of the master key: everything in the store stays good, and only the right pair of keys is taken.
+//! A change of the master key: everything in the store stays good, and only the right pair of keys
+//! is taken.
 
 use std::time::Duration;
 
@@ -246,7 +247,8 @@ async fn everything_from_under_the_previous_master_key_is_good_under_the_next() 
     no_key_is_anywhere(&scene, &metrics);
 }
 
-/// No master key and nothing that derives from the root key is in the data directory, the log or metrics.
+/// No master key and nothing that derives from the root key is in the data directory, the log or
+/// metrics.
 fn no_key_is_anywhere(scene: &Scene, metrics: &str) {
     let gateway = &scene.gateway;
     let mut places: Vec<(String, Vec<u8>)> = files(&gateway.dir().join("data"))

@@ -1,5 +1,5 @@
-//! What nodes say of their models: requests go to those that can take them, captures decide again as then, and operators and
-//! clients are shown what is there.
+//! What nodes say of their models: requests go to those that can take them, captures decide again
+//! as then, and operators and clients are shown what is there.
 
 use serde_json::{Value, json};
 
@@ -134,7 +134,8 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
     assert_eq!(decided.json()["candidates"][0]["reason"], "capability", "{}", decided.text());
     assert_eq!((small.count(), large.count(), other.count()), (3, 5, 2));
 
-    // What was decided is decided again, also when nodes say something else, or nothing, and after a restart.
+    // What was decided is decided again, also when nodes say something else, or nothing, and after
+    // a restart.
     let again = async |gateway: &Gateway, state: &str| {
         let report = gateway
             .manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None)

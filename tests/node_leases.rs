@@ -1,5 +1,5 @@
-//! Leases, registrations and places over sockets: a lease that runs out by a clock that is moved, processes of one node that come
-//! and go, and requests that are under way meanwhile.
+//! Leases, registrations and places over sockets: a lease that runs out by a clock that is moved,
+//! processes of one node that come and go, and requests that are under way meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;

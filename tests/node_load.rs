@@ -1,5 +1,5 @@
-//! Three `rerouter node` processes under load: they serve in turn; one whose machine dies, one that is killed alone and one that
-//! drains cost no client an answer; and they come back.
+//! Three `rerouter node` processes under load: they serve in turn; one whose machine dies, one that
+//! is killed alone and one that drains cost no client an answer; and they come back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,8 @@ struct Behaviour {
     held: [AtomicUsize; 3],
 }
 
-/// How a request wants to be held: before its answer, before the first content of its stream, after that.
+/// How a request wants to be held: before its answer, before the first content of its stream, after
+/// that.
 const HOW: [&str; 3] = ["whole", "unbegun", "begun"];
 
 impl Behaviour {
@@ -285,7 +286,8 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
     }
     one.does.held.iter().for_each(|held| held.store(0, Ordering::SeqCst));
 
-    // Its server is well, and is asked for as long as its lease lasts; the two others are not asked for it after that.
+    // Its server is well, and is asked for as long as its lease lasts; the two others are not asked
+    // for it after that.
     let patience = bounds::NODE_LEASE + Duration::from_secs(5);
     while three.state(gateway).await == "ready" || one.state(gateway).await == "ready" {
         assert!(died.elapsed() < patience, "ready {:?} after their end", died.elapsed());

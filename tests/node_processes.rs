@@ -1,4 +1,5 @@
-//! `rerouter node` as a process beside scripted servers: it serves, leaves, and bears what servers, gateways and its like do.
+//! `rerouter node` as a process beside scripted servers: it serves, leaves, and bears what servers,
+//! gateways and its like do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,7 +91,8 @@ async fn two_node_processes_serve_survive_a_restart_and_leave() {
     assert_eq!(third.left().await, Some(2));
 }
 
-/// A server that answers each request on a connection of its own, and one that is to be held when the gate opens.
+/// A server that answers each request on a connection of its own, and one that is to be held when
+/// the gate opens.
 async fn closing(text: &'static str, gate: &Arc<Notify>) -> Provider {
     let gate = Arc::clone(gate);
     Provider::start(move |request, _| match request.target.as_str() {

@@ -1,4 +1,5 @@
-//! What nodes may lead the gateway to: told by what arrives at sockets, and not by what the gateway says alone.
+//! What nodes may lead the gateway to: told by what arrives at sockets, and not by what the gateway
+//! says alone.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -291,7 +292,8 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
             ],
             200,
         ),
-        // One that was named tells from where the node speaks; without that it is the proxy itself that speaks.
+        // One that was named tells from where the node speaks; without that it is the proxy itself
+        // that speaks.
         (
             "trusted_proxies: [127.0.0.1]",
             vec![

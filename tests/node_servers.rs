@@ -1,5 +1,5 @@
-//! `rerouter node` beside servers in the words that each of them has, as they change, fall silent and come back; and by wrong
-//! clocks.
+//! `rerouter node` beside servers in the words that each of them has, as they change, fall silent
+//! and come back; and by wrong clocks.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -91,7 +91,8 @@ fn sglang() -> Pages {
     ])
 }
 
-/// It answers some of Ollama's questions too, and without `--metrics` says by its slots what it is doing.
+/// It answers some of Ollama's questions too, and without `--metrics` says by its slots what it is
+/// doing.
 fn llama_cpp() -> Pages {
     let meta = json!({"vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": 131_072, "n_embd": 4096, "n_params": 8_030_261_312_u64});
     let slot = |id: u64, taken: bool| json!({"id": id, "id_task": 135, "n_ctx": 16_384, "speculative": false, "is_processing": taken});
@@ -181,7 +182,8 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     until("it to report, too", async || (asked(&servers[3], "/api/ps") >= 2).then_some(())).await;
     assert_eq!(asked(&servers[3], "/api/show"), 2, "once for each model, as long as it is that");
 
-    // Another list, a model that sleeps, one that was loaded with less, and one that was pulled anew.
+    // Another list, a model that sleeps, one that was loaded with less, and one that was pulled
+    // anew.
     kinds[0].put(
         "GET /v1/models",
         &json!({"object": "list", "data": [{"id": "qwen-new", "max_model_len": 1024}]}),
@@ -278,7 +280,8 @@ async fn a_server_that_is_gone_gets_no_traffic_and_is_back_when_it_answers() {
     assert_eq!(process.end().await, Some(0));
 }
 
-/// A library that moves the wall clock of a process by as many seconds as a file says, and no other clock.
+/// A library that moves the wall clock of a process by as many seconds as a file says, and no other
+/// clock.
 fn clock_shim(dir: &Path) -> String {
     let source = r#"
         #define _GNU_SOURCE

@@ -1,4 +1,5 @@
-//! Signatures of nodes over every kind of connection, and bent in what `nodes` does not bend: each is 401, in every state.
+//! Signatures of nodes over every kind of connection, and bent in what `nodes` does not bend: each
+//! is 401, in every state.
 
 use serde_json::json;
 
@@ -130,7 +131,8 @@ async fn a_signature_for_another_gateway_or_under_another_label_is_none() {
     );
 }
 
-/// The answer to a callback that was signed `skew` seconds from now, while the clock showed one second.
+/// The answer to a callback that was signed `skew` seconds from now, while the clock showed one
+/// second.
 async fn skewed(gateway: &Gateway, node: &Node, skew: i64) -> Answer {
     for _ in 0..200 {
         let then = now();

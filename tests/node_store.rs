@@ -1,4 +1,5 @@
-//! Nodes while the store takes nothing: they go on serving, and what they signed is good once all the same.
+//! Nodes while the store takes nothing: they go on serving, and what they signed is good once all
+//! the same.
 
 use std::time::Duration;
 
@@ -100,7 +101,8 @@ async fn without_room(may_mount: bool) {
     beat(&gateway, &node, 5).await;
     disk.fill();
     assert_eq!(deliver(&gateway, &signed(&gateway, &node, 6)).await.status, 200);
-    // A full disk is no reason not to start either. The start tells signatures from before by the second.
+    // A full disk is no reason not to start either. The start tells signatures from before by the
+    // second.
     tokio::time::sleep(Duration::from_secs(1)).await;
     gateway.kill_9();
     gateway.start_again().await;

@@ -1,5 +1,5 @@
-//! Nodes over sockets: enrolment and rotation, signatures bent in every way, what nodes tell, and requests that they serve.
-//! `rerouter node` itself is in `node_processes`.
+//! Nodes over sockets: enrolment and rotation, signatures bent in every way, what nodes tell, and
+//! requests that they serve. `rerouter node` itself is in `node_processes`.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
-//! What is secret in a call on its way to a provider or to a node, through a panic at each place of that way: the caller's
-//! credential, in whatever header it came, that of the provider, and that of the node. It is in no answer, no access line, no
-//! diagnostic down to `trace`, no metric, no capture and no file.
+//! What is secret in a call on its way to a provider or to a node, through a panic at each place of
+//! that way: the caller's credential, in whatever header it came, that of the provider, and that of
+//! the node. It is in no answer, no access line, no diagnostic down to `trace`, no metric, no
+//! capture and no file.
 
 use rerouter::store::PanicPoint;
 use serde_json::json;

@@ -1,5 +1,6 @@
-//! A panic anywhere in a request: that request is answered in the envelope of its interface, or cut off where its answer had begun;
-//! it is counted and logged by its place alone; all others go on, and nothing that the request held stays held.
+//! A panic anywhere in a request: that request is answered in the envelope of its interface, or cut
+//! off where its answer had begun; it is counted and logged by its place alone; all others go on,
+//! and nothing that the request held stays held.
 
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
@@ -29,7 +30,8 @@ const MASTER_KEY: &str = "cGFuaWMtbWFzdGVyLWNhbmFyeS0wMTIzNDU2Nzg5YWI=";
 const MASTER_BYTES: &str = "panic-master-canary-0123456789ab";
 pub const CHAT: &str = "/v1/chat/completions";
 
-/// Keeps what is logged, by any gateway of this process, as its own process does at `RUST_LOG=trace`.
+/// Keeps what is logged, by any gateway of this process, as its own process does at
+/// `RUST_LOG=trace`.
 struct Diagnostics;
 
 impl ::log::Log for Diagnostics {
@@ -340,7 +342,8 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     world.end().await;
 }
 
-/// With one place at once and a budget of some eight requests: what is not given back is missed at the next.
+/// With one place at once and a budget of some eight requests: what is not given back is missed at
+/// the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held() {
     let limits = json!({"scopes": ["inference", "replay"], "limits": {"concurrency": 1, "budget": {"usd": 0.0002, "per": "month"}}});
@@ -484,7 +487,8 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
     };
     assert_eq!(good().await.status, 200, "what was granted with the key");
     until("two rounds to panic", async || (counted().await == 2.0).then_some(())).await;
-    // Ten millionths of a dollar each: more than a quarter of the budget, which is what is granted at once.
+    // Ten millionths of a dollar each: more than a quarter of the budget, which is what is granted
+    // at once.
     for _ in 0..6 {
         assert_eq!(good().await.status, 200);
     }

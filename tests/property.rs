@@ -1,5 +1,6 @@
-//! For the same document and the stored inputs of any capture, `decide` gives the stored plan: after failovers, for aliases,
-//! direct names and weights, for captures of an older document, and across a restart.
+//! For the same document and the stored inputs of any capture, `decide` gives the stored plan:
+//! after failovers, for aliases, direct names and weights, for captures of an older document, and
+//! across a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 

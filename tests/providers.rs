@@ -1,4 +1,5 @@
-//! How providers are reached: authorities of their own, HTTP/2, health checks, and what operators are shown of them.
+//! How providers are reached: authorities of their own, HTTP/2, health checks, and what operators
+//! are shown of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -329,7 +330,8 @@ async fn the_query_of_messages_goes_to_their_provider() {
     );
 }
 
-/// By default no provider is this machine by no address, nor where clouds tell machines their credentials, in whatever spelling.
+/// By default no provider is this machine by no address, nor where clouds tell machines their
+/// credentials, in whatever spelling.
 #[tokio::test]
 async fn what_is_denied_by_default_is_never_connected_to() {
     let listener = tokio::net::TcpListener::bind("[::]:0").await.unwrap();

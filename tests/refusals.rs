@@ -1,4 +1,5 @@
-//! Each refusal: status, exact envelope, the connection closed where framing is in doubt and kept where it is not.
+//! Each refusal: status, exact envelope, the connection closed where framing is in doubt and kept
+//! where it is not.
 
 use serde_json::{Value, json};
 
@@ -190,7 +191,8 @@ async fn an_expectation_that_is_not_known_is_400() {
     assert_eq!(a.count(), 0);
 }
 
-/// What a client library would not send: each of these heads is answered on its stream, and the connection goes on.
+/// What a client library would not send: each of these heads is answered on its stream, and the
+/// connection goes on.
 #[tokio::test]
 async fn over_http2_a_bad_head_has_its_envelope_too() {
     let a = Provider::always(scripted::completion("hello")).await;
@@ -444,7 +446,8 @@ async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
             assert_eq!(connection.head().await.expect("an answer").status, 401, "HEAD {path}");
         }
     }
-    // A key of one interface is unknown on the others; the admin key is none on the data plane, AGENT or node routes.
+    // A key of one interface is unknown on the others; the admin key is none on the data plane,
+    // AGENT or node routes.
     for path in ["/v1/auth/me", "/v1/agents"] {
         assert_eq!(gateway.manage("GET", path, &key.secret, None).await.status, 401, "{path}");
     }

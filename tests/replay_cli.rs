@@ -1,4 +1,5 @@
-//! `rerouter replay` as people and CI run it: the real binary against a real gateway, its tables, its files, its exit codes.
+//! `rerouter replay` as people and CI run it: the real binary against a real gateway, its tables,
+//! its files, its exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -18,7 +19,8 @@ pub struct Scene {
     provider: Provider,
 }
 
-/// An alias that goes to one model when it is asked for a stream, else to another, at prices of their own.
+/// An alias that goes to one model when it is asked for a stream, else to another, at prices of
+/// their own.
 pub async fn scene() -> Scene {
     let provider_ = Provider::always(scripted::completion("well said")).await;
     let text = format!(
@@ -250,7 +252,8 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         };
         let (online, mut offline) = (ask(online).await, ask(offline).await);
         if offline["baseline"] == "recorded" {
-            // The words differ where the document of then is not at hand: the corpus does not hold it.
+            // The words differ where the document of then is not at hand: the corpus does not hold
+            // it.
             offline["by_change"][0]["reasons"] = online["by_change"][0]["reasons"].clone();
         }
         assert_eq!(online, offline);
@@ -486,7 +489,8 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     assert_eq!(sent("application/x-ndjson", "\n").await.status, 400);
 }
 
-/// So many captures as an export has them, a millisecond apart, each served by the model that is said for its number, from 1.
+/// So many captures as an export has them, a millisecond apart, each served by the model that is
+/// said for its number, from 1.
 pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static str) -> String {
     let id = scene.ask("Say a word.").await;
     let capture: Value =

@@ -1,4 +1,5 @@
-//! What `rerouter replay` writes, where that cannot be written, is not wanted any more, or has no room on a terminal.
+//! What `rerouter replay` writes, where that cannot be written, is not wanted any more, or has no
+//! room on a terminal.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

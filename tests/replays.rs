@@ -1,5 +1,5 @@
-//! Captures compared, deleted and rerouted over the API: whose they are, what is said of them, that a deletion holds, and that a
-//! reroute is paid once.
+//! Captures compared, deleted and rerouted over the API: whose they are, what is said of them, that
+//! a deletion holds, and that a reroute is paid once.
 
 use std::sync::Arc;
 
@@ -266,7 +266,8 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
             .send("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &headers, None)
             .await
     };
-    // What failed may be tried again under its name; what went well is told again, and nobody is asked.
+    // What failed may be tried again under its name; what went well is told again, and nobody is
+    // asked.
     assert_eq!((reroute(&ids[0], "", &key.secret, "one").await.status, provider.count()), (502, 3));
     let first = reroute(&ids[0], "", &key.secret, "one").await;
     assert_eq!((first.status, provider.count()), (200, 4), "{}", first.text());

@@ -1,4 +1,5 @@
-//! `response` of a reroute: the shape that the access specification gives it, whatever a provider left out or wrote another way.
+//! `response` of a reroute: the shape that the access specification gives it, whatever a provider
+//! left out or wrote another way.
 
 use serde_json::{Value, json};
 

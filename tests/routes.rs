@@ -1,5 +1,6 @@
-//! Every route by other methods and by other spellings of its path, as strangers and as callers with every scope: whoever is not
-//! let in by the path as it is written is not let in by another one, learns nothing from it, and changes nothing.
+//! Every route by other methods and by other spellings of its path, as strangers and as callers
+//! with every scope: whoever is not let in by the path as it is written is not let in by another
+//! one, learns nothing from it, and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -263,7 +264,8 @@ async fn no_other_spelling_of_a_path_lets_anybody_in() {
         if OPEN.contains(&(method, &path)) {
             continue;
         }
-        // What is not the path does not count for it; a target may be written with our own name before it (RFC 9112 section 3.2.2).
+        // What is not the path does not count for it; a target may be written with our own name
+        // before it (RFC 9112 section 3.2.2).
         let host = gateway.host();
         for target in [
             format!("{path}?x=/health"),

@@ -1,6 +1,7 @@
-//! The official SDKs of OpenAI and Anthropic for Python and Node, LangChain's ChatOpenAI and LiteLLM, unmodified, with an `rtr_` key against the real
-//! binary: the scripts in `tests/sdk/` assert, this starts what they talk to. And schemathesis, which makes up requests from
-//! the OpenAPI document. `./test` installs them.
+//! The official SDKs of OpenAI and Anthropic for Python and Node, LangChain's ChatOpenAI and
+//! LiteLLM, unmodified, with an `rtr_` key against the real binary: the scripts in `tests/sdk/`
+//! assert, this starts what they talk to. And schemathesis, which makes up requests from the
+//! OpenAPI document. `./test` installs them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,8 @@ fn document(recorded: &Recorded, strict: &Provider) -> String {
     )
 }
 
-/// That `./test` has installed what the requirement files ask for now: its stamp ends with their texts.
+/// That `./test` has installed what the requirement files ask for now: its stamp ends with their
+/// texts.
 fn installed() {
     let texts = ["requirements.txt", "package.json", "package-lock.json"]
         .map(|name| std::fs::read_to_string(root().join("tests/sdk").join(name)).unwrap());
@@ -177,7 +179,8 @@ async fn http_message_signatures() {
     assert!(said.contains("all routes: taken") && said.contains("nothing: 401"), "{said}");
 }
 
-/// schemathesis over the OpenAPI document: every operation with generated requests, no 5xx, no undocumented status or shape.
+/// schemathesis over the OpenAPI document: every operation with generated requests, no 5xx, no
+/// undocumented status or shape.
 async fn generated(credential: &str, more: &[&str]) -> String {
     installed();
     let recorded = Recorded::start(0).await;
@@ -231,7 +234,8 @@ async fn every_operation_with_generated_requests_of_an_admin() {
 
 #[tokio::test]
 async fn the_data_plane_with_generated_requests_of_a_key() {
-    // Not reroutes: of a capture that no provider could answer they are 502 and 503, as the contract says.
+    // Not reroutes: of a capture that no provider could answer they are 502 and 503, as the
+    // contract says.
     let said = generated(
         "router",
         &["--include-path-regex", "^/v1/(chat|models|embeddings|responses|messages)"],

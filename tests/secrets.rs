@@ -1,5 +1,5 @@
-//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success, error, timeout and reroute; through
-//! panics in `panics`.
+//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success,
+//! error, timeout and reroute; through panics in `panics`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -117,7 +117,8 @@ async fn other_keys(
     secrets
 }
 
-/// A wrong password, and a tool's credential inside a body that is answered, captured and run again.
+/// A wrong password, and a tool's credential inside a body that is answered, captured and run
+/// again.
 async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
     let wrong = json!({"email": "canary@example.com", "password": WRONG_PASSWORD}).to_string();
     let refused = gateway.send("POST", "/v1/auth/login", &[JSON], Some(wrong.as_bytes())).await;
@@ -142,7 +143,8 @@ async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static s
     ));
 }
 
-/// The other secret of a session, a new password, and the answers that repeat a key; the secrets that came of it.
+/// The other secret of a session, a new password, and the answers that repeat a key; the secrets
+/// that came of it.
 async fn accounts(
     gateway: &Gateway,
     token: &str,
@@ -197,7 +199,8 @@ async fn within_its_grace(gateway: &Gateway, shown: &mut Vec<(&'static str, Stri
     [old, new]
 }
 
-/// A node that answers, refuses while it says back what it was asked with, and breaks off; what it signs with.
+/// A node that answers, refuses while it says back what it was asked with, and breaks off; what it
+/// signs with.
 async fn nodes(
     gateway: &Gateway,
     key: &Key,
@@ -287,7 +290,8 @@ fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
     }
 }
 
-/// What derives from the root key: known by the digest of a key in the data directory, and found there in no form.
+/// What derives from the root key: known by the digest of a key in the data directory, and found
+/// there in no form.
 fn check_derived(stored: &[(String, Vec<u8>)], wrapped: &[u8], key: &Key) {
     let master = SecretBytes::new(MASTER_BYTES.as_bytes().try_into().unwrap());
     let keys = Keyring::from_wrapped(&master, wrapped).unwrap();

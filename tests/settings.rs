@@ -188,7 +188,8 @@ async fn metrics_are_at_their_address_only() {
 
 #[tokio::test]
 async fn there_are_as_many_workers_as_asked_for() {
-    // Workers have the name of the service, as the process and its first thread have; so have threads that come and go.
+    // Workers have the name of the service, as the process and its first thread have; so have
+    // threads that come and go.
     let workers = |gateway: &Gateway| {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.process())).unwrap();
         let names = tasks.map(|task| {

@@ -1,4 +1,5 @@
-//! Shadows: copies of live requests for another target. They are captured apart, and nothing else shows them.
+//! Shadows: copies of live requests for another target. They are captured apart, and nothing else
+//! shows them.
 
 use std::sync::Arc;
 

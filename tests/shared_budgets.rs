@@ -1,5 +1,5 @@
-//! A budget that is drawn on by a hundred keys below the one that has it stays what it is, however many ask at once: also with new
-//! secrets, with a changed parent, after a stop and after a kill.
+//! A budget that is drawn on by a hundred keys below the one that has it stays what it is, however
+//! many ask at once: also with new secrets, with a changed parent, after a stop and after a kill.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,7 +39,8 @@ async fn patch(gateway: &Gateway, key: &Key, body: Value) -> Value {
     patched.json()
 }
 
-/// One key with ten dollars, and ninety-nine below it, three deep, as there may be a hundred; all owned by a user, whose own limits are none.
+/// One key with ten dollars, and ninety-nine below it, three deep, as there may be a hundred; all
+/// owned by a user, whose own limits are none.
 async fn family(gateway: &Gateway) -> (Key, Vec<Key>) {
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
     let ann = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.json()
@@ -112,8 +113,8 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     }
     answered += spend(&gateway, &below[..15], 1).await;
     assert_eq!(answered, 30);
-    // What is changed of the parent but its budget changes nothing of that; nor does a budget that is narrower for a while, or one
-    // that is taken away and given again.
+    // What is changed of the parent but its budget changes nothing of that; nor does a budget that
+    // is narrower for a while, or one that is taken away and given again.
     patch(
         &gateway,
         &top,
@@ -134,7 +135,8 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
         let widened = patch(&gateway, key, json!({"limits": {"budget": {"usd": 10}}})).await;
         assert_eq!(widened["limits"]["budget"]["usd"], 10.0, "{n}");
     }
-    // No budget, and then the same one: nobody asked in between, and what was spent before stays spent.
+    // No budget, and then the same one: nobody asked in between, and what was spent before stays
+    // spent.
     let none = patch(&gateway, &top, json!({"limits": {"budget": null}})).await;
     assert_eq!(none["limits"]["budget"], Value::Null);
     patch(&gateway, &top, json!({"limits": {"budget": {"usd": 10, "per": "month"}}})).await;
@@ -148,9 +150,10 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     let child = make(&gateway, &below[0].secret, json!({})).await;
     below.push(child);
     let rest = spend(&gateway, &below, 100).await;
-    // What was granted to the process that was killed, and not spent, is gone: eight reserves of eighteen cents, beyond what was
-    // spent and reserved when that was granted, which of fifteen at once is eight cents more each than they cost. And of the last
-    // eighteen cents one answer may be left over.
+    // What was granted to the process that was killed, and not spent, is gone: eight reserves of
+    // eighteen cents, beyond what was spent and reserved when that was granted, which of fifteen at
+    // once is eight cents more each than they cost. And of the last eighteen cents one answer may
+    // be left over.
     let gone = (8 * 18 + 15 * 8_usize).div_ceil(10) + 1;
     assert!((100 - 60 - gone..=100 - answered).contains(&rest), "{answered} and {rest}");
     assert_eq!(a.count(), answered + rest);

@@ -1,5 +1,6 @@
-//! Signals that cost something: they are computed where a condition names them, kept with the capture, and found out
-//! again only as far as another document asks for what the capture does not hold.
+//! Signals that cost something: they are computed where a condition names them, kept with the
+//! capture, and found out again only as far as another document asks for what the capture does not
+//! hold.
 
 use serde_json::{Value, json};
 

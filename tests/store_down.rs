@@ -1,5 +1,6 @@
-//! With a store that cannot be written every change is a 503 in the envelope of its interface, and nothing has changed: not in
-//! memory, not in a list, not in a file, not in the audit. But what ends a credential ends it here and now.
+//! With a store that cannot be written every change is a 503 in the envelope of its interface, and
+//! nothing has changed: not in memory, not in a list, not in a file, not in the audit. But what
+//! ends a credential ends it here and now.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! With a store that cannot be read: what has to ask it is a 503 that tells nothing, and what goes by the tables in memory goes on:
-//! who somebody is, what they may do, where a request goes, and what is captured of it.
+//! With a store that cannot be read: what has to ask it is a 503 that tells nothing, and what goes
+//! by the tables in memory goes on: who somebody is, what they may do, where a request goes, and
+//! what is captured of it.
 
 use std::collections::BTreeSet;
 
@@ -139,7 +140,8 @@ impl World {
         asks
     }
 
-    /// The same of what is no GET: what asks the store first, and what is the reason to have a gateway at all.
+    /// The same of what is no GET: what asks the store first, and what is the reason to have a
+    /// gateway at all.
     async fn others(&self, a: &str, b: &str) -> Vec<Ask> {
         let revision = text(&self.host.ask("GET", "/health", None, None).await.json(), "revision");
         let (chat, account) = (chat_body("auto", false), |email: &str| Some(account(email)));

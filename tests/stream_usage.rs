@@ -1,4 +1,5 @@
-//! A stream's usage is asked for where a limit or the document wants it; clients that did not ask for it see nothing of that.
+//! A stream's usage is asked for where a limit or the document wants it; clients that did not ask
+//! for it see nothing of that.
 
 use std::time::Instant;
 
@@ -12,7 +13,8 @@ use crate::support::provider::{self as scripted, Provider, Received, Step};
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
 const USAGE: &str = "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
 
-/// The stream as it is without the question, in any framing of lines: a comment, content, a comment, the end.
+/// The stream as it is without the question, in any framing of lines: a comment, content, a
+/// comment, the end.
 fn events(line_end: &str) -> [String; 3] {
     let first = [
         ": keep-alive\n\n",
@@ -146,7 +148,8 @@ async fn limits_of_every_kind_and_place_are_settled_with_what_the_provider_told(
         assert_eq!(provider.last().json()["stream_options"].is_object(), asks);
         assert_eq!(told(&gateway.capture(&answer.request_id()).await["usage"]), asks);
     }
-    // The reserve was some fifteen tokens; five hundred were used, and a moment gives back little of them.
+    // The reserve was some fifteen tokens; five hundred were used, and a moment gives back little
+    // of them.
     let next = gateway.chat(&below, body("").as_bytes()).await;
     let left: u64 = next.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap();
     let refilled = begun.elapsed().as_millis() as u64 * 10 / 60;
@@ -189,7 +192,8 @@ async fn the_document_says_of_a_provider_that_it_is_always_asked_or_never() {
     assert_eq!(always.last().body, whole.replace("\"one\"", "\"model\"").as_bytes());
 }
 
-/// Each target of a plan is asked as it is to be asked, and what the one that answers was asked decides what is kept back.
+/// Each target of a plan is asked as it is to be asked, and what the one that answers was asked
+/// decides what is kept back.
 #[tokio::test]
 async fn a_failover_asks_each_provider_in_its_own_way() {
     let failing = Provider::always(scripted::failure(500, "not now")).await;
@@ -218,7 +222,8 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
     assert!(told(&gateway.capture(&answer.request_id()).await["usage"]));
 }
 
-/// A usage beside content was nobody's extra chunk, and members that are null because somebody asked stay.
+/// A usage beside content was nobody's extra chunk, and members that are null because somebody
+/// asked stay.
 #[tokio::test]
 async fn chunks_with_content_pass_as_they_are() {
     let last = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}\n\n";

@@ -1,5 +1,6 @@
-//! What answers used, and how they ended, as captures, sums and clients see it: counts of every dialect, counts that nobody
-//! can believe, streams that break off, are left or stay silent, answers that are compressed although nobody asked.
+//! What answers used, and how they ended, as captures, sums and clients see it: counts of every
+//! dialect, counts that nobody can believe, streams that break off, are left or stay silent,
+//! answers that are compressed although nobody asked.
 
 use std::sync::Arc;
 
@@ -270,7 +271,8 @@ async fn a_document_that_is_an_error_or_breaks_off_goes_to_the_next() {
     }
 }
 
-/// A provider's comments keep a silent stream alive; the gateway has none of its own: what passes is what was said.
+/// A provider's comments keep a silent stream alive; the gateway has none of its own: what passes
+/// is what was said.
 #[tokio::test]
 async fn comments_pass_and_none_are_added() {
     let gate = Arc::new(Notify::new());
@@ -323,7 +325,8 @@ async fn comments_pass_and_none_are_added() {
     assert_eq!(provider.last().header("accept-encoding").as_deref(), Some("identity"));
 }
 
-/// The bytes reach the client as they came; what they used is known, and the capture shows what they are.
+/// The bytes reach the client as they came; what they used is known, and the capture shows what
+/// they are.
 #[tokio::test]
 async fn an_answer_that_is_compressed_all_the_same_passes_as_it_is() {
     // A gzip member with one stored block.

@@ -1,5 +1,5 @@
-//! The access specification's tour: a key, a chat, the captures, another document, a reroute, a revocation; and what of it
-//! survives reloads, restarts and a killed process.
+//! The access specification's tour: a key, a chat, the captures, another document, a reroute, a
+//! revocation; and what of it survives reloads, restarts and a killed process.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Users as admins see to them: made, listed, changed, shut out and let in again, over sockets and a killed process.
+//! Users as admins see to them: made, listed, changed, shut out and let in again, over sockets and
+//! a killed process.
 
 use serde_json::{Value, json};
 
@@ -276,7 +277,8 @@ async fn two_admins_who_end_each_other_at_once_are_one_then() {
             let back =
                 patch(&gateway, &admin, id, json!({"role": "admin", "disabled": false})).await;
             assert_eq!(back.status, 200, "{}", back.text());
-            // By keys, as logins are throttled; those of `ADMIN_API_KEY` are good for as long as their owner is an admin.
+            // By keys, as logins are throttled; those of `ADMIN_API_KEY` are good for as long as
+            // their owner is an admin.
             keys.push(
                 make(
                     &gateway,
@@ -379,7 +381,8 @@ async fn limits_of_a_user_count_from_the_next_request_on() {
     make(&gateway, "/v1/router/keys", &token, json!({})).await;
 }
 
-/// Hashing a password costs much on purpose: beyond a queue it is refused at once, and nothing comes of it.
+/// Hashing a password costs much on purpose: beyond a queue it is refused at once, and nothing
+/// comes of it.
 #[tokio::test]
 async fn more_passwords_than_can_be_hashed_are_refused_for_now() {
     let (gateway, _provider) = start().await;

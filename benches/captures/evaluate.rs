@@ -1,5 +1,6 @@
-//! `rerouter replay evaluate` over many captures, as people run it: a gateway's process with them in its archive, and the
-//! command line's that asks it. What either takes of a core and of memory; the counts beside those known from the filling.
+//! `rerouter replay evaluate` over many captures, as people run it: a gateway's process with them
+//! in its archive, and the command line's that asks it. What either takes of a core and of memory;
+//! the counts beside those known from the filling.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -45,7 +46,8 @@ pub struct Load {
     pub bytes: usize,
 }
 
-/// What was live when the captures were made. Rules by numbers, by words and by weight; the last has several targets.
+/// What was live when the captures were made. Rules by numbers, by words and by weight; the last
+/// has several targets.
 fn document(words: &str, long: u32) -> String {
     format!(
         "providers: {{ p: {{ protocol: mock }} }}\nmodels:\n  p/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  p/b: {{ input_per_mtok: 2.0, output_per_mtok: 4.0 }}\n\
@@ -125,7 +127,8 @@ async fn run(
     assert!(gateway_peak.max(client) <= PROMISED.2, "more memory than was promised");
 }
 
-/// Fills the archive of a data directory as the gateway with that master key would have; how many change under the candidate.
+/// Fills the archive of a data directory as the gateway with that master key would have; how many
+/// change under the candidate.
 async fn fill(
     data: &Path,
     count: u64,
@@ -214,7 +217,8 @@ fn capture(
     made
 }
 
-/// Whether another target comes first under the candidate: by the same `decide`, and what the words are.
+/// Whether another target comes first under the candidate: by the same `decide`, and what the words
+/// are.
 fn changes(made: &Capture, candidate: &Routing) -> bool {
     let (Some(inputs), Some(decision)) = (&made.head.inputs, &made.head.decision) else {
         return false;

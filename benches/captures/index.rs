@@ -1,4 +1,5 @@
-//! Millions of captures in the index: lists and reads, what a start looks at, and a day that leaves while others are written.
+//! Millions of captures in the index: lists and reads, what a start looks at, and a day that leaves
+//! while others are written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::{directory, open, process, queue};
 
 /// What is promised of one list of fifty, and of one read, by their medians.
 const PROMISED: Duration = Duration::from_millis(5);
-/// What none of the batches takes that are written while a day leaves: as long as captures wait for company anyway.
+/// What none of the batches takes that are written while a day leaves: as long as captures wait for
+/// company anyway.
 const STALL: Duration = bounds::CAPTURE_LINGER;
 /// Captures one after another that have bodies, around each that is read: more than fill a block.
 const BODIED: u64 = 64;
@@ -71,7 +73,8 @@ impl Traffic {
         number % self.every == self.every / 2
     }
 
-    /// Mostly without bodies, which no list looks at; those that are read, and those about them, have some.
+    /// Mostly without bodies, which no list looks at; those that are read, and those about them,
+    /// have some.
     fn capture(&mut self, number: u64) -> Capture {
         let draw = self.prose.next();
         let user = draw % USERS;

@@ -1,13 +1,16 @@
-//! What captures cost. `queue`: so many a second through the queue into segments, in this process: what is dropped, how much
-//! of a core it takes and of the disk. `index`: lists, reads, a start and retention with millions of captures. `evaluate`: captures decided again.
-//! `cargo bench` measures and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
+//! What captures cost. `queue`: so many a second through the queue into segments, in this process:
+//! what is dropped, how much of a core it takes and of the disk. `index`: lists, reads, a start and
+//! retention with millions of captures. `evaluate`: captures decided again. `cargo bench` measures
+//! and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
 
-// Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
+// Figures are for people, and a bench that cannot run says so. Nothing of it is called from
+// outside.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::disallowed_methods,
+    clippy::too_many_lines,
     unreachable_pub,
     missing_docs
 )]

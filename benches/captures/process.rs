@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// What this process's threads took of a core, but for those of this name, and how long they waited for one, in seconds.
+/// What this process's threads took of a core, but for those of this name, and how long they waited
+/// for one, in seconds.
 pub fn cpu_but(name: &str) -> (f64, f64) {
     let tasks = std::fs::read_dir("/proc/self/task")
         .expect("/proc")

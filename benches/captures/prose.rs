@@ -1,9 +1,10 @@
-//! Text that nobody wrote: as long as it is asked for, never the same again, and as hard to compress as prose.
+//! Text that nobody wrote: as long as it is asked for, never the same again, and as hard to
+//! compress as prose.
 
 /// Words it knows.
 const WORDS: usize = 2_000;
-/// Of 256 words, those that come with the word before them, as "in" with "order" does. Real chats in blocks of 256 KiB are 31 %
-/// of their size at zstd's level 1; so is this.
+/// Of 256 words, those that come with the word before them, as "in" with "order" does. Real chats
+/// in blocks of 256 KiB are 31 % of their size at zstd's level 1; so is this.
 const TOGETHER: u64 = 56;
 
 /// A writer of such text.

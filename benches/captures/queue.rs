@@ -1,5 +1,5 @@
-//! Captures through the queue: generated ones at a rate, recorded ones once each, and more than there is room for while the
-//! disk hangs.
+//! Captures through the queue: generated ones at a rate, recorded ones once each, and more than
+//! there is room for while the disk hangs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::{directory, open, process};
 
 /// The thread that makes captures, which a gateway's requests make.
 const PRODUCER: &str = "producer";
-/// What is promised of a disk that captures lie on: their share of raw bytes, heads and bodies, with the index, in percent.
+/// What is promised of a disk that captures lie on: their share of raw bytes, heads and bodies,
+/// with the index, in percent.
 const SHARE: f64 = 45.0;
 /// And of the machine: percent of a core, at this rate or less.
 const CORE: f64 = 50.0;
@@ -45,7 +46,8 @@ pub struct Load {
     pub seconds: f64,
 }
 
-/// Gives which promises were not kept; what it takes of a core is none where the machine or the build is not meant for it.
+/// Gives which promises were not kept; what it takes of a core is none where the machine or the
+/// build is not meant for it.
 pub async fn measure(load: &Load, core: bool) -> Vec<String> {
     let broken = generated(load, core).await;
     recorded().await;
@@ -74,7 +76,8 @@ impl Room {
         Room { queue, archive, metrics, faults, writing, dir }
     }
 
-    /// Waits until all is written and durable, then checks that each was counted once. Gives how many were stored and dropped.
+    /// Waits until all is written and durable, then checks that each was counted once. Gives how
+    /// many were stored and dropped.
     async fn settle(&self, offered: u64) -> (u64, u64) {
         self.queue.flush().await;
         self.archive.close().await.expect("closed");
@@ -95,7 +98,8 @@ impl Room {
     }
 }
 
-/// A capture of an answered chat completion, with what is known of any: inputs, a decision, an attempt.
+/// A capture of an answered chat completion, with what is known of any: inputs, a decision, an
+/// attempt.
 pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) -> Capture {
     let mut head = Head::new(RequestId::new(at, random), at, owner, "chat.completions");
     let request = RequestFacts {
@@ -155,7 +159,8 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
     Capture { head, bodies }
 }
 
-/// Bodies of so many bytes in all: a question that begins with these words, and an answer of three times its length.
+/// Bodies of so many bytes in all: a question that begins with these words, and an answer of three
+/// times its length.
 pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
     let (ask, said) = (
         r#"{"model":"auto","messages":[{"role":"user","content":""#,
@@ -170,13 +175,15 @@ pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
     }
 }
 
-/// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with the head.
+/// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with
+/// the head.
 fn raw(capture: &Capture) -> (u64, u64) {
     let bodies = (capture.bodies.request.len() + capture.bodies.response.len()) as u64;
     (bodies, bodies + serde_json::to_vec(&capture.head).map_or(0, |head| head.len() as u64))
 }
 
-/// Prints what lies on the disk; gives what part of the raw bytes the segments are, in percent, and what with the index.
+/// Prints what lies on the disk; gives what part of the raw bytes the segments are, in percent, and
+/// what with the index.
 fn share(dir: &Path, bodies: u64, all: u64) -> (f64, f64) {
     let (segments, index, _) = process::disk(dir);
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
@@ -312,8 +319,8 @@ async fn recorded() {
     room.end().await;
 }
 
-/// Four times as much as may wait, while nothing is written: memory stays within what the queue is allowed, and a half for
-/// what holds it together.
+/// Four times as much as may wait, while nothing is written: memory stays within what the queue is
+/// allowed, and a half for what holds it together.
 async fn stalled(bytes: usize) {
     let room = Room::new().await;
     let (mut prose, random, mut peak) = (Prose::new(3), Random::seeded(4), 0);

@@ -6,8 +6,9 @@ use crate::Result;
 use crate::load::Ran;
 use crate::process::Cpu;
 
-/// What is measured, as the table has it from left to right: requests a second; microseconds of CPU a request of the
-/// data-path threads, and of the whole process; microseconds of latency below which 50 % and 99 % of the answers came.
+/// What is measured, as the table has it from left to right: requests a second; microseconds of CPU
+/// a request of the data-path threads, and of the whole process; microseconds of latency below
+/// which 50 % and 99 % of the answers came.
 const COLUMNS: [&str; 5] = ["requests/s", "data path µs", "process µs", "p50 µs", "p99 µs"];
 
 /// The figures of one window.

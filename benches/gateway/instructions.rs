@@ -13,7 +13,8 @@ use crate::{Flags, Result};
 
 /// Before the counted ones, so that pools and caches are filled.
 const WARM_UP: u64 = 200;
-/// Names of functions that only threads of one kind call, in the order in which they are looked for.
+/// Names of functions that only threads of one kind call, in the order in which they are looked
+/// for.
 const KINDS: [(&str, Kind); 2] =
     [("pingora_proxy::", Kind::DataPath), ("ZSTD_compress", Kind::Captures)];
 
@@ -96,13 +97,15 @@ fn count(
 ) -> Result<Counts> {
     let dir = tempfile::Builder::new().prefix("rerouter-callgrind-").tempdir()?;
     let out = dir.path().join("counts");
-    let start = Start::Under(vec![
-        "valgrind".into(),
-        "--tool=callgrind".into(),
-        "--separate-threads=yes".into(),
-        "--quiet".into(),
-        format!("--callgrind-out-file={}", out.display()),
-    ]);
+    let start = Start::Under(
+        "valgrind",
+        vec![
+            "--tool=callgrind".into(),
+            "--separate-threads=yes".into(),
+            "--quiet".into(),
+            format!("--callgrind-out-file={}", out.display()),
+        ],
+    );
     let process = process(&start)?;
     let request = process.request(body);
     let mut load = Load::open(process.address(), 1)?;

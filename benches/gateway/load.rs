@@ -1,4 +1,5 @@
-//! The load: a blocking thread a connection, each sending one request after another and timing its answer.
+//! The load: a blocking thread a connection, each sending one request after another and timing its
+//! answer.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -44,7 +45,8 @@ impl Load {
         Ok(Load { connections })
     }
 
-    /// Sends for that long, `pace` requests a second in all or as many as are answered. Fails unless each answer is a 200.
+    /// Sends for that long, `pace` requests a second in all or as many as are answered. Fails
+    /// unless each answer is a 200.
     pub fn run(&mut self, request: &[u8], time: Duration, pace: Option<f64>) -> Result<Ran> {
         let gap = pace.map(|pace| Duration::from_secs_f64(self.connections.len() as f64 / pace));
         let start = Instant::now();

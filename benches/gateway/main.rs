@@ -1,10 +1,13 @@
-//! The gateway beside bare Pingora: same crates, same profile, same threads, over loopback, in alternating windows.
+//! The gateway beside bare Pingora: same crates, same profile, same threads, over loopback, in
+//! alternating windows.
 //!
-//! Three processes: this one (load generator and upstream), the gateway's binary, and a Pingora proxy that only picks
-//! its peer ([`bare`]). A window counts only if every request was answered and captures stored = requests answered.
-//! `cargo bench` measures and prints; `cargo test` runs one tiny window of the same code and checks that it is sane.
+//! Three processes: this one (load generator and upstream), the gateway's binary, and a Pingora
+//! proxy that only picks its peer ([`bare`]). A window counts only if every request was answered
+//! and captures stored = requests answered. `cargo bench` measures and prints; `cargo test` runs
+//! one tiny window of the same code and checks that it is sane.
 
-// Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
+// Figures are for people, and a bench that cannot run says so. Nothing of it is called from
+// outside.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,

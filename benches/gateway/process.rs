@@ -1,5 +1,5 @@
-//! The two processes under measure: how they start, what CPU they took, what the gateway has stored. Each ends with its
-//! value, by its own id.
+//! The two processes under measure: how they start, what CPU they took, what the gateway has
+//! stored. Each ends with its value, by its own id.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -25,18 +25,18 @@ const LINGER: Duration = Duration::from_millis(250);
 pub enum Start {
     Plain,
     /// Under a program, such as an instrument, with its arguments.
-    Under(Vec<String>),
+    Under(&'static str, Vec<String>),
 }
 
 impl Start {
     fn command(&self, binary: &Path) -> Command {
         match self {
-            Start::Under(words) if !words.is_empty() => {
-                let mut command = Command::new(&words[0]);
-                command.args(&words[1..]).arg(binary);
+            Start::Under(program, arguments) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
                 command
             }
-            _ => Command::new(binary),
+            Start::Plain => Command::new(binary),
         }
     }
 }
@@ -222,7 +222,8 @@ impl Process {
         let mut cpu = Cpu { data_path: 0, process: 0 };
         for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
             let task = task?.path();
-            // A thread may end between the listing and the look; the pools of both sides keep theirs for longer than a window.
+            // A thread may end between the listing and the look; the pools of both sides keep
+            // theirs for longer than a window.
             let (Ok(name), Ok(spent)) = (
                 std::fs::read_to_string(task.join("comm")),
                 std::fs::read_to_string(task.join("schedstat")),
@@ -253,7 +254,8 @@ impl Process {
         })
     }
 
-    /// Waits until the captures of `answered` requests since `before` are durable or dropped, and gives what became of them.
+    /// Waits until the captures of `answered` requests since `before` are durable or dropped, and
+    /// gives what became of them.
     pub fn settle(&self, before: Captures, answered: u64) -> Result<Settled> {
         let start = Instant::now();
         loop {
@@ -316,7 +318,8 @@ fn head(method: &str, path: &str, host: SocketAddr, credential: &str, body: &[u8
     [head.as_bytes(), body].concat()
 }
 
-/// An address for a process that cannot be handed a socket; below the ephemeral range, so that no outgoing connection takes it meanwhile.
+/// An address for a process that cannot be handed a socket; below the ephemeral range, so that no
+/// outgoing connection takes it meanwhile.
 fn free_address() -> Result<SocketAddr> {
     const FIRST: u32 = 10_240;
     const SPAN: u32 = 22_000;

@@ -1,4 +1,5 @@
-//! An upstream that answers a fixed chat completion at once, as cheaply as it can: a blocking thread a connection.
+//! An upstream that answers a fixed chat completion at once, as cheaply as it can: a blocking
+//! thread a connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -107,8 +107,8 @@ impl RecordEncoder {
         })
     }
 
-    /// Compresses in steps and yields between them: megabytes take longer than a request may have to
-    /// wait.
+    /// Compresses in steps and yields between them: megabytes take longer than a request may have
+    /// to wait.
     fn compress(&mut self, pieces: &[&[u8]], pace: WritePace) -> io::Result<Vec<u8>> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {

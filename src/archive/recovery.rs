@@ -1,4 +1,4 @@
-//! What a start does with segments: those that the index does not know leave.
+//! What a start does with segments: those that the index does not know are set aside.
 
 use super::segment_log::SegmentLog;
 use super::service::Archive;
@@ -8,8 +8,9 @@ use crate::store::StoreError;
 /// What [`Archive::recover`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Segments without a row in the index: a crash came before their first batch counted. They are
-    /// deleted.
+    /// Segments without a row in the index. Either a crash came before their first batch counted,
+    /// or the index was lost or is an older one: nobody can tell. Empty ones are deleted, others
+    /// are moved to `captures-unknown-<n>/`.
     pub unknown: usize,
     /// Segments of the index whose file is not there. Their captures are unreadable.
     pub missing: usize,
@@ -26,21 +27,39 @@ impl Archive {
         let known = self.index.segments().await?;
         let folder = self.settings.folder.clone();
         let known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
-        let (numbers, recovered) = blocking(move || {
+        let (last, recovered, aside) = blocking(move || {
             let files = folder.list()?;
             let unknown: Vec<i64> =
                 files.iter().copied().filter(|number| !known.contains(number)).collect();
-            for number in &unknown {
-                folder.delete(*number)?;
-            }
             let missing = known.iter().filter(|number| !files.contains(number)).count();
-            let last = known.into_iter().chain(files).max().unwrap_or(0);
-            Ok::<_, std::io::Error>((last, Recovered { unknown: unknown.len(), missing }))
+            let recovered = Recovered { unknown: unknown.len(), missing };
+            let mut full = Vec::new();
+            for number in unknown {
+                match folder.is_empty(number)? {
+                    true => folder.delete(number)?,
+                    false => full.push(number),
+                }
+            }
+            let aside = (!full.is_empty()).then(|| (full.len(), folder.set_aside(&full)));
+            // Numbers of segments that were set aside are not used again: they may come back.
+            let last = known.into_iter().chain(files).chain(folder.list_aside()?).max();
+            Ok::<_, std::io::Error>((last.unwrap_or(0), recovered, aside))
         })
         .await??;
-        log.last = Some(numbers);
-        if recovered.unknown > 0 {
-            log::info!("{} segments without captures are deleted", recovered.unknown);
+        log.last = Some(last);
+        match aside {
+            Some((count, Ok(folder))) => log::warn!(
+                "{count} segments that captures.db does not list are moved to {}: if captures.db \
+                 was lost or is an older one, stop the gateway, put the right one back and these \
+                 files into captures/; if not, a crash left them, and they can be deleted",
+                folder.display()
+            ),
+            Some((count, Err(error))) => log::warn!(
+                "{count} segments that captures.db does not list cannot be moved away, and stay: \
+                 {error}; if captures.db was lost or is an older one, stop the gateway and put the \
+                 right one back"
+            ),
+            None => {}
         }
         if recovered.missing > 0 {
             log::error!(

@@ -17,11 +17,14 @@ impl Archive {
     /// the last one.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let mut failed = self.close_due(bytes).await.err();
-        let segments = self.index.segments().await?;
+        let (segments, active) = {
+            // While the lock is held no batch is written: a segment without captures that is not
+            // active gets none any more.
+            let log = self.log.lock().await;
+            (self.index.segments().await?, log.active())
+        };
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
-        // Only known after the list was made: a segment that became active since is not in it.
-        let active = self.log.lock().await.active();
         for (segment, has_captures) in segments {
             let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
             if !leaves || active == Some(segment.number) {

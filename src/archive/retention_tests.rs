@@ -110,7 +110,7 @@ async fn a_step_that_fails_keeps_no_segment_from_leaving() {
     std::fs::create_dir(&stuck).unwrap();
     archive.settings.faults.fail_syncs(1);
     archive.retain(i64::MIN, 1).await.unwrap_err();
-    assert_eq!(segments(dir.path()), [stuck.clone()]);
+    assert_eq!(segments(dir.path()), std::slice::from_ref(&stuck));
     std::fs::remove_dir(&stuck).unwrap();
     archive.retain(i64::MIN, 1).await.unwrap();
     assert!(archive.index.segments().await.unwrap().is_empty());

@@ -13,6 +13,8 @@ use crate::store::ByteRange;
 
 /// The folder of segments in a data directory.
 pub const FOLDER: &str = "captures";
+/// What the names of folders with segments that were set aside begin with.
+const ASIDE: &str = "captures-unknown-";
 
 /// The file name of a segment.
 pub fn file_name(number: i64) -> String {
@@ -67,15 +69,62 @@ impl SegmentFolder {
 
     /// The numbers of all segments.
     pub(super) fn list(&self) -> io::Result<BTreeSet<i64>> {
-        match std::fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-            entries => entries?
-                .filter_map(|entry| {
-                    let entry = entry.map(|entry| number(&entry.file_name().to_string_lossy()));
-                    entry.transpose()
-                })
-                .collect(),
+        list(&self.0)
+    }
+
+    /// Whether a segment holds no bytes.
+    pub(super) fn is_empty(&self, number: i64) -> io::Result<bool> {
+        Ok(std::fs::metadata(self.path(number))?.len() == 0)
+    }
+
+    /// Moves segments to a new folder beside this one, which it returns.
+    pub(super) fn set_aside(&self, numbers: &[i64]) -> io::Result<PathBuf> {
+        let mut count = 0_u32;
+        let aside = loop {
+            count += 1;
+            let aside = self.0.with_file_name(format!("{ASIDE}{count}"));
+            match DirBuilder::new().mode(0o700).create(&aside) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => break created.map(|()| aside)?,
+            }
+        };
+        let moved = numbers.iter().try_for_each(|number| {
+            std::fs::rename(self.path(*number), aside.join(file_name(*number)))
+        });
+        if let Err(error) = moved {
+            // Only an empty folder is removed.
+            let _filled = std::fs::remove_dir(&aside);
+            return Err(error);
         }
+        Ok(aside)
+    }
+
+    /// The numbers of all segments that were set aside.
+    pub(super) fn list_aside(&self) -> io::Result<BTreeSet<i64>> {
+        let mut numbers = BTreeSet::new();
+        let Some(data) = self.0.parent() else { return Ok(numbers) };
+        for entry in std::fs::read_dir(data)? {
+            let entry = entry?;
+            // A folder that cannot be read must not keep captures from being written.
+            if entry.file_name().to_string_lossy().starts_with(ASIDE)
+                && let Ok(aside) = list(&entry.path())
+            {
+                numbers.extend(aside);
+            }
+        }
+        Ok(numbers)
+    }
+}
+
+fn list(folder: &Path) -> io::Result<BTreeSet<i64>> {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        entries => entries?
+            .filter_map(|entry| {
+                let entry = entry.map(|entry| number(&entry.file_name().to_string_lossy()));
+                entry.transpose()
+            })
+            .collect(),
     }
 }
 

@@ -341,8 +341,12 @@ impl Archive {
         copies: bool,
         owner: Option<UserId>,
     ) -> Result<Vec<RequestId>, Error> {
+        // Before, for a caller that goes away meanwhile.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
-        self.index.delete(id, copies, owner).await.map_err(Error::store_unavailable)
+        let deleted = self.index.delete(id, copies, owner).await;
+        // And after: retention may have emptied the log just before the rows were deleted.
+        self.shared.log_holds_deleted.store(true, Ordering::Release);
+        deleted.map_err(Error::store_unavailable)
     }
 
     /// Logs and counts, once, that a capture is damaged.

@@ -72,8 +72,8 @@ impl Passwords {
         HashSlot::take(&self.inside, self.most)
     }
 
-    /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long and
-    /// is false.
+    /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long
+    /// and is false.
     pub(crate) async fn verify_at(
         &self,
         slot: HashSlot,

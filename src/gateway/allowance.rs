@@ -1,6 +1,6 @@
-//! What a call may use up, at its three moments: let in before the decision, money reserved after it, settled at the end.
-//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units, and `…-budget`
-//! in dollars beside them.
+//! What a call may use up, at its three moments: let in before the decision, money reserved after
+//! it, settled at the end. And what of that the client reads: `x-ratelimit-*`, in OpenAI's names
+//! and units, and `…-budget` in dollars beside them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +73,8 @@ pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining
     exchange.rates = headers(remaining, app.clock.now());
 }
 
-/// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
-/// and a budget that cannot be kept is refused rather than ignored.
+/// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no
+/// price there is no such sum, and a budget that cannot be kept is refused rather than ignored.
 pub(super) fn reserve(
     app: &App,
     permit: &mut LimitPermit,
@@ -144,8 +144,9 @@ fn asks_for_long_context(headers: &HeaderMap) -> bool {
     betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
-/// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the
-/// reserve as spent; a call that got none used nothing, whatever was tried before it.
+/// Puts what the call used in the place of what it had reserved. A good answer that does not say
+/// what it used leaves the reserve as spent. A call that got none used nothing, whatever was tried
+/// before it; if its client left while a provider worked on it, it used its estimated prompt.
 pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
@@ -196,7 +197,8 @@ fn usd(nano: NanoUsd) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
-/// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours they would be taken for ours.
+/// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours
+/// they would be taken for ours.
 pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     if rates.is_empty() {
         return;

@@ -53,6 +53,8 @@ pub(super) struct CallProgress {
     /// What a replay or a shadow learns of the health of targets: it stays apart from live traffic.
     apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
+    /// The present attempt is connected: the provider may have the request.
+    connected: bool,
     /// A dead connection of the pool was replaced once for this target.
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
@@ -86,6 +88,16 @@ impl CallProgress {
             self.relay.answer.as_ref()?.index
         };
         self.asked.get(index)
+    }
+
+    /// Whom the client left without an answer: a connected attempt that was not refused. The
+    /// provider may bill it.
+    pub(super) fn left_behind(&self) -> Option<&AskedTarget> {
+        let is_left = self.failure == Some(AttemptFailure::ClientGone)
+            && self.connected
+            && !self.relay.committed
+            && self.relay.may_be_served();
+        if is_left { self.asked.last() } else { None }
     }
 
     /// Adds the present attempt to the list. Gives whether another key of the provider may do
@@ -180,6 +192,7 @@ impl InferenceCall {
         progress.started = Some(Instant::now());
         progress.relay.target = progress.asked.len() - 1;
         progress.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
+        progress.connected = false;
         progress.relay.reset();
         Some(target)
     }
@@ -257,6 +270,7 @@ impl InferenceCall {
     pub(super) fn attempt_connected(&self) {
         let first_byte = self.target().map(|target| target.provider.timeouts.first_byte);
         let mut progress = self.progress();
+        progress.connected = true;
         progress.relay.reset();
         if let Some(first_byte) = first_byte {
             progress.deadline = Some(Instant::now() + first_byte);
@@ -378,6 +392,8 @@ impl InferenceCall {
             progress.stale_replaced = true;
             return true;
         }
+        // A client that leaves after an attempt has failed leaves nobody behind.
+        progress.connected &= failure == AttemptFailure::ClientGone;
         // The same entry of the plan again, with another key or at another node.
         let another = progress.note_attempt(Some(failure)) || self.another_node(&progress);
         let more = another || progress.index + 1 < self.plan.targets.len();

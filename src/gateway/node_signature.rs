@@ -52,7 +52,8 @@ impl NodeSignatures<'_> {
             NonceError::Spent => self.no_node("nonce"),
             NonceError::TooMany => too_many(),
         })?;
-        // A report needs no more than that: a store that takes nothing must not stop traffic to nodes.
+        // A report needs no more than that: a store that takes nothing must not stop traffic to
+        // nodes.
         let in_memory = route == NODE_REPORT && nodes.changes_nothing(&node, generation);
         let nonce = signed.nonce.clone();
         let spent = SpentNonce { node, generation, nonce, created, at: now };

@@ -29,6 +29,7 @@ pub(super) struct Outcome {
     /// The last whole answer: not passed on yet, or collected.
     pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
+    /// Who answered, or was asked when the client left.
     served: Option<AskedTarget>,
     /// The answer as it passed, and its copy for the capture.
     relay: Relay,
@@ -44,9 +45,13 @@ impl Outcome {
             let failure = progress.failure;
             progress.note_attempt(failure);
         }
-        let served = progress.served().cloned();
+        // A client that leaves before the answer pays for its prompt all the same.
+        let left = progress.left_behind().filter(|_| call.request.endpoint.costs()).cloned();
+        let is_left = left.is_some();
+        let served = left.or_else(|| progress.served().cloned());
         let mut relay = std::mem::take(&mut progress.relay);
-        let answer = relay.answer.take().filter(|_| !relay.committed || call.collects());
+        let answer =
+            relay.answer.take().filter(|_| !is_left && (!relay.committed || call.collects()));
         let status = match &answer {
             Some(answer) => Some(answer.status),
             None => relay.status.filter(|_| relay.committed),
@@ -62,6 +67,8 @@ impl Outcome {
         };
         if outcome.is_good() {
             outcome.usage = outcome.read_usage(call.request.endpoint, prompt_tokens);
+        } else if is_left {
+            outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
         }
         outcome
     }
@@ -143,12 +150,12 @@ impl Outcome {
         self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?)
     }
 
-    /// The target that answered.
+    /// The target that answered, or was asked when the client left.
     pub(super) fn target(&self) -> Option<&Target> {
         self.served.as_ref().map(|served| &*served.target)
     }
 
-    /// Who answered, for the capture.
+    /// Who answered, or was asked when the client left, for the capture.
     pub(super) fn served(&self) -> Option<Served> {
         let served = self.served.as_ref()?;
         Some(Served {

@@ -223,10 +223,15 @@ impl Pipeline {
         let principal = &*principal;
         exchange.line.model =
             Some(app.auth.key_redactor().redact(&prompt.request.model).into_owned());
-        let allowed = match may_ask_for(principal, prompt.asked()) {
+        let mut allowed = match may_ask_for(principal, prompt.asked()) {
             Ok(()) => prompt.take_agent(app, principal).await,
             refused => refused,
         };
+        if allowed.is_ok() && prompt.agent().is_some() && prompt.sent().len() > bounds::READ_INLINE
+        {
+            // The agent's part was added in turn: the credential may be revoked meanwhile.
+            allowed = app.auth.recheck(principal, app.clock.now());
+        }
         let live = app.live();
         let began = Instant::now();
         let inputs = gather(app, &live, exchange.at, &prompt, principal);
@@ -324,6 +329,8 @@ impl Pipeline {
             let why = "Too many reroutes are running; none ended in time.";
             Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
         })?;
+        // The waits so far were long: a credential revoked meanwhile spends nothing.
+        app.auth.recheck(principal, app.clock.now())?;
         let mut record = captured.record(app, exchange, principal);
         let CapturedRequest { original, prompt, inputs, held: _held, .. } = captured;
         // The caller pays, whoever owns the capture.

@@ -133,6 +133,11 @@ impl Record {
         &self.head.id
     }
 
+    /// Whether a capture is made of it.
+    pub(super) fn is_captured(&self) -> bool {
+        self.coming.is_some()
+    }
+
     /// The record of a shadow of this request: a new id, the same decision.
     pub(super) fn shadow(&self, app: &App) -> Record {
         let (at, original) = (app.clock.now(), &self.head.id);

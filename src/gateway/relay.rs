@@ -406,6 +406,11 @@ impl Relay {
         self.first_content.is_some() && self.ok() && !self.in_band_error()
     }
 
+    /// Whether the provider has not refused the request, as far as its answer has come.
+    pub(super) fn may_be_served(&self) -> bool {
+        (self.status.is_none() || self.ok()) && !self.has_error()
+    }
+
     /// Whether a successful answer holds an error, in its stream or as its document.
     pub(super) fn has_error(&self) -> bool {
         self.ok()

@@ -28,7 +28,8 @@ use crate::protocol::request;
 use crate::routing::{Decision, Target, shadow};
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
-/// nothing: where too many are running, the copy is dropped.
+/// nothing: where too many are running, the copy is dropped. A request that is not captured gets
+/// none: nobody would see the answer.
 pub(super) fn send(
     (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
     live: &Arc<Live>,
@@ -36,6 +37,9 @@ pub(super) fn send(
     record: &Record,
     shutdown: &ShutdownWatch,
 ) {
+    if !record.is_captured() {
+        return;
+    }
     let (Some(inputs), Some(decision)) = (record.inputs(), record.decision()) else { return };
     let target = match shadow(&live.routing, inputs, decision) {
         None => return,

@@ -231,8 +231,8 @@ impl Account {
     }
 
     /// The grant to make durable, when less than half of a usual one is left. A usual one is a
-    /// twentieth of the budget. If that is little, it is a few cents (at most a quarter of the
-    /// budget), or several of the largest reserves.
+    /// twentieth of the budget. If that is little, it is a few cents or several of the largest
+    /// reserves, up to a quarter of the budget, but never less than one such reserve.
     fn wanted(&self) -> Option<Grant> {
         let usual = self.usual();
         let left = self.now.granted.saturating_sub(self.now.used());
@@ -246,8 +246,11 @@ impl Account {
     }
 
     fn usual(&self) -> NanoUsd {
-        let few = (self.budget.nano / 4).min(bounds::GRANT_SMALL);
-        let reserves = self.largest.saturating_mul(bounds::GRANT_RESERVES);
+        let quarter = self.budget.nano / 4;
+        let few = quarter.min(bounds::GRANT_SMALL);
+        // A crash may cost a grant: at most a quarter of the budget, or one reserve.
+        let several = self.largest.saturating_mul(bounds::GRANT_RESERVES);
+        let reserves = several.min(quarter).max(self.largest);
         (self.budget.nano / bounds::GRANTS).max(few).max(reserves).min(self.budget.nano).max(1)
     }
 
@@ -329,22 +332,22 @@ mod tests {
         let mut account = Account::open(day(1_000), now, 0);
         assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         assert!(account.expect(40));
-        assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 320 }]);
+        assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 250 }]);
         grant(&mut account, now);
-        let period = account.reserve(320);
+        let period = account.reserve(250);
         assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         assert_eq!(
-            (account.check(680), account.check(681), account.check(1_001)),
+            (account.check(750), account.check(751), account.check(1_001)),
             (
                 Err(BudgetShortage::NotGranted),
                 Err(BudgetShortage::Held),
                 Err(BudgetShortage::Spent)
             )
         );
-        account.settle(period, 320, 30);
-        assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
+        account.settle(period, 250, 30);
+        assert_eq!((account.spent(), account.check(220)), (30, Ok(())));
         // One alone may be ahead of its grant; the next waits until all that is spent is granted.
-        assert_eq!((account.check(291), account.check(971)), (Ok(()), Err(BudgetShortage::Spent)));
+        assert_eq!((account.check(221), account.check(971)), (Ok(()), Err(BudgetShortage::Spent)));
         let period = account.reserve(900);
         assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
         account.settle(period, 900, 900);
@@ -360,7 +363,7 @@ mod tests {
         account.expect(80);
         grant(&mut account, now);
         account.reserve(80);
-        // More than half of the budget is granted, and less than this.
+        // A quarter of the budget is granted, and less than this.
         assert_eq!(account.check(800), Err(BudgetShortage::NotGranted));
         assert!(account.expect(800));
         grant(&mut account, now);

@@ -95,7 +95,8 @@ impl Limiter {
         self.pending().add(key, sums);
     }
 
-    /// Resolves when something should be written, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
+    /// Resolves when something should be written, at the latest after
+    /// [`bounds::USAGE_WRITE_INTERVAL`].
     pub async fn due(&self) {
         self.wanted.due().await;
     }

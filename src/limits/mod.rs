@@ -21,9 +21,10 @@
 //!
 //! A budget is spent in grants (`budget.rs`). A grant is written before anything is spent of it, in
 //! the background and ahead of need (`ledger.rs`). After a crash all that was granted counts as
-//! spent: at most a twentieth of the budget or, if that is little, five cents (at most a quarter)
-//! or eight of its largest reserves. If a grant is used up before the next is durable, requests are
-//! refused with 429 and `Retry-After: 1`. An orderly shutdown gives unspent grants back.
+//! spent: a twentieth of the budget or, if that is little, five cents or eight of its largest
+//! reserves. That is at most a quarter of the budget, or one such reserve. If a grant is used up
+//! before the next is durable, requests are refused with 429 and `Retry-After: 1`. An orderly
+//! shutdown gives unspent grants back.
 //!
 //! A request that comes while no other is under way may reserve more than is granted, so that a
 //! first request need not wait for a grant of its size. The rest is granted next, before another

@@ -1,4 +1,5 @@
-//! Budgets over days, crashes, orderly restarts and a store that fails, in any order, against plain sums.
+//! Budgets over days, crashes, orderly restarts and a store that fails, in any order, against plain
+//! sums.
 
 use std::collections::HashMap;
 
@@ -163,7 +164,8 @@ impl Run {
             16 => self.leave().await,
             17 => self.limiter.sweep(&self.world.auth, self.now()),
             18 => self.now_us += HOUR_US * (amount as i64 % 20),
-            // To the end of the day, when the first grants of the next are made; that day begins eight hours after time 0.
+            // To the end of the day, when the first grants of the next are made; that day begins
+            // eight hours after time 0.
             19 => self.now_us += (8 * HOUR_US - 1_000_000 - self.now_us).rem_euclid(24 * HOUR_US),
             _ => {}
         }
@@ -184,7 +186,8 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// No day sees more than its budget, and what is left in order is remembered to the last billionth.
+    /// No day sees more than its budget, and what is left in order is remembered to the last
+    /// billionth.
     #[test]
     fn no_order_of_events_gives_a_budget_twice(
         steps in prop::collection::vec((0u8..20, any::<usize>(), 1u64..400), 1..80)

@@ -243,8 +243,8 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     assert!(world.dir.path().exists());
 }
 
-/// A process ended out of order just before midnight, when it had the first grant of the next day; the one after it lives to
-/// see that day and leaves in order.
+/// A process ended out of order just before midnight, when it had the first grant of the next day;
+/// the one after it lives to see that day and leaves in order.
 #[tokio::test]
 async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
     let (evening, midnight) = (at(28_795_000_000), at(28_800_000_000));
@@ -397,7 +397,8 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     assert!(world.store.usage(query).await.unwrap().is_empty());
 }
 
-/// A provider may say anything of the tokens that it took. Were the sums refused, so would be every grant in the same batch.
+/// A provider may say anything of the tokens that it took. Were the sums refused, so would be every
+/// grant in the same batch.
 #[tokio::test]
 async fn usage_beyond_measure_holds_nothing_up() {
     let world = World::new(Limits::default()).await;
@@ -434,7 +435,8 @@ async fn usage_beyond_measure_holds_nothing_up() {
     assert!(sum.prompt_tokens > 1 << 50 && sum.nano > 1 << 50, "{sum:?}");
 }
 
-/// However many have a budget: who uses none of it costs nothing, but for the first grant and that of the next day.
+/// However many have a budget: who uses none of it costs nothing, but for the first grant and that
+/// of the next day.
 #[tokio::test]
 async fn work_on_budgets_is_by_those_that_are_used() {
     const IDLE: usize = 100_000;
@@ -478,7 +480,8 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     );
 }
 
-/// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
+/// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for
+/// ever, and nothing goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_go_over_together() {
     use std::sync::atomic::AtomicU64;
@@ -517,7 +520,8 @@ async fn threads_never_go_over_together() {
     for client in clients {
         client.await.unwrap();
     }
-    // Two keys without one above them, each with a budget of its own; the third spends out of the first's too.
+    // Two keys without one above them, each with a budget of its own; the third spends out of the
+    // first's too.
     assert!((1..=2 * BUDGET).contains(&spent.load(Ordering::SeqCst)));
     for key in &keys {
         let counted = limiter.counted(&Subject::Key(key.id.clone()));
@@ -527,7 +531,8 @@ async fn threads_never_go_over_together() {
 }
 
 proptest! {
-    /// Many threads' worth of steps in any order: never more at once than allowed, and at the end all is back.
+    /// Many threads' worth of steps in any order: never more at once than allowed, and at the end
+    /// all is back.
     #[test]
     fn permits_always_come_back(most in 1u64..5, steps in proptest::collection::vec((0u8..3, 0u64..50), 1..100)) {
         let limiter = Limiter::default();

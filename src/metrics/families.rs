@@ -125,10 +125,8 @@ impl CaptureMetrics {
     pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
         Ok(CaptureMetrics {
             captures: to.counters("captures_total", "Captures by outcome.", &["outcome"])?,
-            blocks_damaged: to.counter(
-                "capture_blocks_damaged_total",
-                "Blocks of captures that could not be read.",
-            )?,
+            blocks_damaged: to
+                .counter("capture_blocks_damaged_total", "Captures that could not be read.")?,
             body_memory: to.bytes("body_memory_bytes", "Bytes of bodies held now.")?,
             capture_queue: to
                 .bytes("capture_queue_bytes", "Bytes waiting for the capture writer.")?,

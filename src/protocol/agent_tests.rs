@@ -1,4 +1,5 @@
-//! Each dialect's edits, and that they are all: what the client wrote stays, byte for byte and in its meaning.
+//! Each dialect's edits, and that they are all: what the client wrote stays, byte for byte and in
+//! its meaning.
 
 use proptest::prelude::*;
 
@@ -346,7 +347,8 @@ fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, 
     expected
 }
 
-/// Whether the client's bytes are there in their order, but for those of the model and of a null that an agent's part replaces.
+/// Whether the client's bytes are there in their order, but for those of the model and of a null
+/// that an agent's part replaces.
 fn is_within(client: &str, made: &str) -> bool {
     let mut rest = made.bytes();
     client.bytes().all(|byte| rest.any(|other| other == byte))

@@ -57,14 +57,6 @@ impl Coding {
         })
     }
 
-    /// Whether any of the values of all `Content-Encoding` lines is a supported coding.
-    pub fn is_among<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        lines
-            .into_iter()
-            .flat_map(|line| line.split(|byte| *byte == b','))
-            .any(|element| Coding::named(element.trim_ascii()).is_some())
-    }
-
     fn named(element: &[u8]) -> Option<Coding> {
         match &*element.to_ascii_lowercase() {
             b"gzip" | b"x-gzip" => Some(Coding::Gzip),
@@ -107,19 +99,6 @@ pub fn decode<'a>(
     limit: usize,
 ) -> Option<Bytes> {
     through(Coding::of(lines).ok()??, body, limit)?.finish().ok()
-}
-
-/// Decodes what there is of a body that may be cut off. `None` if some of it cannot be decoded.
-pub fn decode_cut(coding: Coding, body: &[u8], limit: usize) -> Option<Bytes> {
-    let decoder = through(coding, body, limit)?;
-    // The decoder of zstd withholds a block until its last byte, though the block may hold readable
-    // text.
-    let is_all = match decoder.engine {
-        Engine::Between => decoder.waiting.is_empty(),
-        Engine::Inflate(_) | Engine::Brotli(_) => true,
-        Engine::Zstd(_) => false,
-    };
-    is_all.then(|| decoder.decoded.freeze())
 }
 
 /// A decoder that has decoded the whole body.

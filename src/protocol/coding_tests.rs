@@ -69,28 +69,6 @@ fn refused(coding: Coding, coded: &[u8]) -> u16 {
 }
 
 #[test]
-fn of_a_body_that_breaks_off_all_comes_out_that_is_there() {
-    let body: Vec<u8> = (0..2_000_u32)
-        .flat_map(|at| format!("{:x},", at.wrapping_mul(0x9E37_79B9)).into_bytes())
-        .collect();
-    for coding in CODINGS {
-        let coded = encode(coding, &body);
-        let mut least = 0;
-        for cut in 2..coded.len() {
-            let Some(said) = decode_cut(coding, &coded[..cut], body.len()) else {
-                assert_eq!(coding, Coding::Zstd);
-                continue;
-            };
-            assert!(body.starts_with(&said) && said.len() >= least, "{coding:?} {cut}");
-            least = said.len();
-        }
-        assert!(coding == Coding::Zstd || least + 8 > body.len(), "{coding:?} {least}");
-        assert_eq!(decode_cut(coding, &coded, body.len()).as_deref(), Some(&body[..]));
-        assert_eq!(decode_cut(coding, &coded, body.len() - 1), None);
-    }
-}
-
-#[test]
 fn a_body_has_one_coding_or_none() {
     let of = |lines: &[&str]| Coding::of(lines.iter().map(|line| line.as_bytes()));
     for lines in [&[][..], &[""], &["identity"], &[" IDENTITY "], &["", ","]] {

@@ -1,5 +1,5 @@
-//! Answers of real providers (`tests/data`), every one: what they used, where they end, and what they amount to. What is
-//! expected is worked out apart, from their values.
+//! Answers of real providers (`tests/data`), every one: what they used, where they end, and what
+//! they amount to. What is expected is worked out apart, from their values.
 
 use std::collections::BTreeMap;
 
@@ -238,7 +238,8 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
             assemble(Endpoint::Responses, text.as_bytes())
         };
         let cut = without(|kind| kind == "response.completed");
-        // Of one recording not all that was listed is there; what is encrypted is another text each time.
+        // Of one recording not all that was listed is there; what is encrypted is another text each
+        // time.
         let items = |response: &Value| -> Vec<Value> {
             let listed = response["output"]
                 .as_array()

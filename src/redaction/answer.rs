@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::fields;
-use super::rules::{Replacements, Secrets};
+use super::rules::{self, Replacements, Secrets};
 use crate::capture::record::{CaptureState, Head};
 use crate::protocol::json::{self, Edit};
 
@@ -14,9 +13,9 @@ pub(super) fn find(head: &Head, body: &[u8], secrets: &mut Secrets) -> Vec<Edit>
     if lists.iter().all(|list| memmem::find(body, list.as_bytes()).is_none()) {
         Vec::new()
     } else if is_stream(head) {
-        events(body).flat_map(|event| fields::find(event, secrets)).collect()
+        events(body).flat_map(|event| rules::find(event, secrets)).collect()
     } else {
-        fields::find(body, secrets)
+        rules::find(body, secrets)
     }
 }
 
@@ -59,7 +58,7 @@ fn stream(
         return Some(Bytes::new());
     }
     let whole = Bytes::from(head.assembled(body).to_string());
-    let again = fields::find(&whole, &mut Secrets::default());
+    let again = rules::find(&whole, &mut Secrets::default());
     let whole = json::splice(&whole, again);
     let redacted = rules.body(&whole, false);
     let is_in = |event| rules.body(&Bytes::copy_from_slice(event), false).is_some();

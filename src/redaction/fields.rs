@@ -2,15 +2,17 @@
 
 use std::ops::Range;
 
-use super::credentials::is_in_address;
-use super::rules::Secrets;
-use crate::protocol::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName};
+use crate::protocol::json::{Cursor, JsonError, JsonKind, MemberName};
 use crate::secret::is_credential;
 
 /// Fields that lead to credentials: the role of the object, the field's name in letters of any
 /// case, and the role of its value. Beside these, a field of a tool is a credential if its name is
 /// that of one ([`is_credential`]: `authorization`, `authorization_token`, `api_key`, `token`, …).
-const FIELDS: [(FieldRole, &str, FieldRole); 5] = [
+const FIELDS: [(FieldRole, &str, FieldRole); 9] = [
+    (FieldRole::Request, "api_key", FieldRole::Credential),
+    (FieldRole::Request, "data_sources", FieldRole::Sources),
+    (FieldRole::Source, "authentication", FieldRole::Credential),
+    (FieldRole::Body, "domain_secrets", FieldRole::Credential),
     (FieldRole::Body, "tools", FieldRole::Tools),
     (FieldRole::Body, "mcp_servers", FieldRole::Servers),
     (FieldRole::Tool, "headers", FieldRole::Credential),
@@ -21,7 +23,14 @@ const FIELDS: [(FieldRole, &str, FieldRole); 5] = [
 /// What a value is, as its field tells.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldRole {
+    /// The request itself.
+    Request,
+    /// Anything within it that has no other role.
     Body,
+    /// A list of data sources, as Azure's API has them.
+    Sources,
+    /// A data source, and anything within it.
+    Source,
     /// A list of tools.
     Tools,
     /// A list of MCP servers, or an object of them by name.
@@ -37,10 +46,10 @@ pub(super) enum FieldRole {
 
 impl FieldRole {
     fn element(self) -> FieldRole {
-        if matches!(self, FieldRole::Tools | FieldRole::Servers) {
-            FieldRole::Tool
-        } else {
-            FieldRole::Body
+        match self {
+            FieldRole::Tools | FieldRole::Servers => FieldRole::Tool,
+            FieldRole::Sources | FieldRole::Source => FieldRole::Source,
+            _ => FieldRole::Body,
         }
     }
 
@@ -55,6 +64,7 @@ impl FieldRole {
             None if self == FieldRole::Tool && is_credential(&name.text().to_ascii_lowercase()) => {
                 FieldRole::Credential
             }
+            None if self == FieldRole::Source => FieldRole::Source,
             None => FieldRole::Body,
         }
     }
@@ -85,27 +95,4 @@ pub(super) fn walk(
             skipped.map(|_| ())
         }
     }
-}
-
-/// Finds the credentials of a JSON body, adds them to `secrets`, and returns what replaces them.
-pub(super) fn find(body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
-    const REDACTED_JSON: &[u8] = b"\"[redacted]\"";
-    let mut edits = Vec::new();
-    json::read_part(body, |cursor| {
-        walk(cursor, FieldRole::Body, &mut |role, span| {
-            let span = span.start..span.end.min(body.len());
-            let raw = body.get(span.clone()).unwrap_or_default();
-            let is_secret = match role {
-                FieldRole::Credential => raw != REDACTED_JSON,
-                // One without a text is cut off.
-                FieldRole::Address => json::text(raw).is_none_or(|address| is_in_address(&address)),
-                _ => false,
-            };
-            if is_secret {
-                secrets.add_json(raw);
-                edits.push(Edit::new(span, REDACTED_JSON));
-            }
-        })
-    });
-    edits
 }

@@ -57,7 +57,7 @@ impl Redactor {
         head::remove_credentials(&mut head);
         let mut secrets = Secrets::default();
         if head.request_captured {
-            let found = fields::find(&capture.bodies.request, &mut secrets);
+            let found = rules::find(&capture.bodies.request, &mut secrets);
             if !found.is_empty() {
                 head.lacks_of_request();
             }

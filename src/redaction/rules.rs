@@ -8,7 +8,7 @@ use bytes::Bytes;
 use regex::{NoExpand, Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::credentials::is_random;
+use super::credentials::{is_in_address, is_random};
 use super::fields::{self, FieldRole};
 use crate::bounds;
 use crate::protocol::json::{self, Edit};
@@ -128,4 +128,27 @@ impl<'a> Replacements<'a> {
             _ => Some(Bytes::new()),
         }
     }
+}
+
+/// Finds the credentials of a JSON body, adds them to `secrets`, and returns what replaces them.
+pub(super) fn find(body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
+    const REDACTED_JSON: &[u8] = b"\"[redacted]\"";
+    let mut edits = Vec::new();
+    json::read_part(body, |cursor| {
+        fields::walk(cursor, FieldRole::Request, &mut |role, span| {
+            let span = span.start..span.end.min(body.len());
+            let raw = body.get(span.clone()).unwrap_or_default();
+            let is_secret = match role {
+                FieldRole::Credential => raw != REDACTED_JSON,
+                // One without a text is cut off.
+                FieldRole::Address => json::text(raw).is_none_or(|address| is_in_address(&address)),
+                _ => false,
+            };
+            if is_secret {
+                secrets.add_json(raw);
+                edits.push(Edit::new(span, REDACTED_JSON));
+            }
+        })
+    });
+    edits
 }

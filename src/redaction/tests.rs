@@ -56,6 +56,21 @@ fn delta(text: &str) -> String {
 }
 
 #[test]
+fn credentials_beside_tools_leave_too() {
+    for body in [
+        json!({"model": "m", "api_key": "canary-1"}),
+        json!({"data_sources": [{"type": "azure_search", "parameters": {"authentication": {"key": "canary-1"}}}]}),
+        json!({"tools": [{"container": {"network_policy": {"domain_secrets": [{"value": "canary-1"}]}}}]}),
+    ] {
+        let kept = redact(&of(body.to_string().as_bytes(), b"{}"));
+        assert!(!text(&kept).contains("canary-1") && kept.head.redacted, "{body}");
+    }
+    // A parameter of a function may be called so.
+    let body = json!({"tools": [{"function": {"parameters": {"properties": {"api_key": {"type": "string"}}}}}]});
+    assert!(!redact(&of(body.to_string().as_bytes(), b"{}")).head.redacted);
+}
+
+#[test]
 fn credentials_of_tools_leave_and_every_other_byte_stays() {
     let body = r#"{"model":"m","tools":[{"type":"mcp", "auth\u006frization" : "canary-1","headers":{"X-Team":"core"}},
         {"type":"function","function":{"authorization":"a word"}},{"authorization":null}],"authorization":"not a tool's"}"#;
@@ -217,12 +232,12 @@ fn a_word_that_people_use_is_not_searched_for() {
 fn a_body_that_was_cut_off_is_not_kept_beside_a_secret() {
     let tool = json!({"type": "mcp", "authorization": SECRET});
     let request = json!({"tools": [tool], "input": "what is it?"}).to_string();
-    let mut cut = of(request[..request.len() - 5].as_bytes(), b"{\"text\":\"it is zQ7/8x");
+    let mut cut = of(&request.as_bytes()[..request.len() - 5], b"{\"text\":\"it is zQ7/8x");
     (cut.head.request_truncated, cut.head.response_truncated) = (true, true);
     let kept = redact(&cut);
     assert_eq!((kept.bodies, kept.head.redacted), (Bodies::default(), true));
     let at = request.find("8xW").unwrap();
-    let mut within = of(request[..at].as_bytes(), b"");
+    let mut within = of(&request.as_bytes()[..at], b"");
     within.head.request_truncated = true;
     assert!(!text(&redact(&within)).contains("zQ7"));
     let mut free = of(br#"{"model":"auto","messages":[{"content":"so mu"#, b"so mu");

@@ -67,8 +67,8 @@ impl Watcher {
         Watcher { app, file, settled: None, pending: None }
     }
 
-    /// Checks whether the file has changed, and applies the change after [`bounds::WATCH_EQUAL_READS`]
-    /// checks without another one.
+    /// Checks whether the file has changed, and applies the change after
+    /// [`bounds::WATCH_EQUAL_READS`] checks without another one.
     pub async fn check(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);

@@ -42,7 +42,8 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, at the start that replaces it by `master_key`.
+    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, at the start that replaces it by
+    /// `master_key`.
     pub master_key_old: Option<Secret>,
     /// Looks up other variables, for `${…}` in documents.
     pub variables: Variables,
@@ -88,7 +89,7 @@ pub(super) async fn prepare(
     // Locked while it is still empty: of two gateways that start, only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
     let (random, clock) = (Random::System, environment.clock);
-    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let (key, old) = (environment.master_key, environment.master_key_old);
     let (path, now) = (dir.path().to_owned(), clock.now());
     let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
     let unlock = move |opening: &Opening<'_>| {

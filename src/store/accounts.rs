@@ -1,5 +1,5 @@
-//! The statements of `accounts.db`. Each mutation is one transaction that also moves the revision on, so that
-//! the order of revisions is the order of commits and none is missing.
+//! The statements of `accounts.db`. Each mutation is one transaction that also moves the revision
+//! on, so that the order of revisions is the order of commits and none is missing.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,8 @@ use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
 
-/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and no row in the audit.
+/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and
+/// no row in the audit.
 pub(super) fn mutate<F>(
     connection: &mut Connection,
     faults: &Faults,
@@ -74,9 +75,10 @@ pub(super) fn insert_user(
     Ok(vec![Change::User(user.into())])
 }
 
-/// Counts the owner's live keys and looks at the parent in the same transaction: no two creations pass
-/// the limit together, and no child outlives the revocation that it raced with. Keys that nobody in particular made while AGENT
-/// was open take the room of their like only: they sleep while it is enforced.
+/// Counts the owner's live keys and looks at the parent in the same transaction: no two creations
+/// pass the limit together, and no child outlives the revocation that it raced with. Keys that
+/// nobody in particular made while AGENT was open take the room of their like only: they sleep
+/// while it is enforced.
 pub(super) fn insert_key(
     transaction: &Transaction<'_>,
     key: KeyRow,
@@ -163,8 +165,9 @@ pub(super) fn room_for_key(
     }
 }
 
-/// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. One from which
-/// others descend stays for as long as they do: they draw on its limits, though it has ended.
+/// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither
+/// memory nor disk. One from which others descend stays for as long as they do: they draw on its
+/// limits, though it has ended.
 fn forget_keys(
     transaction: &Transaction<'_>,
     owner: &UserId,
@@ -208,7 +211,8 @@ pub(super) fn end_key(
     }
 }
 
-/// Gives a live key another secret. Of the secrets before, the last may stay for its grace; any older one is gone.
+/// Gives a live key another secret. Of the secrets before, the last may stay for its grace; any
+/// older one is gone.
 pub(super) fn rotate_key(
     transaction: &Transaction<'_>,
     id: &KeyId,
@@ -245,8 +249,8 @@ pub(super) fn rotate_key(
     Ok(vec![Change::Key(new.into())])
 }
 
-/// Exchanges a password hash, if it is still `old`: of two changes at once only one knew the password. All sessions
-/// of the user but `keep` end with it.
+/// Exchanges a password hash, if it is still `old`: of two changes at once only one knew the
+/// password. All sessions of the user but `keep` end with it.
 pub(super) fn change_password(
     transaction: &Transaction<'_>,
     id: &UserId,
@@ -271,7 +275,8 @@ pub(super) fn change_password(
     Ok(changes)
 }
 
-/// Begins a session and ends the user's oldest beyond `keep`, if the user is still let in with this `password` hash.
+/// Begins a session and ends the user's oldest beyond `keep`, if the user is still let in with this
+/// `password` hash.
 pub(super) fn insert_session(
     transaction: &Transaction<'_>,
     session: SessionRow,

@@ -1,4 +1,5 @@
-//! The statements of agents, in `accounts.db` beside the keys: one transaction each, as every mutation of accounts.
+//! The statements of agents, in `accounts.db` beside the keys: one transaction each, as every
+//! mutation of accounts.
 
 use std::fmt::Write;
 
@@ -12,7 +13,8 @@ use crate::bounds;
 use crate::id::AgentId;
 
 impl AgentRow {
-    /// The strong entity tag of what is known of it, without quotes (RFC 9110 section 8.8.3): another value, another tag.
+    /// The strong entity tag of what is known of it, without quotes (RFC 9110 section 8.8.3):
+    /// another value, another tag.
     pub fn etag(&self) -> String {
         let said = serde_json::json!([
             self.id,

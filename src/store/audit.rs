@@ -1,5 +1,6 @@
-//! The audit: who did what to what, one row an action, in `accounts.db` beside what was changed. A row is written in the
-//! transaction of its change, or before what the database does not hold; it is never changed, and leaves by retention only.
+//! The audit: who did what to what, one row an action, in `accounts.db` beside what was changed. A
+//! row is written in the transaction of its change, or before what the database does not hold; it
+//! is never changed, and leaves by retention only.
 
 use std::net::IpAddr;
 
@@ -81,15 +82,17 @@ impl Action {
 /// What something was done to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an import, `request`.
+    /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an
+    /// import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id; of a `config` the revision, of a `master_key` its generation, of a user whom nobody knows `unknown`.
+    /// Its id; of a `config` the revision, of a `master_key` its generation, of a user whom nobody
+    /// knows `unknown`.
     pub id: String,
 }
 
-/// Whose doing something is. Where there are too many rows those of lower rank leave first: nobody makes room for what they do
-/// by doing much.
+/// Whose doing something is. Where there are too many rows those of lower rank leave first: nobody
+/// makes room for what they do by doing much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// Nobody's in particular: registrations, refused logins, AGENT while it is open.
@@ -202,7 +205,8 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(),
     Ok(())
 }
 
-/// A change of a key may be one of those that descend from it, or concern somebody else: each has a row of its own.
+/// A change of a key may be one of those that descend from it, or concern somebody else: each has a
+/// row of its own.
 pub(super) fn insert_for_others(
     transaction: &Transaction<'_>,
     event: &Event,
@@ -225,9 +229,9 @@ pub(super) fn insert_for_others(
     Ok(())
 }
 
-/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when `after` never was a row. One that
-/// has left since is as good: then it is those that are not younger than it. What was done in its millisecond may come again,
-/// rather than not at all.
+/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when
+/// `after` never was a row. One that has left since is as good: then it is those that are not
+/// younger than it. What was done in its millisecond may come again, rather than not at all.
 pub(super) fn list(
     connection: &Connection,
     filter: &AuditFilter,
@@ -254,8 +258,8 @@ pub(super) fn list(
     if filter.since.is_none() && filter.until.is_none() {
         return page(connection, &filter, (0, last), limit).map(Some);
     }
-    // Mostly what is asked for is near. Else it is looked up where rows of that time are: a clock that was set back, or forth,
-    // makes that more, and leaves none out.
+    // Mostly what is asked for is near. Else it is looked up where rows of that time are: a clock
+    // that was set back, or forth, makes that more, and leaves none out.
     let rows = page(connection, &filter, (last.saturating_sub(NEAR), last), limit)?;
     if rows.len() >= limit {
         return Ok(Some(rows));
@@ -296,8 +300,9 @@ fn select(conditions: &[&str]) -> String {
     format!("SELECT * FROM audit WHERE {conditions}seq >= ? AND seq <= ? ORDER BY seq DESC LIMIT ?")
 }
 
-/// The conditions of a filter, with their values. Of what is named the rarest by its nature is looked up: a target, else an actor,
-/// else an action; a plus keeps the indices of the others out of it.
+/// The conditions of a filter, with their values. Of what is named the rarest by its nature is
+/// looked up: a target, else an actor, else an action; a plus keeps the indices of the others out
+/// of it.
 fn narrowed(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
     let time = |at: &Timestamp| Value::from(at.as_microsecond());
     let (target, actor) = (filter.target.is_some(), filter.actor.is_some());

@@ -1,6 +1,8 @@
-//! How rows of the audit leave: by age, and where there are too many. It holds what strangers do as well, who may do much, so that
-//! what they do leaves first, then what users do, and what admins did last. Beyond a tenth of all that there may be strangers make
-//! room for themselves only, beyond a half users for strangers and themselves: two fifths are left to admins whatever others do.
+//! How rows of the audit leave: by age, and where there are too many. It holds what strangers do as
+//! well, who may do much, so that what they do leaves first, then what users do, and what admins
+//! did last. Beyond a tenth of all that there may be strangers make room for themselves only,
+//! beyond a half users for strangers and themselves: two fifths are left to admins whatever others
+//! do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +24,9 @@ enum Surplus {
 }
 
 impl Store {
-    /// Takes the rows out of the audit that are older than `before`, and of more than `rows` those that are to leave first: in
-    /// steps, between which others write, and no more than [`bounds::AUDIT_STEPS`] of them. Gives how many have left.
+    /// Takes the rows out of the audit that are older than `before`, and of more than `rows` those
+    /// that are to leave first: in steps, between which others write, and no more than
+    /// [`bounds::AUDIT_STEPS`] of them. Gives how many have left.
     pub async fn trim_audit(&self, before: Timestamp, rows: u64) -> Result<u64, StoreError> {
         let (mut left, mut steps, before) = (0, bounds::AUDIT_STEPS, before.as_microsecond());
         let Backend::Sqlite(sqlite) = &*self.backend;
@@ -86,7 +89,8 @@ fn has_older(connection: &Connection, before: i64) -> Result<bool, StoreError> {
     Ok(connection.prepare_cached(OLDER)?.query_row([before], |row| row.get(0))?)
 }
 
-/// Whether there may be more than so many rows: mostly that is known from the first and the last, and none is counted.
+/// Whether there may be more than so many rows: mostly that is known from the first and the last,
+/// and none is counted.
 fn may_be_beyond(connection: &Connection, rows: u64) -> Result<bool, StoreError> {
     let span: i64 = connection.prepare_cached(SPAN)?.query_row([], |row| row.get(0))?;
     Ok(u64::try_from(span).unwrap_or(0) > rows)
@@ -103,8 +107,8 @@ fn count(connection: &Connection) -> Result<[u64; 3], StoreError> {
     Ok(counts)
 }
 
-/// What is to leave where there may be only so many `rows`: of strangers what is beyond a tenth of them, then of users what is
-/// beyond a half, and then the oldest whosever they are.
+/// What is to leave where there may be only so many `rows`: of strangers what is beyond a tenth of
+/// them, then of users what is beyond a half, and then the oldest whosever they are.
 fn beyond([strangers, users, admins]: [u64; 3], rows: u64) -> Vec<Surplus> {
     let mut over = (strangers + users + admins).saturating_sub(rows);
     let mut surplus = Vec::new();
@@ -128,7 +132,8 @@ const TAKE_OF_RANK: &str =
 const TAKE_FIRST: &str =
     "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT ?1)";
 
-/// Takes the oldest out, up to `most`. The triggers let rows go for as long as the transaction says that they are leaving.
+/// Takes the oldest out, up to `most`. The triggers let rows go for as long as the transaction says
+/// that they are leaving.
 fn delete(transaction: &Transaction<'_>, surplus: Surplus, most: u64) -> Result<u64, StoreError> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     transaction.execute("INSERT INTO audit_leaving (one) VALUES (1)", [])?;

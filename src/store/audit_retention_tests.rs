@@ -104,7 +104,8 @@ fn after(counts: [u64; 3], rows: u64) -> [u64; 3] {
 }
 
 proptest! {
-    /// Sweep after sweep, with whatever comes between: nobody below admins takes more of what they did than leaves them two fifths.
+    /// Sweep after sweep, with whatever comes between: nobody below admins takes more of what they
+    /// did than leaves them two fifths.
     #[test]
     fn no_flood_of_others_takes_what_admins_did(
         rows in 100_u64..10_000,
@@ -156,7 +157,8 @@ async fn nothing_is_looked_for_in_the_whole_table() {
     assert!(plan(&file, TAKE_FIRST).contains(&plan(&file, first)), "{}", plan(&file, TAKE_FIRST));
 }
 
-/// By what it does and not by the time that takes: where all fit, it is the same for a million rows.
+/// By what it does and not by the time that takes: where all fit, it is the same for a million
+/// rows.
 #[tokio::test]
 async fn a_sweep_of_many_rows_looks_at_few() {
     const ROWS: u64 = 20_000;

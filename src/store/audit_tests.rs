@@ -118,7 +118,8 @@ async fn pages_and_filters_find_what_they_say() {
     }
 }
 
-/// Whoever reads page by page goes on although the retention took the row that the last page ended with.
+/// Whoever reads page by page goes on although the retention took the row that the last page ended
+/// with.
 #[tokio::test]
 async fn the_place_of_a_row_is_found_when_it_has_left() {
     let dir = tempfile::tempdir().unwrap();
@@ -179,8 +180,8 @@ async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
     assert_eq!(actors, ["sess_1"]);
 }
 
-/// By the index of what is named that is the rarest by its nature: an owner of a million rows of `key.create` asks for those of one
-/// session, and all of that action would be looked through.
+/// By the index of what is named that is the rarest by its nature: an owner of a million rows of
+/// `key.create` asks for those of one session, and all of that action would be looked through.
 #[tokio::test]
 async fn what_is_named_is_found_by_an_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,7 +222,8 @@ async fn what_is_named_is_found_by_an_index() {
     assert_eq!(plan(&file, LAST), "SEARCH audit");
 }
 
-/// More rows than are looked through without looking up where those of a time are; and a clock that was set back and forth.
+/// More rows than are looked through without looking up where those of a time are; and a clock that
+/// was set back and forth.
 #[tokio::test]
 async fn rows_of_a_time_are_found_however_many_there_are_after_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -41,7 +41,8 @@ pub fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> 
     close(copy, &path)
 }
 
-/// A copy in one step, within one transaction of a reader: in several it would begin again with every write meanwhile.
+/// A copy in one step, within one transaction of a reader: in several it would begin again with
+/// every write meanwhile.
 fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
     let source = open_to_read(from)?;
     File::options().create_new(true).write(true).mode(0o600).open(to)?;

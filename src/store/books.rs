@@ -1,4 +1,5 @@
-//! The statements of what is counted: spend against budgets, and usage by day. Written in batches, behind the requests.
+//! The statements of what is counted: spend against budgets, and usage by day. Written in batches,
+//! behind the requests.
 
 use std::sync::Arc;
 
@@ -133,8 +134,9 @@ pub struct UsageGroup {
     pub replays: UsageSums,
 }
 
-/// Most that a sum comes to, 2^53: many of them fit 63 bits together, and as a number of JSON it is exact. What providers report
-/// has no bound, and a sum that a column cannot hold would be refused with all of its batch, again and again.
+/// Most that a sum comes to, 2^53: many of them fit 63 bits together, and as a number of JSON it is
+/// exact. What providers report has no bound, and a sum that a column cannot hold would be refused
+/// with all of its batch, again and again.
 const SUM_MOST: i64 = 1 << 53;
 
 /// Writes a batch, all or none.

@@ -20,8 +20,6 @@ pub(super) fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError
 
 fn open_checked(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let mut index = open(path, Durability::Process)?;
-    // Deleted rows, and the salts in them, are overwritten.
-    index.pragma_update(None, "secure_delete", true)?;
     let moved = index
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         .map_err(StoreError::from);

@@ -36,7 +36,7 @@ fn segment(number: i64) -> SegmentRow {
 fn location(segment: i64, at: u64) -> CaptureLocation {
     let range = |offset| ByteRange { offset, length: 7 };
     let bodies = at.is_multiple_of(2).then(|| range(at * 20 + 10));
-    let salt = (at % 3 > 0).then_some([at as u8; 16]);
+    let salt = (!at.is_multiple_of(3)).then_some([at as u8; 16]);
     CaptureLocation { segment, head: range(at * 20), bodies, salt }
 }
 

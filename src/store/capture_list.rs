@@ -55,8 +55,8 @@ impl Conditions {
     }
 }
 
-/// Captures that match the filter and are older than `after`, up to `limit`. Looks at `budget` rows;
-/// the next page goes on from there.
+/// Captures that match the filter and are older than `after`, up to `limit`. Looks at `budget`
+/// rows; the next page goes on from there.
 pub(super) fn list(
     connection: &mut Connection,
     filter: &CaptureFilter,
@@ -139,7 +139,8 @@ pub(super) fn budget(filter: &CaptureFilter) -> usize {
     }
 }
 
-/// Conditions that an index serves: owner, copies of a capture, and time, which is the order of ids.
+/// Conditions that an index serves: owner, copies of a capture, and time, which is the order of
+/// ids.
 fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
     let mut conditions = Conditions::default();
     let oldest = filter.since_us.and_then(RequestId::first_at);

@@ -62,7 +62,6 @@ pub struct Faults(Arc<Switches>);
 struct Switches {
     writes_spared: AtomicU32,
     writes_left: AtomicU32,
-    appends_spared: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
     every_read: AtomicBool,
@@ -72,8 +71,6 @@ struct Switches {
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
     syncs_left: AtomicU32,
-    index_full_left: AtomicU32,
-    notes_full: AtomicBool,
     panics: [AtomicU32; PanicPoint::ALL.len()],
     said: Mutex<String>,
     stalled: Mutex<bool>,
@@ -120,12 +117,6 @@ impl Faults {
         self.0.appends_left.store(count, Ordering::Release);
     }
 
-    /// Of the next changes of the index of captures the one after `spared` fails.
-    pub fn fail_append_after(&self, spared: u32) {
-        self.0.appends_spared.store(spared, Ordering::Release);
-        self.fail_appends(1);
-    }
-
     /// Every append of captures finds the disk full until [`Faults::clear`].
     pub fn fill_disk(&self) {
         self.0.disk_full.store(true, Ordering::Release);
@@ -139,17 +130,6 @@ impl Faults {
     /// The next `count` times that a segment is to survive the loss of power fail.
     pub fn fail_syncs(&self, count: u32) {
         self.0.syncs_left.store(count, Ordering::Release);
-    }
-
-    /// The next `count` times that captures are to leave the index it finds the disk full.
-    pub fn fill_index(&self, count: u32) {
-        self.0.index_full_left.store(count, Ordering::Release);
-    }
-
-    /// The index of captures finds the disk full when it is to say which segments are ahead of the
-    /// clock, until [`Faults::clear`].
-    pub fn fill_notes(&self) {
-        self.0.notes_full.store(true, Ordering::Release);
     }
 
     /// The next `count` passes of `point` panic with these words.
@@ -174,7 +154,6 @@ impl Faults {
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
-        self.0.appends_spared.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
         self.0.every_read.store(false, Ordering::Release);
@@ -235,24 +214,6 @@ impl Faults {
         }
     }
 
-    /// Before the captures of a segment leave the index.
-    pub fn before_forgetting(&self) -> Result<(), StoreError> {
-        if spend(&self.0.index_full_left) {
-            Err(StoreError::Full("on demand".into()))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Before it is noted which segments are ahead of the clock.
-    pub fn before_noting(&self) -> Result<(), StoreError> {
-        if self.0.notes_full.load(Ordering::Acquire) {
-            Err(StoreError::Full("on demand".into()))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Panics if a panic is due at `point`.
     #[allow(clippy::panic)] // it is the fault
     pub fn pass(&self, point: PanicPoint) {
@@ -280,7 +241,7 @@ impl Faults {
         if self.0.disk_full.load(Ordering::Acquire) {
             return Err(StoreError::Full("on demand".into()));
         }
-        let fails = !spend(&self.0.appends_spared) && spend(&self.0.appends_left);
+        let fails = spend(&self.0.appends_left);
         if fails { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
     }
 }

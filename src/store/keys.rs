@@ -1,5 +1,5 @@
-//! Changes of keys that reach beyond one row: a patch, which the keys that descend from it have to follow, the end of a
-//! whole descent, and when keys were last used.
+//! Changes of keys that reach beyond one row: a patch, which the keys that descend from it have to
+//! follow, the end of a whole descent, and when keys were last used.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::{Backend, Pairs, Store, StoreError, accounts};
 use crate::id::KeyId;
 
 impl Store {
-    /// Adds a key that another one makes; as [`Store::create_key`], and [`StoreError::Conflict`] when its maker is no more what
-    /// was seen of it, by its generation.
+    /// Adds a key that another one makes; as [`Store::create_key`], and [`StoreError::Conflict`]
+    /// when its maker is no more what was seen of it, by its generation.
     pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite
@@ -34,10 +34,11 @@ impl Store {
         sqlite.mutate(self, insert).await
     }
 
-    /// Changes a key's record, narrows those that descend from it to its new limits and end, and gives its new labels to those that
-    /// had its old ones. [`StoreError::KeyRevoked`] when it has ended, [`StoreError::Conflict`] when it, or what else the change was
-    /// decided on, is no more what was `seen`, [`StoreError::LimitReached`] when one that is vouched for finds no room among its
-    /// owner's.
+    /// Changes a key's record, narrows those that descend from it to its new limits and end, and
+    /// gives its new labels to those that had its old ones. [`StoreError::KeyRevoked`] when it has
+    /// ended, [`StoreError::Conflict`] when it, or what else the change was decided on, is no more
+    /// what was `seen`, [`StoreError::LimitReached`] when one that is vouched for finds no room
+    /// among its owner's.
     pub async fn patch_key(
         &self,
         id: &KeyId,
@@ -146,7 +147,8 @@ fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, St
     Ok(children.query_map([id.as_str()], key)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The change that keeps a key within the one that made it, and by the labels that it had of it (`before`), if it takes one.
+/// The change that keeps a key within the one that made it, and by the labels that it had of it
+/// (`before`), if it takes one.
 fn follow(
     transaction: &Transaction<'_>,
     mut child: KeyRow,

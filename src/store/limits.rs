@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million is one.
+/// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million
+/// is one.
 pub type NanoUsd = u64;
 
 /// Of a dollar.
@@ -14,7 +15,8 @@ const DAYS: u64 = 31;
 
 /// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.
 pub fn nano_usd(dollars: f64) -> NanoUsd {
-    // A float that is out of range becomes the nearest number that is in it, and no number becomes 0.
+    // A float that is out of range becomes the nearest number that is in it, and no number becomes
+    // 0.
     (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
 }
 
@@ -45,8 +47,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether this one can never allow what `outer` refuses, on a day or in a month: what is for a day is spent on each of a
-    /// month, and what is for a month perhaps on one day.
+    /// Whether this one can never allow what `outer` refuses, on a day or in a month: what is for a
+    /// day is spent on each of a month, and what is for a month perhaps on one day.
     fn within(self, outer: Budget) -> bool {
         match (self.per, outer.per) {
             (Per::Day, Per::Month) => self.nano.saturating_mul(DAYS) <= outer.nano,
@@ -134,7 +136,8 @@ impl Limits {
         }
     }
 
-    /// Takes away what `outer` refuses: of each limit the narrower one. Gives whether that changed anything.
+    /// Takes away what `outer` refuses: of each limit the narrower one. Gives whether that changed
+    /// anything.
     pub fn clamp(&mut self, outer: &Limits) -> bool {
         if self.within(outer) {
             return false;
@@ -200,7 +203,8 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The patterns for what both lists match. Never more than a list may have: leaving some out only narrows it.
+/// The patterns for what both lists match. Never more than a list may have: leaving some out only
+/// narrows it.
 fn common(one: &[String], other: &[String]) -> Vec<String> {
     let covered = |names: &[String], by: &[String]| -> Vec<String> {
         names
@@ -292,7 +296,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The most that a budget allows on a day and in a month never rises, whatever is narrowed after whatever.
+        /// The most that a budget allows on a day and in a month never rises, whatever is narrowed
+        /// after whatever.
         #[test]
         fn no_chain_of_budgets_rises(steps in proptest::collection::vec((1u64..2_000, proptest::bool::ANY, proptest::bool::ANY), 1..12)) {
             let most = |budget: Budget| match budget.per {

@@ -1,5 +1,6 @@
-//! Where everything durable is kept. Async on the outside; every mutation answers after it is on disk and
-//! after the in-memory tables have followed it. What is not here by contract: any decision about who may do what.
+//! Where everything durable is kept. Async on the outside; every mutation answers after it is on
+//! disk and after the in-memory tables have followed it. What is not here by contract: any decision
+//! about who may do what.
 
 mod accounts;
 mod agents;
@@ -58,7 +59,8 @@ pub use rows::{
 pub use sqlite::DataDir;
 pub use users::ChangeUser;
 
-/// What hears of every mutation, in the order of revisions, before its caller does. It must not wait.
+/// What hears of every mutation, in the order of revisions, before its caller does. It must not
+/// wait.
 pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
 /// How long a health check waits for the writer.
@@ -213,14 +215,15 @@ impl Store {
         &self.faults
     }
 
-    /// The same store for an action that is audited: each mutation by this handle that changes anything writes a row of `event`
-    /// in its transaction, so that both are there or neither.
+    /// The same store for an action that is audited: each mutation by this handle that changes
+    /// anything writes a row of `event` in its transaction, so that both are there or neither.
     #[must_use]
     pub fn noting(&self, event: Event) -> Store {
         Store { event: Some(Arc::new(event)), ..self.clone() }
     }
 
-    /// Writes a row of the audit by itself, of what this database does not hold; it is durable when this answers.
+    /// Writes a row of the audit by itself, of what this database does not hold; it is durable when
+    /// this answers.
     pub async fn note(&self, event: Event) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let write = move |transaction: &rusqlite::Transaction<'_>| {
@@ -229,8 +232,9 @@ impl Store {
         sqlite.mutate(&Store { event: None, ..self.clone() }, write).await.map(|_| ())
     }
 
-    /// Rows of the audit in the order of commits, the last first, those before `after`, up to `limit`; none when `after` never was
-    /// a row. Of one that has left since, what was done in its millisecond may come once more.
+    /// Rows of the audit in the order of commits, the last first, those before `after`, up to
+    /// `limit`; none when `after` never was a row. Of one that has left since, what was done in its
+    /// millisecond may come once more.
     pub async fn audit(
         &self,
         filter: AuditFilter,
@@ -246,7 +250,8 @@ impl Store {
             .await
     }
 
-    /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
+    /// Has `follower` called with every mutation from now on, in the order of revisions; `false`
+    /// when one is set.
     pub fn follow(&self, follower: Follower) -> bool {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.follow(follower)
@@ -258,8 +263,8 @@ impl Store {
         sqlite.accounts.run(accounts::snapshot).await
     }
 
-    /// Gives every row of all tables to `take`, one after another, and then the revision at which that was: what is not kept of
-    /// them takes no memory.
+    /// Gives every row of all tables to `take`, one after another, and then the revision at which
+    /// that was: what is not kept of them takes no memory.
     pub async fn each<F: FnMut(Change) + Send + 'static>(
         &self,
         take: F,
@@ -287,8 +292,8 @@ impl Store {
         sqlite.mutate(self, insert).await
     }
 
-    /// Changes a user as `change` says, and ends the sessions of one who is disabled then; [`StoreError::LastAdmin`] when no admin
-    /// would be left, unless `last_may_go`.
+    /// Changes a user as `change` says, and ends the sessions of one who is disabled then;
+    /// [`StoreError::LastAdmin`] when no admin would be left, unless `last_may_go`.
     pub async fn update_user(
         &self,
         id: &UserId,
@@ -302,7 +307,8 @@ impl Store {
             .await
     }
 
-    /// Adds a key; [`StoreError::LimitReached`] when its owner has too many, [`StoreError::KeyRevoked`] when its parent has ended.
+    /// Adds a key; [`StoreError::LimitReached`] when its owner has too many,
+    /// [`StoreError::KeyRevoked`] when its parent has ended.
     pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| accounts::insert_key(transaction, key, None)).await
@@ -315,8 +321,9 @@ impl Store {
         sqlite.mutate(self, move |transaction| accounts::end_key(transaction, &id, at)).await
     }
 
-    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over,
-    /// [`StoreError::Conflict`] when it, or the key that acts, is no more what was `seen`.
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when
+    /// it is over, [`StoreError::Conflict`] when it, or the key that acts, is no more what was
+    /// `seen`.
     pub async fn rotate_key(
         &self,
         id: &KeyId,
@@ -338,8 +345,8 @@ impl Store {
         self.sweep_sessions(Vec::new(), vec![id.clone()]).await
     }
 
-    /// Exchanges a user's password hash for another and ends all sessions but `keep`; [`StoreError::Conflict`] when
-    /// `old` is no longer the hash.
+    /// Exchanges a user's password hash for another and ends all sessions but `keep`;
+    /// [`StoreError::Conflict`] when `old` is no longer the hash.
     pub async fn change_password(
         &self,
         user: &UserId,
@@ -356,14 +363,15 @@ impl Store {
             .await
     }
 
-    /// Adds an agent; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
+    /// Adds an agent; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`]
+    /// when there are too many.
     pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| agents::insert(transaction, agent)).await
     }
 
-    /// Writes an agent over the one that had the entity tag `seen`; [`StoreError::Stale`] when it has another now,
-    /// [`StoreError::Conflict`] when its new name is taken.
+    /// Writes an agent over the one that had the entity tag `seen`; [`StoreError::Stale`] when it
+    /// has another now, [`StoreError::Conflict`] when its new name is taken.
     pub async fn update_agent(
         &self,
         agent: AgentRow,
@@ -373,7 +381,8 @@ impl Store {
         sqlite.mutate(self, move |transaction| agents::update(transaction, agent, &seen)).await
     }
 
-    /// Deletes an agent, if it still has the entity tag `seen` where one is given ([`StoreError::Stale`]); again is no change.
+    /// Deletes an agent, if it still has the entity tag `seen` where one is given
+    /// ([`StoreError::Stale`]); again is no change.
     pub async fn delete_agent(
         &self,
         id: &AgentId,
@@ -386,8 +395,8 @@ impl Store {
             .await
     }
 
-    /// Begins a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] when the user is disabled, or has
-    /// another `password` hash than the one that was verified.
+    /// Begins a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] when the
+    /// user is disabled, or has another `password` hash than the one that was verified.
     pub async fn create_session(
         &self,
         session: SessionRow,
@@ -433,10 +442,13 @@ impl Store {
         sqlite.accounts.read(&self.faults, move |connection| books::spend(connection, since)).await
     }
 
-    /// Sums of what was used.
+    /// Sums of what was used. It keeps no writer waiting.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, move |connection| books::usage(connection, &query)).await
+        sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| books::usage(connection, &query))
+            .await
     }
 
     /// Forgets the spend of periods, and the usage of days, before these.
@@ -448,7 +460,8 @@ impl Store {
             .map(|_| ())
     }
 
-    /// Waits until every gateway that shares the store has applied `rev`: alone, that is already so.
+    /// Waits until every gateway that shares the store has applied `rev`: alone, that is already
+    /// so.
     pub async fn acknowledge(&self, _rev: u64) -> Result<(), StoreError> {
         let Backend::Sqlite(_) = &*self.backend;
         Ok(())
@@ -465,8 +478,9 @@ impl Store {
         !self.faults.broken() && self.probe.ask(question).await
     }
 
-    /// Moves what the write-ahead logs hold into the databases themselves, and empties the logs, unless
-    /// somebody reads at that moment. What was acknowledged is durable without it: it bounds what lies in the logs alone.
+    /// Moves what the write-ahead logs hold into the databases themselves, and empties the logs,
+    /// unless somebody reads at that moment. What was acknowledged is durable without it: it bounds
+    /// what lies in the logs alone.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.checkpoint().await

@@ -1,5 +1,5 @@
-//! Nodes and their statements, in `accounts.db` beside the keys: enrolments, what nodes registered as, and the nonces that they
-//! have spent. One transaction each, as every mutation of accounts.
+//! Nodes and their statements, in `accounts.db` beside the keys: enrolments, what nodes registered
+//! as, and the nonces that they have spent. One transaction each, as every mutation of accounts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,8 @@ pub struct Registration {
     pub epoch: u64,
     /// When, in microseconds since the epoch.
     pub at_us: i64,
-    /// When it was signed, in seconds since the epoch by the clock of the node: what was signed before is of an earlier epoch.
+    /// When it was signed, in seconds since the epoch by the clock of the node: what was signed
+    /// before is of an earlier epoch.
     #[serde(default)]
     pub signed_s: i64,
     /// Whether it said that it leaves.
@@ -84,9 +85,11 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Whether something of this epoch, where it says one, that was signed then is of a process that registered before.
+    /// Whether something of this epoch, where it says one, that was signed then is of a process
+    /// that registered before.
     pub fn is_after(&self, epoch: Option<u64>, signed_s: i64) -> bool {
-        // What does not say its epoch may have been long under way: it was not signed before this one began.
+        // What does not say its epoch may have been long under way: it was not signed before this
+        // one began.
         epoch.is_some_and(|epoch| epoch != self.epoch) || signed_s < self.signed_s
     }
 }
@@ -172,8 +175,8 @@ pub(super) fn delete(
     }
 }
 
-/// Gives a node its next secret, sealed for that generation; the one before stays until then. [`StoreError::Conflict`] when
-/// another rotation was first.
+/// Gives a node its next secret, sealed for that generation; the one before stays until then.
+/// [`StoreError::Conflict`] when another rotation was first.
 pub(super) fn rotate(
     transaction: &Transaction<'_>,
     next: &NodeRow,
@@ -185,9 +188,10 @@ pub(super) fn rotate(
     write(transaction, NodeRow { registration: old.registration, ..next.clone() })
 }
 
-/// Spends a nonce: [`StoreError::NotFound`] when the generation is not taken any more, [`StoreError::Conflict`] when the nonce
-/// was spent before or may have been, [`StoreError::LimitReached`] when too many were of late. The first use of a generation ends
-/// the one before.
+/// Spends a nonce: [`StoreError::NotFound`] when the generation is not taken any more,
+/// [`StoreError::Conflict`] when the nonce was spent before or may have been,
+/// [`StoreError::LimitReached`] when too many were of late. The first use of a generation ends the
+/// one before.
 pub(super) fn spend(
     transaction: &Transaction<'_>,
     spent: &SpentNonce,
@@ -200,13 +204,15 @@ pub(super) fn spend(
     let id = spent.node.as_str();
     let first_use = node.previous.is_some() && spent.generation == node.generation;
     if first_use {
-        // Nothing that another secret signed is good any more, nor does what was forgotten of that bar anything.
+        // Nothing that another secret signed is good any more, nor does what was forgotten of that
+        // bar anything.
         transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1")?.execute([id])?;
         transaction
             .prepare_cached("UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1")?
             .execute([id])?;
     }
-    // What is older than that can come no more, whichever of the two clocks was ahead; unless ours is set back.
+    // What is older than that can come no more, whichever of the two clocks was ahead; unless ours
+    // is set back.
     let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
     let before = spent.at.as_second() - 2 * skew;
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
@@ -234,11 +240,11 @@ pub(super) fn spend(
     Ok(Vec::new())
 }
 
-/// Forgets the oldest nonces of a node that has spent as many as are kept, of those that were made before `before`;
-/// [`StoreError::LimitReached`] when there are none.
+/// Forgets the oldest nonces of a node that has spent as many as are kept, of those that were made
+/// before `before`; [`StoreError::LimitReached`] when there are none.
 ///
-/// They are kept for longer than they can come again by a clock that goes on, so that a clock that is set back by an hour shuts nobody
-/// out: what was spent at that time is still known.
+/// They are kept for longer than they can come again by a clock that goes on, so that a clock that
+/// is set back by an hour shuts nobody out: what was spent at that time is still known.
 fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<(), StoreError> {
     let count: i64 = transaction
         .prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?
@@ -260,13 +266,15 @@ fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<(),
     Ok(())
 }
 
-/// The newest that was ever forgotten: should the clock be set back by more than all that is kept, what is not newer may be among it.
+/// The newest that was ever forgotten: should the clock be set back by more than all that is kept,
+/// what is not newer may be among it.
 fn newest_forgotten(transaction: &Transaction<'_>, id: &str) -> Result<i64, StoreError> {
     let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
     Ok(transaction.prepare_cached(forgotten)?.query_row([id], |row| row.get(0))?)
 }
 
-/// Remembers ids of a node's events and gives which of them are new. The oldest beyond [`bounds::NODE_EVENT_IDS`] are forgotten.
+/// Remembers ids of a node's events and gives which of them are new. The oldest beyond
+/// [`bounds::NODE_EVENT_IDS`] are forgotten.
 pub(super) fn note_events(
     transaction: &Transaction<'_>,
     node: &NodeId,
@@ -312,7 +320,8 @@ pub(super) fn register(
     )
 }
 
-/// Notes the models of an epoch that goes on, or, with none, its end. [`StoreError::Conflict`] when there is another epoch by now.
+/// Notes the models of an epoch that goes on, or, with none, its end. [`StoreError::Conflict`] when
+/// there is another epoch by now.
 pub(super) fn amend(
     transaction: &Transaction<'_>,
     id: &NodeId,

@@ -11,7 +11,8 @@ use super::{
 };
 
 impl Store {
-    /// Adds a node; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
+    /// Adds a node; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`]
+    /// when there are too many.
     pub async fn create_node(&self, node: NodeRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| nodes::insert(transaction, node)).await
@@ -24,22 +25,25 @@ impl Store {
         sqlite.mutate(self, move |transaction| nodes::delete(transaction, &id)).await
     }
 
-    /// Gives a node its next secret, of the generation in `next`; [`StoreError::Conflict`] when another rotation was first.
+    /// Gives a node its next secret, of the generation in `next`; [`StoreError::Conflict`] when
+    /// another rotation was first.
     pub async fn rotate_node(&self, next: NodeRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| nodes::rotate(transaction, &next)).await
     }
 
-    /// Spends the nonce of a signature, durably: [`StoreError::Conflict`] when it was spent before, [`StoreError::NotFound`]
-    /// when its generation is not taken any more, [`StoreError::LimitReached`] when the node signs too much. The first use of a
-    /// generation ends the one before.
+    /// Spends the nonce of a signature, durably: [`StoreError::Conflict`] when it was spent before,
+    /// [`StoreError::NotFound`] when its generation is not taken any more,
+    /// [`StoreError::LimitReached`] when the node signs too much. The first use of a generation
+    /// ends the one before.
     pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| nodes::spend(transaction, &spent)).await
     }
 
-    /// Remembers the ids of a node's events, durably, and gives for each whether it is new. The newest
-    /// [`bounds::NODE_EVENT_IDS`] of a node are kept; [`StoreError::NotFound`] when there is no such node.
+    /// Remembers the ids of a node's events, durably, and gives for each whether it is new. The
+    /// newest [`bounds::NODE_EVENT_IDS`] of a node are kept; [`StoreError::NotFound`] when there is
+    /// no such node.
     pub async fn note_events(
         &self,
         node: &NodeId,
@@ -71,7 +75,8 @@ impl Store {
             .await
     }
 
-    /// Notes the models of a node's epoch, or, with none, its end; [`StoreError::Conflict`] when there is another by now.
+    /// Notes the models of a node's epoch, or, with none, its end; [`StoreError::Conflict`] when
+    /// there is another by now.
     pub async fn amend_node(
         &self,
         id: &NodeId,

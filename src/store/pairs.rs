@@ -1,4 +1,5 @@
-//! Short texts by name, as they lie in memory a million times: as large as they are, and nothing where there are none.
+//! Short texts by name, as they lie in memory a million times: as large as they are, and nothing
+//! where there are none.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! One question to the store at a time whether it works, for all who ask meanwhile: they are many and anybody, and its thread has a
-//! queue for those who write.
+//! One question to the store at a time whether it works, for all who ask meanwhile: they are many
+//! and anybody, and its thread has a queue for those who write.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,8 @@ type Asked = Option<Shared<BoxFuture<'static, bool>>>;
 pub(super) struct Probe(Arc<Mutex<Asked>>);
 
 impl Probe {
-    /// The answer to the question that is under way, or to this one where none is. It goes on when who asked leaves.
+    /// The answer to the question that is under way, or to this one where none is. It goes on when
+    /// who asked leaves.
     pub(super) async fn ask<F: Future<Output = bool> + Send + 'static>(
         &self,
         question: impl FnOnce() -> F,
@@ -26,7 +27,8 @@ impl Probe {
                 Some(answer) => answer.clone(),
                 None => {
                     let (probe, question) = (self.clone(), question());
-                    // Whoever asks from here on asks anew, also where nobody waited for this answer; after a panic too.
+                    // Whoever asks from here on asks anew, also where nobody waited for this
+                    // answer; after a panic too.
                     let asked = tokio::spawn(async move {
                         let _over = Over(probe);
                         question.await

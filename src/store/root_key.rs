@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::sqlite::{DataDir, Sqlite};
-use super::worker::open_to_look;
+use super::worker::{checkpoint, open_to_look};
 use super::{Backend, Event, Faults, Store, StoreError, audit, schema};
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
@@ -72,7 +72,8 @@ where
     read(&Opening { transaction: &transaction }).map(Some)
 }
 
-/// Runs `unlock` in one transaction, which commits if it succeeds.
+/// Runs `unlock` in one transaction, which commits if it succeeds. A wrapping that it replaced is
+/// in no file then.
 pub(super) fn unlock<T, E: From<StoreError>>(
     connection: &mut Connection,
     unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,
@@ -80,8 +81,15 @@ pub(super) fn unlock<T, E: From<StoreError>>(
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(StoreError::from)?;
-    let unlocked = unlock(&Opening { transaction: &transaction })?;
+    let opening = Opening { transaction: &transaction };
+    let before = opening.root_key()?;
+    let unlocked = unlock(&opening)?;
+    let rewrapped = before.is_some() && opening.root_key()? != before;
     transaction.commit().map_err(StoreError::from)?;
+    if rewrapped && let Err(error) = checkpoint(connection) {
+        // The new wrapping is durable, so the start goes on. A later checkpoint does it.
+        log::warn!("the previous wrapping of the root key may still be in accounts.db: {error}");
+    }
     Ok(unlocked)
 }
 
@@ -141,5 +149,27 @@ mod tests {
         assert_eq!(open(None, false).await.unwrap().1, Some(key(2, b"two")));
         let inspected = inspect(dir.path(), |opening| opening.root_key()).unwrap();
         assert_eq!(inspected, Some(Some(key(2, b"two"))));
+    }
+
+    #[tokio::test]
+    async fn a_rewrap_leaves_nothing_of_the_previous_wrapping() {
+        let dir = tempfile::tempdir().unwrap();
+        let holds = |wrapped: &[u8]| {
+            ["accounts.db", "accounts.db-wal"].iter().any(|name| {
+                let bytes = std::fs::read(dir.path().join(name)).unwrap_or_default();
+                memchr::memmem::find(&bytes, wrapped).is_some()
+            })
+        };
+        // Of another length: SQLite writes the row anew.
+        let (old, new) = (b"the old wrapping".as_slice(), b"a new one".as_slice());
+        for (generation, wrapped) in [(1, old), (2, new)] {
+            let open = Store::open_in(DataDir::take(dir.path()).unwrap(), move |opening| {
+                opening.put_root_key(&key(generation, wrapped))?;
+                Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()))
+            });
+            let (_open, ()) = open.await.unwrap();
+            assert!(holds(wrapped));
+        }
+        assert!(!holds(old));
     }
 }

@@ -1,4 +1,5 @@
-//! What the store keeps, one plain struct a table. Nothing here knows how it is kept, and no `Debug` shows a password hash.
+//! What the store keeps, one plain struct a table. Nothing here knows how it is kept, and no
+//! `Debug` shows a password hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -126,14 +127,16 @@ pub struct NewSecret {
     pub grace_ends: Option<Timestamp>,
 }
 
-/// What a change of a key was decided on. Where one of these changed between the look and the write, nothing was decided.
+/// What a change of a key was decided on. Where one of these changed between the look and the
+/// write, nothing was decided.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The generation of the key that is changed.
     pub generation: u32,
     /// The key that acts, with its generation, where it is a key that acts.
     pub by: Option<(KeyId, u32)>,
-    /// The key that made the one that is changed, with its generation, where what it has bounds the change.
+    /// The key that made the one that is changed, with its generation, where what it has bounds the
+    /// change.
     pub maker: Option<(KeyId, u32)>,
 }
 
@@ -152,7 +155,8 @@ pub struct KeyPatch {
     pub status: Option<KeyStatus>,
     /// An earlier end. No key that descends from it ends later.
     pub expires_at: Option<Timestamp>,
-    /// When somebody who showed a credential vouched for a key that was made while AGENT was open: from then on it is as any other.
+    /// When somebody who showed a credential vouched for a key that was made while AGENT was open:
+    /// from then on it is as any other.
     pub vouched_at: Option<Timestamp>,
 }
 
@@ -191,13 +195,15 @@ pub struct KeyRow {
     pub revoked_at: Option<Timestamp>,
     /// When its secret was last replaced.
     pub rotated_at: Option<Timestamp>,
-    /// How often it was written, its making counted: whoever decides on a row names the generation that was seen.
+    /// How often it was written, its making counted: whoever decides on a row names the generation
+    /// that was seen.
     pub generation: u32,
     /// The secret before this one, where it had a grace.
     pub previous: Option<PreviousSecret>,
     /// Whether it was made while AGENT was open, so that nobody had shown who they are.
     pub made_open: bool,
-    /// The user who made it, by whatever credential; not known of keys from before that was written down.
+    /// The user who made it, by whatever credential; not known of keys from before that was written
+    /// down.
     pub maker: Option<UserId>,
     /// When it was last used; what is durable of that lags.
     pub last_used_at: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! The tables, as numbered migrations: `user_version` says how many of them a file has seen. A file that has
-//! seen more than this build knows is refused, because an older build would misread it.
+//! The tables, as numbered migrations: `user_version` says how many of them a file has seen. A file
+//! that has seen more than this build knows is refused, because an older build would misread it.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -55,7 +55,8 @@ CREATE TABLE usage (
     PRIMARY KEY (day, user, key, model, recipe, replay)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_user ON usage (user, day);
 ",
-    // Nodes: enrolments with sealed secrets, what they registered as, and the nonces of their signatures.
+    // Nodes: enrolments with sealed secrets, what they registered as, and the nonces of their
+    // signatures.
     "
 CREATE TABLE nodes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, models TEXT NOT NULL, endpoint TEXT, generation INTEGER NOT NULL,
@@ -65,7 +66,8 @@ CREATE TABLE node_nonces (
     node TEXT NOT NULL, nonce TEXT NOT NULL, created INTEGER NOT NULL, PRIMARY KEY (node, nonce)) STRICT, WITHOUT ROWID;
 CREATE INDEX node_nonces_created ON node_nonces (node, created);
 ",
-    // For whom a key was made, and when it was last used; and an owner's live keys, which are counted when one more is made.
+    // For whom a key was made, and when it was last used; and an owner's live keys, which are
+    // counted when one more is made.
     "
 ALTER TABLE keys ADD COLUMN maker TEXT;
 ALTER TABLE keys ADD COLUMN last_used_at INTEGER;
@@ -89,8 +91,9 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM a
     "
 ALTER TABLE nodes ADD COLUMN nonces_forgotten INTEGER NOT NULL DEFAULT 0;
 ",
-    // Whose doing a row of the audit is, by how much that is worth: what is there already counts as an admin's. Rows leave by
-    // retention only: for as long as `audit_leaving` holds a row, which is within one transaction.
+    // Whose doing a row of the audit is, by how much that is worth: what is there already counts as
+    // an admin's. Rows leave by retention only: for as long as `audit_leaving` holds a row, which
+    // is within one transaction.
     "
 ALTER TABLE audit ADD COLUMN rank INTEGER NOT NULL DEFAULT 2;
 CREATE INDEX audit_rank ON audit (rank, seq);

@@ -1,5 +1,6 @@
-//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and `captures.db`, the index of captures,
-//! which may be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
+//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and
+//! `captures.db`, the index of captures, which may be written in bursts. Each has its own writer
+//! thread, so a burst of captures never stalls a key.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
@@ -56,9 +57,10 @@ impl Sqlite {
         self.follower.set(follower).is_ok()
     }
 
-    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable, then followed by the
-    /// tables in memory, then answered. A panic before the commit ends this mutation alone. A panic after it would leave
-    /// tables that may still accept an ended key, so it ends the process: the next start reads the tables whole.
+    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable,
+    /// then followed by the tables in memory, then answered. A panic before the commit ends this
+    /// mutation alone. A panic after it would leave tables that may still accept an ended key, so
+    /// it ends the process: the next start reads the tables whole.
     pub(super) async fn mutate<F>(&self, by: &Store, write: F) -> Result<Committed, StoreError>
     where
         F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError>
@@ -132,7 +134,8 @@ const FILES: [&str; 7] = [
 ];
 
 impl DataDir {
-    /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another has it.
+    /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another
+    /// has it.
     pub fn take(path: &Path) -> Result<DataDir, StoreError> {
         let named = |error: std::io::Error| {
             StoreError::Unavailable(format!("data directory {}: {error}", path.display()))
@@ -143,8 +146,9 @@ impl DataDir {
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(named(error)),
         };
-        // The directory itself is locked, as nobody takes that away while its files are in use; and the file, as earlier builds look
-        // at that alone, and some network file systems lock files only.
+        // The directory itself is locked, as nobody takes that away while its files are in use; and
+        // the file, as earlier builds look at that alone, and some network file systems lock files
+        // only.
         let dir = match lock(File::open(path).map_err(named)?) {
             Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
             dir => dir.ok(),

@@ -393,7 +393,8 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
     for key in [&first, &second] {
         store.revoke_key(&key.id, at(3)).await.unwrap();
     }
-    // Each is over when the next is made. The last of them still finds room for all but the first, which made a key that lives.
+    // Each is over when the next is made. The last of them still finds room for all but the first,
+    // which made a key that lives.
     let expiring = (0..most).map(|n| store.create_key(made(10 + n, Some(11 + n))));
     for made in futures::future::join_all(expiring).await {
         assert_eq!(made.unwrap().changes.len(), 1);

@@ -1,4 +1,5 @@
-//! The statements that change users, in `accounts.db`: one transaction each, as every mutation of accounts.
+//! The statements that change users, in `accounts.db`: one transaction each, as every mutation of
+//! accounts.
 
 use std::sync::Arc;
 

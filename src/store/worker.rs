@@ -1,5 +1,5 @@
-//! A thread that owns one SQLite connection and does what it is sent, in order. Async code never touches a
-//! connection: it sends a closure and waits for the reply, which comes after `COMMIT`.
+//! A thread that owns one SQLite connection and does what it is sent, in order. Async code never
+//! touches a connection: it sends a closure and waits for the reply, which comes after `COMMIT`.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Faults, StoreError};
 
-/// Jobs waiting for one connection; beyond it the store counts as unavailable rather than let requests pile up.
+/// Jobs waiting for one connection; beyond it the store counts as unavailable rather than let
+/// requests pile up.
 const QUEUE: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -30,8 +31,9 @@ impl Worker {
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
-                // A mistake of ours in one job is the end of that job, which is rolled back and answered as a failure, and not of
-                // all that is still to be written. What a job does after its commit is that job's to watch over.
+                // A mistake of ours in one job is the end of that job, which is rolled back and
+                // answered as a failure, and not of all that is still to be written. What a job
+                // does after its commit is that job's to watch over.
                 if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
                     log::error!("a job of the store panicked");
                 }
@@ -44,7 +46,8 @@ impl Worker {
         Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Runs `work` on the thread. Once sent it runs to its end, also when the caller goes away meanwhile.
+    /// Runs `work` on the thread. Once sent it runs to its end, also when the caller goes away
+    /// meanwhile.
     pub(super) async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -99,8 +102,9 @@ pub(super) enum Durability {
 /// How long a connection waits for another one's transaction.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// Moves what the write-ahead log holds into the database itself, durably, and empties the log. Where a
-/// reader is in the way it moves as much as it can, and the log stays: whoever waits to write would wait for that reader too.
+/// Moves what the write-ahead log holds into the database itself, durably, and empties the log.
+/// Where a reader is in the way it moves as much as it can, and the log stays: whoever waits to
+/// write would wait for that reader too.
 pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> {
     connection.busy_timeout(Duration::ZERO)?;
     let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -127,6 +131,8 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, St
     )?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
+    // What is deleted or replaced is overwritten: salts of captures, wrappings of the root key.
+    connection.pragma_update(None, "secure_delete", true)?;
     Ok(connection)
 }
 

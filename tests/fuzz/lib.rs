@@ -1,4 +1,5 @@
-//! The gateway's readers of foreign bytes without the gateway, so that a fuzzer is built in a minute.
+//! The gateway's readers of foreign bytes without the gateway, so that a fuzzer is built in a
+//! minute.
 
 #[path = "../../src/bounds.rs"]
 pub mod bounds;

@@ -1,4 +1,5 @@
-//! What must hold of any bytes: for libFuzzer (`tests/fuzz/run`) and, over seeds and what becomes of them, for `cargo test`.
+//! What must hold of any bytes: for libFuzzer (`tests/fuzz/run`) and, over seeds and what becomes
+//! of them, for `cargo test`.
 
 use std::io::Read;
 
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 
 pub mod lenient;
 
-/// The bytes are a request's body: reading it never fails but with 400, and each edit changes what it says and nothing else.
+/// The bytes are a request's body: reading it never fails but with 400, and each edit changes what
+/// it says and nothing else.
 pub fn edits(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     Endpoint::ALL.into_iter().for_each(|endpoint| edits_of(endpoint, &body));
@@ -102,7 +104,8 @@ fn pieces(data: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::from(*first) + 1, rest))
 }
 
-/// The bytes are a stream of events: however it is cut, the same events are found and counted, and nothing is lost.
+/// The bytes are a stream of events: however it is cut, the same events are found and counted, and
+/// nothing is lost.
 pub fn events(data: &[u8]) {
     let Some((size, stream)) = pieces(data) else { return };
     for limit in [64, 1 << 20] {
@@ -169,7 +172,8 @@ fn split(stream: &[u8], size: usize, limit: usize) -> Vec<Vec<u8>> {
 /// What a decoder may give in [`coding`].
 const LIMIT: usize = 256 << 10;
 
-/// The bytes are a coded body: the same comes out however it is cut, no more than the limit, and what another reader of it finds.
+/// The bytes are a coded body: the same comes out however it is cut, no more than the limit, and
+/// what another reader of it finds.
 pub fn coding(data: &[u8]) {
     let Some((size, rest)) = pieces(data) else { return };
     let Some((which, coded)) = rest.split_first() else { return };

@@ -162,7 +162,8 @@ impl Connection {
         self.stream.write_all(bytes).await.is_ok()
     }
 
-    /// Sends these bytes and reads the answer; the connection stays open if the other side keeps it.
+    /// Sends these bytes and reads the answer; the connection stays open if the other side keeps
+    /// it.
     pub async fn exchange(&mut self, bytes: &[u8]) -> Answer {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
         self.try_exchange(bytes)
@@ -170,8 +171,8 @@ impl Connection {
             .unwrap_or_else(|| panic!("closed without an answer to {shown}"))
     }
 
-    /// As [`Connection::exchange`]; `None` when the other side closes without an answer. Writes while it reads: an early
-    /// refusal may come, and the connection close, before all is written.
+    /// As [`Connection::exchange`]; `None` when the other side closes without an answer. Writes
+    /// while it reads: an early refusal may come, and the connection close, before all is written.
     pub async fn try_exchange(&mut self, bytes: &[u8]) -> Option<Answer> {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -293,8 +294,8 @@ impl Connection {
         n > 0
     }
 
-    /// Whether the other side closes now: an end or a reset before any other byte, within a short bound. To show that a
-    /// connection was kept, use it for another request instead.
+    /// Whether the other side closes now: an end or a reset before any other byte, within a short
+    /// bound. To show that a connection was kept, use it for another request instead.
     pub async fn is_closed(&mut self) -> bool {
         let mut piece = [0; 64];
         match timeout(Duration::from_secs(5), self.stream.read(&mut piece)).await {
@@ -329,7 +330,8 @@ pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     memchr::memmem::find(hay, needle)
 }
 
-/// A certificate for `localhost` under a test CA, made by the `openssl` command, and the trust in it.
+/// A certificate for `localhost` under a test CA, made by the `openssl` command, and the trust in
+/// it.
 pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
@@ -371,7 +373,8 @@ impl Tls {
         Tls(Arc::new(config))
     }
 
-    /// A connection that has negotiated this protocol and said nothing yet; `None` when the other side ends the handshake.
+    /// A connection that has negotiated this protocol and said nothing yet; `None` when the other
+    /// side ends the handshake.
     pub async fn dial(&self, address: SocketAddr, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(address).await.ok()?;
         let mut config = ClientConfig::clone(&self.0);
@@ -381,7 +384,8 @@ impl Tls {
     }
 }
 
-/// The body of an HTTP/2 request: of known length (then there is a content-length), or in frames of unknown number.
+/// The body of an HTTP/2 request: of known length (then there is a content-length), or in frames of
+/// unknown number.
 type H2Body = Either<
     Full<Bytes>,
     StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>,
@@ -457,7 +461,8 @@ impl H2 {
     }
 }
 
-/// As in `provider.rs`: certificate, trust and HTTP/2 fit together, with a known and an unknown length.
+/// As in `provider.rs`: certificate, trust and HTTP/2 fit together, with a known and an unknown
+/// length.
 #[tokio::test]
 async fn the_http2_client_is_understood_over_tls() {
     use tokio_rustls::rustls::ServerConfig;

@@ -5,7 +5,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
-/// Names of codings as `Content-Encoding` has them; `deflate` is zlib's, and `deflate raw` what some clients send for it.
+/// Names of codings as `Content-Encoding` has them; `deflate` is zlib's, and `deflate raw` what
+/// some clients send for it.
 pub const CODINGS: [&str; 6] = ["gzip", "x-gzip", "deflate", "deflate raw", "zstd", "br"];
 
 /// What `Content-Encoding` says of a coding of [`CODINGS`].

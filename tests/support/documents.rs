@@ -8,7 +8,8 @@ pub fn provider(name: &str, url: &str, api_key: &str) -> String {
     )
 }
 
-/// Providers in the order given, one recipe `main` that tries `model` on each in that order, and the alias `auto`.
+/// Providers in the order given, one recipe `main` that tries `model` on each in that order, and
+/// the alias `auto`.
 pub fn in_order(providers: &[(&str, &str)], extra: &str) -> String {
     let lines: String = providers
         .iter()

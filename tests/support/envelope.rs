@@ -1,4 +1,5 @@
-//! The error envelopes of contract section 2, held exactly: which fields, which words, nothing more.
+//! The error envelopes of contract section 2, held exactly: which fields, which words, nothing
+//! more.
 
 use std::collections::BTreeSet;
 

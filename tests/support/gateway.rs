@@ -1,4 +1,5 @@
-//! The gateway as operators run it: the real binary, two documents, a data directory, an environment.
+//! The gateway as operators run it: the real binary, two documents, a data directory, an
+//! environment.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -65,15 +66,17 @@ impl Setup {
         }
     }
 
-    /// More lines of the server document (keys other than listeners, metrics, threads, data_dir, routing).
+    /// More lines of the server document (keys other than listeners, metrics, threads, data_dir,
+    /// routing).
     pub fn server(mut self, lines: &str) -> Self {
         self.server.push_str(lines);
         self.server.push('\n');
         self
     }
 
-    /// This server document as it stands, with its addresses and paths by the environment: with [`Setup::tls`] `LISTEN` is the
-    /// listener with TLS and `PRIVATE_LISTEN` the plain one, else `LISTEN` is that.
+    /// This server document as it stands, with its addresses and paths by the environment: with
+    /// [`Setup::tls`] `LISTEN` is the listener with TLS and `PRIVATE_LISTEN` the plain one, else
+    /// `LISTEN` is that.
     pub fn document(mut self, path: &str) -> Self {
         self.document = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
         self
@@ -121,7 +124,8 @@ impl Setup {
         self
     }
 
-    /// So many descriptors, in the words of `prlimit`: `256` for both limits, `256:` for the soft one.
+    /// So many descriptors, in the words of `prlimit`: `256` for both limits, `256:` for the soft
+    /// one.
     pub fn descriptors(mut self, limit: &'static str) -> Self {
         self.descriptors = Some(limit);
         self
@@ -280,7 +284,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Whether it answers, and each of its listeners accepts: the services of a process come up one after another.
+    /// Whether it answers, and each of its listeners accepts: the services of a process come up one
+    /// after another.
     async fn is_healthy(&self) -> bool {
         for port in [Some(self.metrics_port), self.tls.as_ref().map(|(port, _)| *port)]
             .into_iter()
@@ -421,7 +426,8 @@ impl Gateway {
         Key { id: text("id"), secret: text("key") }
     }
 
-    /// The whole capture of a request, once it is durable (an answer may be faster than its capture).
+    /// The whole capture of a request, once it is durable (an answer may be faster than its
+    /// capture).
     pub async fn capture(&self, id: &str) -> Value {
         until(&format!("capture {id}"), async || {
             let answer =
@@ -498,7 +504,8 @@ impl Gateway {
         assert!(sent.success());
     }
 
-    /// Replaces the routing document's file in one step, as editors and mounts do, and waits for nothing.
+    /// Replaces the routing document's file in one step, as editors and mounts do, and waits for
+    /// nothing.
     pub fn replace_routing(&self, text: &str) {
         let next = self.dir.path().join("routing.yaml.next");
         std::fs::write(&next, text).unwrap();

@@ -1,5 +1,5 @@
-//! What clients write down of what they were told, until the gateway is killed: held against what is there after the next start,
-//! and against the rows of the audit.
+//! What clients write down of what they were told, until the gateway is killed: held against what
+//! is there after the next start, and against the rows of the audit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -96,7 +96,8 @@ pub fn changeable(record: &Value) -> Value {
     json!({"name": record["name"], "role": record["role"], "disabled": record["disabled"], "limits": record["limits"]})
 }
 
-/// What stays of a key, or is changed by calls. Keys that nobody in particular made are not active while AGENT is enforced.
+/// What stays of a key, or is changed by calls. Keys that nobody in particular made are not active
+/// while AGENT is enforced.
 pub fn held(record: &Value) -> Value {
     const NAMES: [&str; 6] = ["name", "scopes", "labels", "limits", "expires_at", "metadata"];
     let mut held: Map<String, Value> =
@@ -122,7 +123,8 @@ fn patched(record: &Value, patch: &Value) -> Value {
     Value::Object(record)
 }
 
-/// What a client may find: one thing where it was answered, several where an answer is still to come.
+/// What a client may find: one thing where it was answered, several where an answer is still to
+/// come.
 pub type Journal = BTreeMap<Fact, Vec<Value>>;
 
 /// Something that is asked for.
@@ -221,7 +223,8 @@ impl Pending {
 /// What a client leaves.
 pub struct Left {
     pub journal: Journal,
-    /// Keys of AGENT that were made while it was open: their paths, the secret that each has, and the one before.
+    /// Keys of AGENT that were made while it was open: their paths, the secret that each has, and
+    /// the one before.
     pub opened: Vec<(String, String, String)>,
     acknowledged: Vec<Acknowledged>,
     pending: Option<Pending>,
@@ -236,7 +239,8 @@ pub struct Client {
     pub tenant: &'static str,
     host: String,
     connection: Connection,
-    /// Keys that are kept, with what descends from them: their paths, who ends them, what else ends then.
+    /// Keys that are kept, with what descends from them: their paths, who ends them, what else ends
+    /// then.
     stay: VecDeque<Staying>,
     count: Arc<AtomicUsize>,
 }
@@ -275,8 +279,8 @@ impl Client {
         })
     }
 
-    /// Sends something and writes down what that makes of its facts: either before the answer, the new after it. `None` when no whole
-    /// answer came.
+    /// Sends something and writes down what that makes of its facts: either before the answer, the
+    /// new after it. `None` when no whole answer came.
     pub async fn ask(&mut self, ask: Ask<'_>) -> Option<Answer> {
         let (action, target) = ask.noted_as();
         let mut before = Vec::new();
@@ -420,7 +424,8 @@ impl Client {
         self.send(("DELETE", &format!("{path}/{}", keys[0].id), by), None, facts).await.map(|_| ())
     }
 
-    /// Keeps a key and what descends from it until there are too many, and ends the oldest then. All but the key are `others`.
+    /// Keeps a key and what descends from it until there are too many, and ends the oldest then.
+    /// All but the key are `others`.
     pub async fn stay(&mut self, path: &str, by: &str, key: &Key, keys: &[&Key]) -> Option<()> {
         let others: BTreeSet<String> =
             keys.iter().map(|key| key.id.clone()).filter(|id| *id != key.id).collect();
@@ -482,7 +487,8 @@ const MADE: [(&str, &str); 5] = [
     ("/v1/agents", "agent.create"),
 ];
 
-/// Whatever is there has the row that it was made by: in `rows`, or it is among `known` from an earlier look. All of it is known then.
+/// Whatever is there has the row that it was made by: in `rows`, or it is among `known` from an
+/// earlier look. All of it is known then.
 pub async fn check_all_made(gateway: &Gateway, rows: &[Value], known: &mut BTreeSet<String>) {
     let row_of = |row: &Value| {
         Some((row["action"].as_str()?.to_owned(), row["target"]["id"].as_str()?.to_owned()))
@@ -512,9 +518,10 @@ pub async fn check_all_made(gateway: &Gateway, rows: &[Value], known: &mut BTree
     }
 }
 
-/// Each change that was acknowledged has its row, one a thing that it changed; each other row is of a change whose answer was still to
-/// come, and there when that change is; and only then, as far as what it changes can be looked up: what was made without an answer
-/// is for [`check_all_made`], and of a session or a secret beside another nobody knows.
+/// Each change that was acknowledged has its row, one a thing that it changed; each other row is of
+/// a change whose answer was still to come, and there when that change is; and only then, as far as
+/// what it changes can be looked up: what was made without an answer is for [`check_all_made`], and
+/// of a session or a secret beside another nobody knows.
 pub async fn check_audit(gateway: &Gateway, rows: &[Value], all: &[Left]) {
     let mut of_requests: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     // What nobody is told of is noted beside its answer.

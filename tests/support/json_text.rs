@@ -1,5 +1,5 @@
-//! JSON as text: where the top-level `model` stands, and other spellings of one value. Never parse → serialise:
-//! what is tested is that key order, number text and escapes survive.
+//! JSON as text: where the top-level `model` stands, and other spellings of one value. Never parse
+//! → serialise: what is tested is that key order, number text and escapes survive.
 
 use std::ops::Range;
 

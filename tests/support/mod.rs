@@ -1,4 +1,5 @@
-//! What the tests share: the gateway as a process, clients that show bytes, providers that do as they are told.
+//! What the tests share: the gateway as a process, clients that show bytes, providers that do as
+//! they are told.
 
 pub mod client;
 pub mod coded;
@@ -34,8 +35,9 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
     }
 }
 
-/// A port for a process that cannot be handed a socket. Taken below the ephemeral range, so that no outgoing
-/// connection and no `bind(0)` of another test can take it in between; each test process begins elsewhere.
+/// A port for a process that cannot be handed a socket. Taken below the ephemeral range, so that no
+/// outgoing connection and no `bind(0)` of another test can take it in between; each test process
+/// begins elsewhere.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 10_240;
     const SPAN: u32 = 22_000;

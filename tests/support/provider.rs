@@ -1,4 +1,5 @@
-//! A provider that does as the test says, over real sockets: each request gets a script of steps, and what came in is kept.
+//! A provider that does as the test says, over real sockets: each request gets a script of steps,
+//! and what came in is kept.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,7 +104,8 @@ impl Provider {
         Provider { address, received, accepting, open }
     }
 
-    /// Ends as a process that is killed: nobody listens any more, and every connection is gone, whatever was on it.
+    /// Ends as a process that is killed: nobody listens any more, and every connection is gone,
+    /// whatever was on it.
     pub async fn kill(&self) {
         self.accepting.abort();
         let open = self.open.lock().unwrap().take().unwrap_or_default();
@@ -351,7 +353,8 @@ pub fn stream_body(text: &str) -> String {
     [role_event(), content_event(text), last_events()].concat()
 }
 
-/// The fixtures are tried on each other, so that a failing test of the gateway is about the gateway.
+/// The fixtures are tried on each other, so that a failing test of the gateway is about the
+/// gateway.
 #[tokio::test]
 async fn the_client_sees_what_the_provider_writes_and_the_other_way_round() {
     use super::client::{Connection, chunked_request, request};

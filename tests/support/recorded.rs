@@ -1,5 +1,5 @@
-//! The recorded provider: `tests/tools/recorded_provider.py` over `tests/data/recorded_*.jsonl`, or over the file that
-//! `REROUTER_RECORDED` names.
+//! The recorded provider: `tests/tools/recorded_provider.py` over `tests/data/recorded_*.jsonl`, or
+//! over the file that `REROUTER_RECORDED` names.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -165,7 +165,8 @@ impl Drop for Recorded {
     }
 }
 
-/// As in `provider.rs`: asked directly, the recorded provider answers as recorded and keeps what came in.
+/// As in `provider.rs`: asked directly, the recorded provider answers as recorded and keeps what
+/// came in.
 #[tokio::test]
 async fn the_recorded_provider_answers_as_recorded() {
     let recorded = Recorded::start(0).await;

@@ -1,4 +1,5 @@
-//! A provider behind TLS that speaks HTTP/2 or HTTP/1.1 as the client prefers, and says in its answer which it was.
+//! A provider behind TLS that speaks HTTP/2 or HTTP/1.1 as the client prefers, and says in its
+//! answer which it was.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +28,8 @@ pub struct TlsProvider {
 }
 
 impl TlsProvider {
-    /// Answers every chat with the version of HTTP that it came by, and every GET with a list of one model, `qwen`.
+    /// Answers every chat with the version of HTTP that it came by, and every GET with a list of
+    /// one model, `qwen`.
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Tls::make(dir.path());

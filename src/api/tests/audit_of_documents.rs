@@ -19,7 +19,8 @@ async fn a_document_is_live_exactly_when_the_audit_says_so() {
     let rows =
         async || world.app.store.audit(AuditFilter::default(), 10, None).await.unwrap().unwrap();
     let revision = world.app.revision();
-    // The document could not be kept; then it was kept and written to its file, and the row could not be.
+    // The document could not be kept; then it was kept and written to its file, and the row could
+    // not be.
     for spared in [0, 1] {
         world.faults.fail_write_after(spared);
         assert_eq!(kind(put().await).0, Kind::Unavailable);

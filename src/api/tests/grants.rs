@@ -1,5 +1,5 @@
-//! What only an admin grants, for as long as the one who granted it is an admin: in memory before the change is answered, and
-//! after a start.
+//! What only an admin grants, for as long as the one who granted it is an admin: in memory before
+//! the change is answered, and after a start.
 
 use super::identity::of;
 use super::*;
@@ -68,7 +68,8 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let granted = |world: &TestApi| all.map(|key| world.reserved(key));
     let before: [Vec<&str>; 6] = [
         vec!["evaluate", "config", "admin"],
-        // Whoever is an admin by a key has every scope; a child without `admin` has what it was given.
+        // Whoever is an admin by a key has every scope; a child without `admin` has what it was
+        // given.
         vec!["config"],
         vec!["evaluate", "config"],
         vec!["config"],

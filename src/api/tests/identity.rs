@@ -150,7 +150,8 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     world.rotate(&ann, text(&labelled["id"]), json!({})).await.unwrap();
 }
 
-/// What is counted of one key is not counted of another: with the secret of one as narrow a key would have its limits twice.
+/// What is counted of one key is not counted of another: with the secret of one as narrow a key
+/// would have its limits twice.
 #[tokio::test]
 async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
     let world = world().await;

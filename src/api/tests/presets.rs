@@ -208,7 +208,8 @@ async fn who_wrote_it_last_decides_whether_it_is_trusted() {
     assert_eq!(trusted(&SHOWN, json!({"description": "y"})).await, true);
 }
 
-/// Of many changes at once none is lost: those without a tag are made one after another, of those with the same tag one is.
+/// Of many changes at once none is lost: those without a tag are made one after another, of those
+/// with the same tag one is.
 #[tokio::test]
 async fn changes_at_once_lose_nothing() {
     let world = world().await;

@@ -1,5 +1,6 @@
-//! Whatever is asked for, by keys, by members, by an admin who is one and then is none, and by `ADMIN_API_KEY`: nobody ever has a
-//! scope, a label, a limit, an end or an owner beyond what its creator may give. On PIN as on ROUTER; AGENT is in [`super::privilege_escalation_agent`].
+//! Whatever is asked for, by keys, by members, by an admin who is one and then is none, and by
+//! `ADMIN_API_KEY`: nobody ever has a scope, a label, a limit, an end or an owner beyond what its
+//! creator may give. On PIN as on ROUTER; AGENT is in [`super::privilege_escalation_agent`].
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +137,8 @@ fn limit(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     ]
 }
 
-/// Pairs, some of which mean something: `capture` what is kept, `recipe` what a document's rules may look at.
+/// Pairs, some of which mean something: `capture` what is kept, `recipe` what a document's rules
+/// may look at.
 fn labels() -> impl Strategy<Value = Value> {
     proptest::sample::select(vec![
         json!({}),
@@ -151,7 +153,8 @@ fn labels() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is one of [`USERS`].
+/// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is
+/// one of [`USERS`].
 fn member(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     let limits = move || {
         proptest::collection::vec(limit(on), 0..4)
@@ -268,7 +271,8 @@ impl TestApi {
     }
 }
 
-/// Whether nothing that `inner` allows is refused by `outer`: by numbers of this test's own, on a day and in a month, and by names.
+/// Whether nothing that `inner` allows is refused by `outer`: by numbers of this test's own, on a
+/// day and in a month, and by names.
 pub(super) fn narrower(inner: &Limits, outer: &Limits) -> bool {
     let spent = |limits: &Limits| {
         let written = serde_json::to_value(limits).unwrap()["budget"].clone();
@@ -536,7 +540,8 @@ impl EscalationCase<'_> {
 }
 
 impl EscalationCase<'_> {
-    /// One of the operator's and one of the admin's in other hands, one with all that the admin has, and a member's.
+    /// One of the operator's and one of the admin's in other hands, one with all that the admin
+    /// has, and a member's.
     async fn begin(&mut self) {
         let end = "2025-12-09T00:00:00Z";
         let (wide, given, whole, small, member) = match self.on.interface {

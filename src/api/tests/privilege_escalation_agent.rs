@@ -1,6 +1,7 @@
-//! The same on AGENT, whose tenant is one: whatever is asked for by its keys and by `AGENT_CLOUD_API_KEY`, and by anybody while
-//! AGENT is open. No key has more than the one that made it or changes what holds it; and what strangers did in the open days is
-//! worth nothing once AGENT is enforced, until somebody who showed a credential vouches for it.
+//! The same on AGENT, whose tenant is one: whatever is asked for by its keys and by
+//! `AGENT_CLOUD_API_KEY`, and by anybody while AGENT is open. No key has more than the one that
+//! made it or changes what holds it; and what strangers did in the open days is worth nothing once
+//! AGENT is enforced, until somebody who showed a credential vouches for it.
 
 use std::cell::Cell;
 

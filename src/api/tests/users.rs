@@ -1,4 +1,5 @@
-//! A user who is disabled while the store fails, and what is made of refused logins, as plain calls.
+//! A user who is disabled while the store fails, and what is made of refused logins, as plain
+//! calls.
 
 use super::*;
 use crate::api::users;
@@ -50,7 +51,8 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
         false
     );
     assert_eq!(why(), None);
-    // Said again as soon as the store is well, it is done at once; what follows stays, though the first call's task still looks.
+    // Said again as soon as the store is well, it is done at once; what follows stays, though the
+    // first call's task still looks.
     world.faults.fail_writes(1);
     assert_eq!(kind(disable().await).0, Kind::Unavailable);
     assert_eq!(disable().await.unwrap()["disabled"], true);
@@ -194,7 +196,8 @@ async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
     assert!(bad.iter().all(|one| *one == bad[0] && one.0 == Kind::InvalidRequest), "{bad:?}");
 }
 
-/// Whoever logs in at once from many places: twenty stay, and those are the last that the store took.
+/// Whoever logs in at once from many places: twenty stay, and those are the last that the store
+/// took.
 #[tokio::test]
 async fn of_many_logins_at_once_twenty_sessions_stay() {
     let mut world = world().await;

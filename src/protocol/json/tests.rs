@@ -79,7 +79,8 @@ proptest! {
         prop_assert_eq!(read(&bent).is_ok(), theirs && is_object);
     }
 
-    /// A text that ends early is read to its end, and no further than where it cannot be JSON any more.
+    /// A text that ends early is read to its end, and no further than where it cannot be JSON any
+    /// more.
     #[test]
     fn a_part_is_read_as_far_as_it_is_one(value in value(), cut: prop::sample::Index, at: prop::sample::Index, byte: u8) {
         let whole = serde_json::to_vec(&value).unwrap();

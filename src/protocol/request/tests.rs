@@ -45,7 +45,8 @@ fn what_a_prompt_is_estimated_by() {
     };
     let said = tokens(r#"{"role":"assistant","content":"Well then, here it is."}"#);
     assert!((12..20).contains(&said), "{said}");
-    // Thoughts of earlier answers are not told again; wherever the role stands, and only an answer's.
+    // Thoughts of earlier answers are not told again; wherever the role stands, and only an
+    // answer's.
     for message in [
         r#"{"content":"<think>\nA long thought about this and that.\n</think>Well then, here it is.","role":"assistant"}"#,
         r#"{"role":"assistant","reasoning_content":"A long thought.","reasoning":"And more.","content":"Well then, here it is."}"#,
