@@ -6,7 +6,7 @@
 //! both, and that each external crate enters through few files.
 //!
 //! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
-//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · `atomic_file` files replaced in one
+//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`atomic_file`] files replaced in one
 //!   step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
 //!   [`secret`]
@@ -146,7 +146,7 @@
 pub mod api;
 pub mod app;
 pub mod archive;
-mod atomic_file;
+pub mod atomic_file;
 pub mod auth;
 pub mod blocking;
 pub mod body_memory;

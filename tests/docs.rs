@@ -9,7 +9,7 @@
 //! | `<!-- run by TEST -->` | a test of this file runs it |
 //! | `<!-- run last -->` | run after the page's other blocks |
 //! | `<!-- routing document -->`, `<!-- server document -->` | checked by `rerouter check` |
-//! | `<!-- output -->` | lines that the block before prints, in this order; numbers and ids may differ |
+//! | `<!-- output -->` | lines that the block before prints, in order; numbers and ids may differ |
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -468,12 +468,12 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
         &format!("{}{{\"my\":\"secret\"}}\n", exported.replace("\"id\":\"req_0", "\"id\":\"req_1")),
     );
     let broken = third.replay(&["import", "broken.jsonl"]).await;
-    broken.failed(3, "ine 1 is no capture");
+    broken.failed(3, "ine 1 is not a capture");
     assert!(!broken.error.contains("secret"), "{}", broken.error);
     third
         .replay(&["import", "broken.jsonl", "--owner", "usr_nobody"])
         .await
-        .failed(3, "no such user");
+        .failed(3, "Unknown user");
     third.replay(&["import", "none.jsonl"]).await.failed(2, "none.jsonl");
     let old = exported.lines().next().unwrap().to_owned();
     let sent = async |kind: &str, body: &str| {

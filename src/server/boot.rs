@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use log::{info, warn};
 
-use super::Gateway;
 use super::master::{MasterKeys, Unlocked};
+use super::{BootError, Gateway};
 use crate::app::{App, AppParts};
 use crate::archive::Archive;
 use crate::auth::Auth;
@@ -21,18 +21,7 @@ use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::routing::Routing;
 use crate::secret::{Keyring, Purpose, Secret};
-use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError, UserRow};
-
-/// Why a gateway cannot start, for the operator.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BootError(pub String);
-
-impl From<StoreError> for BootError {
-    fn from(error: StoreError) -> Self {
-        BootError(error.to_string())
-    }
-}
+use crate::store::{DataDir, Faults, Opening, Role, Store, UserRow};
 
 /// What a gateway takes from the environment of its process.
 pub struct Environment {

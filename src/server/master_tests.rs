@@ -144,10 +144,15 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
 async fn a_crash_at_any_moment_leaves_one_valid_wrapping() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(dir.path(), Some(1), None).await.unwrap());
+    // A reader of the state before keeps the change in the journal.
+    let reader = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let _rows: i64 =
+        reader.query_row("SELECT count(*) FROM root_key", [], |row| row.get(0)).unwrap();
     let (store, first) = start(dir.path(), Some(2), Some(1)).await.unwrap();
     let [database, journal] = ["accounts.db", "accounts.db-wal"]
         .map(|name| std::fs::read(dir.path().join(name)).unwrap());
-    drop(store);
+    drop((store, reader));
     // The header of the journal and of each frame before a page of 4 KiB.
     let frames = (journal.len() - 32) / (4_096 + 24);
     assert!(frames >= 1 && journal.len() == 32 + frames * (4_096 + 24), "{}", journal.len());

@@ -55,7 +55,7 @@ use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
 
 pub use backup::{BackedUp, back_up};
-pub use boot::{BootError, Environment};
+pub use boot::Environment;
 pub use drain::drained;
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 
@@ -65,7 +65,18 @@ use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
 use crate::gateway::{ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
-use crate::store::Faults;
+use crate::store::{Faults, StoreError};
+
+/// Why a gateway cannot start, for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BootError(pub String);
+
+impl From<StoreError> for BootError {
+    fn from(error: StoreError) -> Self {
+        BootError(error.to_string())
+    }
+}
 
 /// A gateway that is ready to serve. Its listeners are not bound yet.
 pub struct Gateway {
