@@ -140,6 +140,8 @@
 //! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),
 //!   `limits/` (how it is counted)
 
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
 // A scenario of a test reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
