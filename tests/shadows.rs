@@ -374,3 +374,22 @@ async fn more_than_so_many_at_once_are_dropped_and_a_drain_ends_those_that_hang(
     );
     assert_eq!(listed(&gateway, &gateway.admin_key, "").await.len(), bounds::SHADOWS + 3);
 }
+
+#[tokio::test]
+async fn a_request_that_is_not_captured_is_not_copied() {
+    let (a, s) = (answering().await, answering().await);
+    let (gateway, key) = start(&a, &s.url(), 100.0).await;
+    let wanted = json!({ "name": "private", "labels": { "capture": "off" } });
+    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&wanted)).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let text = |field: &str| made.json()[field].as_str().unwrap().to_owned();
+    let private = Key { id: text("id"), secret: text("key") };
+    for key in [&private, &private, &key] {
+        assert_eq!(gateway.chat(key, chat_body("auto", false).as_bytes()).await.status, 200);
+    }
+    until("the last one's copy", async || {
+        (shadows(&gateway, "completed").await >= 1.0).then_some(())
+    })
+    .await;
+    assert_eq!((a.count(), s.count()), (3, 1), "no copy of the private ones");
+}
