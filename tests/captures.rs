@@ -402,8 +402,11 @@ async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     std::fs::rename(aside.join("captures"), data.join("captures")).unwrap();
     std::fs::rename(&copy, data.join("captures.db")).unwrap();
     gateway.start_again().await;
-    ids.reverse();
-    assert_eq!(listed(&gateway, &key).await, ids);
+    // Ids of one millisecond are in no order.
+    let mut back = listed(&gateway, &key).await;
+    back.sort();
+    ids.sort();
+    assert_eq!(back, ids);
     read_whole(&gateway, &key, &ids).await;
 }
 

@@ -104,7 +104,7 @@ async fn people_see_how_far_an_evaluation_has_come() {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{shown}");
     assert!(
-        shown.contains("[###") && shown.contains(" %") && shown.contains(" captures"),
+        shown.contains("..]") && shown.contains(" %") && shown.contains(" captures"),
         "{shown}"
     );
     assert!(shown.contains("2500 captures decided"), "{shown}");
