@@ -9,11 +9,11 @@ use std::alloc::System;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rerouter::config;
-use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::request::read_request;
-use rerouter::protocol::tokens;
-use rerouter::routing::{Inputs, RequestFacts, Routing, decide, language};
+use rerouter::internals::config;
+use rerouter::internals::protocol::endpoint::Endpoint;
+use rerouter::internals::protocol::request::read_request;
+use rerouter::internals::protocol::tokens;
+use rerouter::internals::routing::{Inputs, RequestFacts, Routing, decide, language};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 /// Counts, on top of the system's allocator.

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
-use rerouter::auth::{Auth, KeyState, token};
-use rerouter::bounds;
-use rerouter::id::{KeyId, Random, UserId};
-use rerouter::interface::{Interface, Surface};
-use rerouter::secret::{Keyring, Secret, SecretBytes};
-use rerouter::store::{Actor, KeyRow, KeyStatus, Limits, Store};
+use rerouter::internals::auth::{Auth, KeyState, token};
+use rerouter::internals::bounds;
+use rerouter::internals::id::{KeyId, Random, UserId};
+use rerouter::internals::interface::{Interface, Surface};
+use rerouter::internals::secret::{Keyring, Secret, SecretBytes};
+use rerouter::internals::store::{Actor, KeyRow, KeyStatus, Limits, Store};
 
 /// What many keys cost.
 #[derive(Parser)]

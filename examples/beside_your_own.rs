@@ -15,9 +15,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
-use rerouter::secret::Secret;
-use rerouter::server::{Environment, Gateway};
-use rerouter::{config, log};
+use rerouter::{Environment, Gateway, Secret};
 
 /// What your server does already: here, everything goes to one place.
 struct YourOwn;
@@ -42,7 +40,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Any logger does; this one writes JSON lines to standard error.
-    log::init("info,pingora=warn,pingora_core=warn,pingora_proxy=warn")?;
+    rerouter::init_log("info,pingora=warn,pingora_core=warn,pingora_proxy=warn")?;
 
     let mut server = Server::new_with_opt_and_conf(
         None,
@@ -56,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Store, keys and routing document are opened before the server starts, so a mistake in them
     // ends here.
     let document =
-        config::load_server(std::env::args_os().nth(1).map(PathBuf::from).as_deref(), &variable)
+        rerouter::load_server(std::env::args_os().nth(1).map(PathBuf::from).as_deref(), &variable)
             .map_err(|problems| {
                 problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             })?;

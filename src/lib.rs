@@ -145,34 +145,44 @@
 // A scenario of a test reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
-pub mod api;
-pub mod app;
-pub mod archive;
-pub mod atomic_file;
-pub mod auth;
-pub mod blocking;
-pub mod body_memory;
-pub mod bounds;
-pub mod capture;
-pub mod cli;
-pub mod clock;
-pub mod config;
-pub mod error;
-pub mod evaluate;
-pub mod gateway;
-pub mod id;
-pub mod idempotency;
-pub mod interface;
-pub mod limits;
-pub mod log;
-pub mod metrics;
-pub mod nodes;
-pub mod prompt;
-pub mod protocol;
-pub mod redaction;
-pub mod reload;
-pub mod routing;
-pub mod secret;
-pub mod server;
-pub mod store;
-pub mod turns;
+mod api;
+mod app;
+mod archive;
+mod atomic_file;
+mod auth;
+mod blocking;
+mod body_memory;
+mod bounds;
+mod capture;
+mod cli;
+mod clock;
+mod config;
+mod error;
+mod evaluate;
+mod gateway;
+mod id;
+mod idempotency;
+mod interface;
+#[doc(hidden)]
+pub mod internals;
+mod limits;
+mod log;
+mod metrics;
+mod nodes;
+mod prompt;
+mod protocol;
+mod redaction;
+mod reload;
+mod routing;
+mod secret;
+mod server;
+mod store;
+mod turns;
+
+#[doc(hidden)]
+pub use cli::main;
+pub use clock::Clock;
+pub use config::{Problem, Server, load_server};
+pub use log::{AccessLog, init as init_log};
+pub use secret::Secret;
+pub use server::{BootError, Environment, Gateway};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use rerouter::api::audit::NOTED;
-use rerouter::store::Faults;
+use rerouter::internals::api::audit::NOTED;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::plugin::{ADMIN, Host};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rerouter::clock::Clock;
-use rerouter::store::Faults;
+use rerouter::internals::clock::Clock;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::plugin::{ADMIN, Extras, Host};

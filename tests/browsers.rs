@@ -4,8 +4,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rerouter::api::ROUTES;
-use rerouter::interface::Surface;
+use rerouter::internals::api::ROUTES;
+use rerouter::internals::interface::Surface;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -95,7 +95,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     let mut seen = 0;
     // What nodes tell is signed, which no browser does for a page: without that it is 401 before
     // anything else.
-    let signed = |route: &&rerouter::api::Route| Surface::of(route.path) == Surface::NodeCallback;
+    let signed = |route: &&rerouter::internals::api::Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in ROUTES.iter().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
             (Surface::of(route.path), route.method.as_str(), fill(route.path));
@@ -405,7 +405,7 @@ fn attacks(revision: &str) -> Vec<Value> {
         ("POST", "/v1/chat/completions", chat),
         ("POST", "/v1/auth/logout", json!({})),
     ];
-    let known = |route: &&rerouter::api::Route| {
+    let known = |route: &&rerouter::internals::api::Route| {
         whole
             .iter()
             .any(|(method, path, _)| *method == route.method.as_str() && *path == route.path)

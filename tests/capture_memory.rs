@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::json;
 
 use crate::captures::answering;

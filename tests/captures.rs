@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rerouter::bounds;
-use rerouter::store::Faults;
+use rerouter::internals::bounds;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::plugin::{ADMIN, Host};
@@ -494,7 +494,7 @@ async fn a_disk_without_room(may_mount: bool) {
     // What is left of the last page of a file may take some.
     let full = until("captures to be dropped", async || {
         let incompressible: String =
-            (0..800).map(|_| format!("{:016x}", rerouter::id::Random::System.next_u64())).collect();
+            (0..800).map(|_| format!("{:016x}", rerouter::internals::id::Random::System.next_u64())).collect();
         let chat =
             json!({"model": "auto", "messages": [{"role": "user", "content": incompressible}]})
                 .to_string();

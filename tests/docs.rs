@@ -394,7 +394,7 @@ fn first_cells(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_of_the_server_document_has_every_key() {
-    let keys = rerouter::config::server_keys().into_iter().collect();
+    let keys = rerouter::internals::config::server_keys().into_iter().collect();
     let page = "docs/reference/server-document.md";
     same(page, &keys, &first_cells(page));
 }

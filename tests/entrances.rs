@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use http::Method;
-use rerouter::api::ROUTES;
-use rerouter::auth::signature::{Covered, Signer};
-use rerouter::id::Random;
-use rerouter::interface::Surface;
-use rerouter::store::{Faults, PanicPoint};
+use rerouter::internals::api::ROUTES;
+use rerouter::internals::auth::signature::{Covered, Signer};
+use rerouter::internals::id::Random;
+use rerouter::internals::interface::Surface;
+use rerouter::internals::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 
 use crate::identity::{

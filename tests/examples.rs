@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rerouter::config::{Server, load, read_routing, read_server};
-use rerouter::interface::Interface;
+use rerouter::internals::config::{Server, load, read_routing, read_server};
+use rerouter::internals::interface::Interface;
 use serde_json::{Value, json};
 
 use crate::support::client::{self, Connection, H2};
@@ -100,7 +100,7 @@ fn says_its_defaults(server: &Server, defaults: &Server) {
     assert_eq!(server.limits.header_timeout, defaults.limits.header_timeout);
     assert_eq!(server.limits.body_min_rate, defaults.limits.body_min_rate);
     assert_eq!(server.limits.connections, defaults.limits.connections);
-    let share = defaults.limits.connections.div_ceil(rerouter::bounds::CONNECTIONS_SHARE);
+    let share = defaults.limits.connections.div_ceil(rerouter::internals::bounds::CONNECTIONS_SHARE);
     assert_eq!(
         (server.limits.connections_per_address, defaults.limits.connections_per_address),
         (Some(share), None)

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rerouter::api::{Policy, ROUTES};
-use rerouter::interface::{Interface, Surface};
+use rerouter::internals::api::{Policy, ROUTES};
+use rerouter::internals::interface::{Interface, Surface};
 use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};

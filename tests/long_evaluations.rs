@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

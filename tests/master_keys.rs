@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rerouter::secret::{Keyring, Purpose, SecretBytes};
+use rerouter::internals::secret::{Keyring, Purpose, SecretBytes};
 use serde_json::{Value, json};
 
 use crate::captures::files;

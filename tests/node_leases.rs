@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rerouter::clock::Clock;
-use rerouter::store::Faults;
+use rerouter::internals::clock::Clock;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

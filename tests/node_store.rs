@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rerouter::store::Faults;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::captures::{Disk, limit};
@@ -191,7 +191,7 @@ async fn a_store_that_hangs_stops_no_traffic_to_nodes_and_makes_nothing_good_twi
     let began = std::time::Instant::now();
     assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 200);
     assert!(
-        began.elapsed() < rerouter::bounds::NODE_CALLBACK_TIMEOUT,
+        began.elapsed() < rerouter::internals::bounds::NODE_CALLBACK_TIMEOUT,
         "the agent waits no longer: {:?}",
         began.elapsed()
     );

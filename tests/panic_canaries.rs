@@ -3,7 +3,7 @@
 //! the node. It is in no answer, no access line, no diagnostic down to `trace`, no metric, no
 //! capture and no file.
 
-use rerouter::store::PanicPoint;
+use rerouter::internals::store::PanicPoint;
 use serde_json::json;
 
 use crate::panics::{CHAT, HEADER_KEY, NODE_KEY, PASSWORD, PROVIDER_KEY, World, prompt};

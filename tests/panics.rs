@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
-use rerouter::log;
-use rerouter::store::{Faults, PanicPoint};
+use rerouter::internals::log;
+use rerouter::internals::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

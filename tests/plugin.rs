@@ -9,12 +9,12 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
-use rerouter::clock::Clock;
-use rerouter::config;
-use rerouter::log::AccessLog;
-use rerouter::secret::Secret;
-use rerouter::server::{Environment, Gateway};
-use rerouter::store::Faults;
+use rerouter::internals::clock::Clock;
+use rerouter::internals::config;
+use rerouter::internals::log::AccessLog;
+use rerouter::internals::secret::Secret;
+use rerouter::{Environment, Gateway};
+use rerouter::internals::store::Faults;
 use serde_json::json;
 use tokio::sync::oneshot;
 

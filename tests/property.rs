@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rerouter::config;
-use rerouter::routing::{Inputs, Routing, decide};
+use rerouter::internals::config;
+use rerouter::internals::routing::{Inputs, Routing, decide};
 use serde_json::Value;
 
 use crate::support::count;

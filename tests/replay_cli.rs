@@ -499,13 +499,13 @@ pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static s
     let capture: Value =
         serde_json::from_str(&scene.replay(&["show", &id, "--json"]).await.well()).unwrap();
     let begin: jiff::Timestamp = capture["created_at"].as_str().unwrap().parse().unwrap();
-    let random = rerouter::id::Random::seeded(3);
+    let random = rerouter::internals::id::Random::seeded(3);
     let mut corpus = String::new();
     for n in 1..=count {
         let at = begin + jiff::SignedDuration::from_millis(-n);
         let mut one = capture.clone();
-        one["id"] = rerouter::id::RequestId::new(at, &random).as_str().into();
-        one["created_at"] = rerouter::clock::rfc3339(at).into();
+        one["id"] = rerouter::internals::id::RequestId::new(at, &random).as_str().into();
+        one["created_at"] = rerouter::internals::clock::rfc3339(at).into();
         one["served"]["model"] = model(n).into();
         one["decision"]["served"] = one["served"].clone();
         one["request"]["body"] = Value::Null;

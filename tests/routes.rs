@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rerouter::api::ROUTES;
-use rerouter::interface::Surface;
+use rerouter::internals::api::ROUTES;
+use rerouter::internals::interface::Surface;
 use serde_json::{Value, json};
 
 use crate::entrances::{Line, OPEN};

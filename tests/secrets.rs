@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rerouter::auth::Auth;
-use rerouter::secret::{Keyring, Purpose, Secret, SecretBytes};
+use rerouter::internals::auth::Auth;
+use rerouter::internals::secret::{Keyring, Purpose, Secret, SecretBytes};
 use serde_json::json;
 
 use crate::support::client::find;

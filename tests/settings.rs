@@ -63,7 +63,7 @@ const KEYS: &[&str] = &[
 
 #[test]
 fn the_reader_knows_these_keys() {
-    let mut known = rerouter::config::server_keys();
+    let mut known = rerouter::internals::config::server_keys();
     known.sort();
     assert_eq!(known, KEYS);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rerouter::bounds;
+use rerouter::internals::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use proptest::prelude::*;
-use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::{request, tokens};
+use rerouter::internals::protocol::endpoint::Endpoint;
+use rerouter::internals::protocol::{request, tokens};
 use serde_json::{Value, json};
 
 use crate::fuzzing::targets::lenient::{self, Rules};

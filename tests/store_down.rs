@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use rerouter::api::audit::NOTED;
-use rerouter::interface::Surface;
-use rerouter::store::Faults;
+use rerouter::internals::api::audit::NOTED;
+use rerouter::internals::interface::Surface;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::plugin::{ADMIN, Extras, Host};

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use http::Method;
-use rerouter::api::ROUTES;
-use rerouter::interface::Surface;
-use rerouter::store::Faults;
+use rerouter::internals::api::ROUTES;
+use rerouter::internals::interface::Surface;
+use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 
 use crate::plugin::{ADMIN, Host};

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rerouter::config;
-use rerouter::id::Random;
+use rerouter::internals::config;
+use rerouter::internals::id::Random;
 
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::{Span, Timestamp};
-use rerouter::archive::Archive;
-use rerouter::bounds;
-use rerouter::capture::record::{Bodies, Capture, CaptureState, Served};
-use rerouter::clock::Clock;
-use rerouter::id::{KeyId, Random, RequestId, UserId};
-use rerouter::secret::SecretBytes;
-use rerouter::store::{CaptureFilter, StoreError};
+use rerouter::internals::archive::Archive;
+use rerouter::internals::bounds;
+use rerouter::internals::capture::record::{Bodies, Capture, CaptureState, Served};
+use rerouter::internals::clock::Clock;
+use rerouter::internals::id::{KeyId, Random, RequestId, UserId};
+use rerouter::internals::secret::SecretBytes;
+use rerouter::internals::store::{CaptureFilter, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::prose::Prose;

@@ -24,7 +24,7 @@ mod queue;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
-use rerouter::store::{Faults, Store};
+use rerouter::internals::store::{Faults, Store};
 use tempfile::TempDir;
 
 // As the gateway has it.

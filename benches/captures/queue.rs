@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::Timestamp;
-use rerouter::archive::Archive;
-use rerouter::bounds;
-use rerouter::capture::queue::CaptureQueue;
-use rerouter::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
-use rerouter::id::{Random, RequestId, UserId};
-use rerouter::metrics::Metrics;
-use rerouter::routing::{Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts};
-use rerouter::secret::SecretBytes;
-use rerouter::store::Faults;
+use rerouter::internals::archive::Archive;
+use rerouter::internals::bounds;
+use rerouter::internals::capture::queue::CaptureQueue;
+use rerouter::internals::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
+use rerouter::internals::id::{Random, RequestId, UserId};
+use rerouter::internals::metrics::Metrics;
+use rerouter::internals::routing::{Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts};
+use rerouter::internals::secret::SecretBytes;
+use rerouter::internals::store::Faults;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 

@@ -103,11 +103,6 @@ impl Gateway {
         boot::prepare(server, environment, faults).await
     }
 
-    /// The state of the gateway.
-    pub fn app(&self) -> &Arc<App> {
-        &self.app
-    }
-
     /// Adds listeners and background services to a Pingora server.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
         let hooks = crate::gateway::ProxyHooks::new(self.app.clone());

@@ -4,13 +4,13 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use rerouter::protocol::agent::{self, AgentPreset};
-use rerouter::protocol::coding::{Coding, Decoder};
-use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::request::{self, ModelRequest};
-use rerouter::protocol::sse::{Splitter, SseEvent};
-use rerouter::protocol::stream::{StreamTally, assemble};
-use rerouter::protocol::usage_strip::UsageStrip;
+use rerouter::internals::protocol::agent::{self, AgentPreset};
+use rerouter::internals::protocol::coding::{Coding, Decoder};
+use rerouter::internals::protocol::endpoint::Endpoint;
+use rerouter::internals::protocol::request::{self, ModelRequest};
+use rerouter::internals::protocol::sse::{Splitter, SseEvent};
+use rerouter::internals::protocol::stream::{StreamTally, assemble};
+use rerouter::internals::protocol::usage_strip::UsageStrip;
 use serde_json::{Value, json};
 
 pub mod lenient;

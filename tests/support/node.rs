@@ -1,8 +1,8 @@
 //! A node's side of the callbacks: it signs, and can be told to sign wrongly.
 
 use http::Method;
-use rerouter::auth::signature::{Covered, Signer};
-use rerouter::id::Random;
+use rerouter::internals::auth::signature::{Covered, Signer};
+use rerouter::internals::id::Random;
 use serde_json::{Value, json};
 
 use super::client::Answer;
