@@ -27,7 +27,7 @@ impl From<BlockingError> for Error {
 }
 
 /// Starts `work` at once on a blocking thread. It runs to its end even if the future is dropped.
-pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, BlockingError>> + Send
+pub(crate) fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, BlockingError>> + Send
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,

@@ -27,7 +27,7 @@ enum Accepted {
 }
 
 /// The result of an endpoint, or of a step of the request path.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kinds of errors; each has a row in [`Kind::row`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

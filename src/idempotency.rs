@@ -97,7 +97,7 @@ pub struct Claim<T> {
 }
 
 /// The `Idempotency-Key` of a request, if it has one. 400 if it is repeated or invalid.
-pub fn key(headers: &HeaderMap) -> Result<Option<String>> {
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(HEADER).iter();
     let (Some(value), more) = (values.next(), values.next().is_some()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();

@@ -182,7 +182,7 @@ mod turns;
 #[doc(hidden)]
 pub use cli::main;
 pub use clock::Clock;
-pub use config::{Problem, Server, load_server};
+pub use config::{Problem, load_server};
 pub use log::{AccessLog, init as init_log};
 pub use secret::Secret;
 pub use server::{BootError, Environment, Gateway};

@@ -41,7 +41,7 @@ pub fn init(filter: &str) -> Result<(), String> {
 }
 
 /// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
-pub fn log_panics() {
+pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
 }
 
@@ -65,11 +65,11 @@ pub fn may_be_written(target: &str, level: log::Level) -> bool {
 
 /// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
 #[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
+pub(crate) struct LogThrottle(Mutex<(Option<Instant>, u64)>);
 
 impl LogThrottle {
     /// Counts an event; calls `say` with the count since the last call if it is time.
-    pub fn tell(&self, say: impl FnOnce(u64)) {
+    pub(crate) fn tell(&self, say: impl FnOnce(u64)) {
         let count = {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.1 += 1;

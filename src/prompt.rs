@@ -22,22 +22,22 @@ use crate::protocol::request::{self, ModelRequest};
 use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts};
 
 /// Prefix of agent names in `model`.
-pub const AGENT_PREFIX: &str = "agent/";
+pub(crate) const AGENT_PREFIX: &str = "agent/";
 
 /// A request of the data plane that was read.
 ///
 /// Not `Debug`: the headers hold the client's credential.
-pub struct Prompt {
+pub(crate) struct Prompt {
     /// Which endpoint it is for.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// The body: the client's, or with the agent's part and alias in it.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
     /// The facts of the body.
-    pub request: ModelRequest,
+    pub(crate) request: ModelRequest,
     /// The client's headers.
-    pub headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// The part of the query that providers get.
-    pub query: Option<String>,
+    pub(crate) query: Option<String>,
     /// The request before the agent, if there is one.
     through: Option<AgentRoute>,
 }
@@ -54,14 +54,14 @@ struct AgentRoute {
 
 impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
-    pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
+    pub(crate) fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = request::read_request(&body, endpoint)?;
         Ok(Prompt { endpoint, body, request, headers, query: None, through: None })
     }
 
     /// Reads a body as it came. A large or compressed one is read in its turn, on a blocking
     /// thread; `held` then counts its decoded size. 413 and 503 beside 400.
-    pub async fn read_in_turn(
+    pub(crate) async fn read_in_turn(
         app: &App,
         who: &Principal,
         unread: UnreadBody<'_>,
@@ -86,24 +86,24 @@ impl Prompt {
     }
 
     /// The body as the client sent it.
-    pub fn sent(&self) -> &Bytes {
+    pub(crate) fn sent(&self) -> &Bytes {
         self.through.as_ref().map_or(&self.body, |through| &through.sent)
     }
 
     /// The model asked for, as the client wrote it.
-    pub fn asked(&self) -> &str {
+    pub(crate) fn asked(&self) -> &str {
         self.through.as_ref().map_or(&self.request.model, |through| &through.asked)
     }
 
     /// The agent that it goes through.
-    pub fn agent(&self) -> Option<&AgentRef> {
+    pub(crate) fn agent(&self) -> Option<&AgentRef> {
         self.through.as_ref().map(|through| &through.agent)
     }
 
     /// Applies the agent, if one is requested: the request becomes one for its alias. 404 if there
     /// is no such agent or it may not be called; 400 and 413 if the request and the agent do not
     /// fit. A refused request is unchanged.
-    pub async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
+    pub(crate) async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
         let Some(name) =
             self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none())
         else {
@@ -116,7 +116,7 @@ impl Prompt {
     }
 
     /// The same for a captured request that went through an agent. 409 if the agent has changed.
-    pub async fn take_agent_again(
+    pub(crate) async fn take_agent_again(
         &mut self,
         app: &App,
         who: &Principal,
@@ -162,23 +162,23 @@ impl Prompt {
     }
 
     /// The text of the last user message.
-    pub fn last_user_text(&self) -> String {
+    pub(crate) fn last_user_text(&self) -> String {
         request::last_user_text(&self.body, &self.request)
     }
 }
 
 /// A body that is not read yet.
-pub struct UnreadBody<'a> {
+pub(crate) struct UnreadBody<'a> {
     /// Which endpoint it is for.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Its bytes.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
     /// Its content coding.
-    pub coding: Option<Coding>,
+    pub(crate) coding: Option<Coding>,
     /// Whether it may cost money. If so, a spent budget refuses it unread.
-    pub costs: bool,
+    pub(crate) costs: bool,
     /// Its reservation of memory.
-    pub held: &'a mut Held,
+    pub(crate) held: &'a mut Held,
 }
 
 /// Works on a large body in the caller's turn, on a blocking thread.
@@ -239,13 +239,13 @@ fn with_agent(
 
 /// Whether requests may use the agent. Text of an unauthenticated author costs nobody money, except
 /// on a gateway that is its owner's alone.
-pub fn may_call(app: &App, agent: &Agent) -> bool {
+pub(crate) fn may_call(app: &App, agent: &Agent) -> bool {
     agent.trusted || app.server.call_untrusted
 }
 
 /// Checks `limits.models` of key and user. A name that is not allowed gets the error of an unknown
 /// one.
-pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
+pub(crate) fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     if principal.allows_model(model) {
         Ok(())
     } else {
@@ -254,7 +254,7 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
 }
 
 /// Copies out the inputs of the decision.
-pub fn gather(
+pub(crate) fn gather(
     app: &App,
     live: &Live,
     at: Timestamp,

@@ -95,7 +95,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     let mut seen = 0;
     // What nodes tell is signed, which no browser does for a page: without that it is 401 before
     // anything else.
-    let signed = |route: &&rerouter::internals::api::Route| Surface::of(route.path) == Surface::NodeCallback;
+    let signed =
+        |route: &&rerouter::internals::api::Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in ROUTES.iter().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
             (Surface::of(route.path), route.method.as_str(), fill(route.path));

@@ -493,8 +493,9 @@ async fn a_disk_without_room(may_mount: bool) {
     disk.fill();
     // What is left of the last page of a file may take some.
     let full = until("captures to be dropped", async || {
-        let incompressible: String =
-            (0..800).map(|_| format!("{:016x}", rerouter::internals::id::Random::System.next_u64())).collect();
+        let incompressible: String = (0..800)
+            .map(|_| format!("{:016x}", rerouter::internals::id::Random::System.next_u64()))
+            .collect();
         let chat =
             json!({"model": "auto", "messages": [{"role": "user", "content": incompressible}]})
                 .to_string();

@@ -100,7 +100,8 @@ fn says_its_defaults(server: &Server, defaults: &Server) {
     assert_eq!(server.limits.header_timeout, defaults.limits.header_timeout);
     assert_eq!(server.limits.body_min_rate, defaults.limits.body_min_rate);
     assert_eq!(server.limits.connections, defaults.limits.connections);
-    let share = defaults.limits.connections.div_ceil(rerouter::internals::bounds::CONNECTIONS_SHARE);
+    let share =
+        defaults.limits.connections.div_ceil(rerouter::internals::bounds::CONNECTIONS_SHARE);
     assert_eq!(
         (server.limits.connections_per_address, defaults.limits.connections_per_address),
         (Some(share), None)

@@ -13,8 +13,8 @@ use rerouter::internals::clock::Clock;
 use rerouter::internals::config;
 use rerouter::internals::log::AccessLog;
 use rerouter::internals::secret::Secret;
-use rerouter::{Environment, Gateway};
 use rerouter::internals::store::Faults;
+use rerouter::{Environment, Gateway};
 use serde_json::json;
 use tokio::sync::oneshot;
 

@@ -14,7 +14,9 @@ use rerouter::internals::capture::queue::CaptureQueue;
 use rerouter::internals::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use rerouter::internals::id::{Random, RequestId, UserId};
 use rerouter::internals::metrics::Metrics;
-use rerouter::internals::routing::{Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts};
+use rerouter::internals::routing::{
+    Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts,
+};
 use rerouter::internals::secret::SecretBytes;
 use rerouter::internals::store::Faults;
 use serde_json::Value;

@@ -58,7 +58,8 @@ pub const NOTED: &[(&str, &str, Action)] = &[
 
 /// The unsafe routes that write no row, with the reason.
 #[rustfmt::skip]
-pub const NOT_NOTED: &[(&str, &str, &str)] = &[
+#[cfg(test)]
+const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/router/replay/{id}/reroute", "captured; an admin's reroute of another user's capture is audited as capture.reroute"),
     ("POST", "/v1/router/replay/evaluate",     "audited as capture.evaluate if it reads captures of others"),
     ("POST", "/v1/router/decide",              "changes nothing"),

@@ -4,7 +4,7 @@
 
 mod agents;
 mod answer;
-pub mod audit;
+pub(crate) mod audit;
 mod body;
 mod conditional;
 mod decide;
@@ -12,16 +12,16 @@ mod evaluate;
 mod gate;
 mod import;
 mod keys;
-pub mod limits;
+pub(crate) mod limits;
 mod models;
 mod node_callbacks;
 mod node_endpoint;
 mod nodes;
-pub mod openapi;
+pub(crate) mod openapi;
 mod page;
-pub mod pin;
+pub(crate) mod pin;
 mod providers;
-pub mod replays;
+pub(crate) mod replays;
 mod routing;
 #[cfg(test)]
 mod tests;
@@ -130,16 +130,18 @@ impl BodyKind {
 }
 
 /// A handler of the table.
-pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> ResponseFuture<'a>;
+pub(crate) type Handler =
+    for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> ResponseFuture<'a>;
 /// A handler that reports progress.
-pub type ProgressHandler =
+pub(crate) type ProgressHandler =
     for<'a> fn(
         &'a App,
         &'a Principal,
         &'a Request<Bytes>,
     ) -> Pin<Box<dyn Future<Output = Result<ProgressStream>> + Send + 'a>>;
 /// The future of a handler.
-pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
+pub(crate) type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
 
 /// One row of the table.
 pub struct Route {
@@ -250,38 +252,38 @@ pub static ROUTES: &[Route] = &[
 /// The values of a pattern's `{…}`, in order, still percent-encoded. An extension of a handler's
 /// request.
 #[derive(Clone, Debug, Default)]
-pub struct PathParams(pub Vec<String>);
+pub(crate) struct PathParams(pub(crate) Vec<String>);
 
 impl PathParams {
     /// The first value, or the empty text.
-    pub fn first(&self) -> &str {
+    pub(crate) fn first(&self) -> &str {
         self.get(0)
     }
 
     /// The value at an index from 0, or the empty text.
-    pub fn get(&self, at: usize) -> &str {
+    pub(crate) fn get(&self, at: usize) -> &str {
         self.0.get(at).map_or("", String::as_str)
     }
 }
 
 /// Path of heartbeats: the only node callback that works while the store is unavailable.
-pub const NODE_REPORT: &str = "/v1/agent/heartbeat";
+pub(crate) const NODE_REPORT: &str = "/v1/agent/heartbeat";
 
 /// Where a request comes from. An extension of a handler's request, as is its
 /// [`RequestId`](crate::id::RequestId).
 #[derive(Clone, Debug, Default)]
-pub struct ClientOrigin {
+pub(crate) struct ClientOrigin {
     /// Address of the client, with `X-Forwarded-For` of trusted proxies applied.
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// Whether that address is reliable: not if an untrusted proxy forwarded the request, nor if
     /// the address is that of a trusted proxy.
-    pub proven: bool,
+    pub(crate) proven: bool,
     /// Whether the client uses https.
-    pub secure: bool,
+    pub(crate) secure: bool,
 }
 
 /// Result of a look-up in the route table.
-pub enum RouteMatch {
+pub(crate) enum RouteMatch {
     /// A row of the table.
     Route(&'static Route, PathParams),
     /// The path exists, but with other methods.
@@ -291,7 +293,7 @@ pub enum RouteMatch {
 }
 
 /// Finds the route of a request.
-pub fn find(method: &Method, path: &str) -> RouteMatch {
+pub(crate) fn find(method: &Method, path: &str) -> RouteMatch {
     // HEAD is answered wherever GET is (RFC 9110 section 9.3.2).
     let method = if method == Method::HEAD { &Method::GET } else { method };
     if let Some(route) =
@@ -330,7 +332,7 @@ fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
 }
 
 /// The data plane's routes, for the answer to an unknown path.
-pub fn served_inference() -> String {
+pub(crate) fn served_inference() -> String {
     let served: Vec<String> = ROUTES
         .iter()
         .filter(|route| crate::interface::Surface::of(route.path).is_data_plane())

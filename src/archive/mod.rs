@@ -41,11 +41,9 @@ mod import;
 mod prepare;
 mod recovery;
 mod retention;
-pub mod segment_folder;
+pub(crate) mod segment_folder;
 mod segment_log;
 mod service;
 
-pub use capture_reader::CaptureReader;
-pub use import::Imported;
-pub use recovery::Recovered;
-pub use service::{Archive, Page};
+pub(crate) use capture_reader::CaptureReader;
+pub use service::Archive;

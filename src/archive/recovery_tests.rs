@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::archive::Recovered;
+use crate::archive::recovery::Recovered;
 use crate::archive::segment_folder::file_name;
 use crate::archive::service::tests::{archive, captures, ids, ids_of, segments};
 

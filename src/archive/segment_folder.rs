@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use crate::store::ByteRange;
 
 /// The folder of segments in a data directory.
-pub const FOLDER: &str = "captures";
+pub(crate) const FOLDER: &str = "captures";
 /// What the names of folders with segments that were set aside begin with.
 const ASIDE: &str = "captures-unknown-";
 
 /// The file name of a segment.
-pub fn file_name(number: i64) -> String {
+pub(crate) fn file_name(number: i64) -> String {
     format!("{number:016x}.seg")
 }
 

@@ -10,7 +10,7 @@ use crate::store::AgentRow;
 
 /// An agent and its entity tag.
 #[derive(Debug)]
-pub struct Agent {
+pub(crate) struct Agent {
     row: Arc<AgentRow>,
     etag: String,
 }
@@ -32,7 +32,7 @@ impl Deref for Agent {
 
 /// All agents; they are few enough for one lock.
 #[derive(Debug, Default)]
-pub struct Agents(RwLock<AgentTables>);
+pub(crate) struct Agents(RwLock<AgentTables>);
 
 #[derive(Debug, Default)]
 struct AgentTables {

@@ -19,7 +19,7 @@ use crate::store::{KeyRow, KeyStatus};
 
 /// An API key that requests share.
 #[derive(Debug)]
-pub struct Key {
+pub(crate) struct Key {
     row: Arc<KeyRow>,
     /// Made while AGENT was open, and off while AGENT is enforced, whatever its row says.
     dormant: bool,

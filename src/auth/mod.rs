@@ -16,10 +16,10 @@ mod pending_writes;
 mod principal;
 mod revocation;
 mod session_table;
-pub mod signature;
+pub(crate) mod signature;
 mod tables;
 mod throttle;
-pub mod token;
+pub(crate) mod token;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -35,19 +35,19 @@ use crate::id::{KeyId, UserId};
 use crate::secret::{Keyring, Purpose, Secret};
 use crate::store::{Role, UserRow};
 
-pub use agents::{Agent, Agents};
+pub(crate) use agents::{Agent, Agents};
 pub(crate) use cookie::{clear_cookie, set_cookie};
 pub(crate) use csrf::check_origin;
-pub use identify::AuthFailure;
 pub(crate) use identify::{has_explicit_credential, unauthorized};
-pub use key_redactor::KeyRedactor;
-pub use key_table::{Key, KeyState};
-pub use password::Passwords;
-pub use principal::{
+pub(crate) use key_redactor::KeyRedactor;
+pub(crate) use key_table::Key;
+pub use key_table::KeyState;
+pub(crate) use password::Passwords;
+pub(crate) use principal::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, CaptureLevel, Credential,
     DEFAULT_SCOPES, PIN_SCOPES, Principal, RESERVED_SCOPES,
 };
-pub use throttle::{Throttle, UNKNOWN_USER};
+pub(crate) use throttle::{Throttle, UNKNOWN_USER};
 
 use key_table::KeyTable;
 use revocation::RevocationScope;

@@ -8,22 +8,22 @@ use crate::id::{NodeId, SessionId, UserId};
 use crate::store::{Actor, KeyRow, Role, UserRow};
 
 /// What a session may do on ROUTER, and a key unless its maker said otherwise.
-pub const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
+pub(crate) const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
 /// What a session may do on PIN, and a key unless its maker said otherwise.
-pub const PIN_SCOPES: [&str; 1] = ["user"];
+pub(crate) const PIN_SCOPES: [&str; 1] = ["user"];
 /// What AGENT's tenant may do, and a key unless its maker said otherwise.
-pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
+pub(crate) const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope with which a key of an admin acts as that admin.
-pub const ADMIN_SCOPE: &str = "admin";
+pub(crate) const ADMIN_SCOPE: &str = "admin";
 /// Scopes that only an admin grants. They hold for as long as whoever granted them is an admin.
-pub const RESERVED_SCOPES: [&str; 3] = ["evaluate", "config", ADMIN_SCOPE];
+pub(crate) const RESERVED_SCOPES: [&str; 3] = ["evaluate", "config", ADMIN_SCOPE];
 
 /// The key label that says what is captured of its requests; only an admin sets labels.
-pub const CAPTURE_LABEL: &str = "capture";
+pub(crate) const CAPTURE_LABEL: &str = "capture";
 
 /// How much is captured of a key's requests, if captures are on; a greater level captures less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CaptureLevel {
+pub(crate) enum CaptureLevel {
     /// Head and bodies: `on`, the default.
     Full,
     /// No bodies: `heads`.

@@ -14,11 +14,11 @@ use crate::id::Random;
 use crate::secret::constant_time_eq;
 
 /// The digest of the body (RFC 9530 section 2).
-pub const CONTENT_DIGEST: &str = "content-digest";
+pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 /// The covered components and the key (RFC 9421 section 4.1).
-pub const SIGNATURE_INPUT: &str = "signature-input";
+pub(crate) const SIGNATURE_INPUT: &str = "signature-input";
 /// The signature (RFC 9421 section 4.2).
-pub const SIGNATURE: &str = "signature";
+pub(crate) const SIGNATURE: &str = "signature";
 
 const WITH_BODY: &str = r#"("@method" "@authority" "@path" "@query" "content-digest")"#;
 const WITHOUT_BODY: &str = r#"("@method" "@authority" "@path" "@query")"#;

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
 
 /// The user of a login with an unknown e-mail, in the audit.
-pub const UNKNOWN_USER: &str = "unknown";
+pub(crate) const UNKNOWN_USER: &str = "unknown";
 
 /// The counters of logins and registrations.
 #[derive(Debug)]

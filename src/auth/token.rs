@@ -83,7 +83,7 @@ pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
 
 /// The pepper, with its key schedule computed once.
 #[derive(Clone)]
-pub struct Pepper(Hmac<Sha256>);
+pub(crate) struct Pepper(Hmac<Sha256>);
 
 impl Pepper {
     /// The pepper with this key.

@@ -5,33 +5,33 @@ use std::time::Duration;
 
 /// Denominator of the share of connections in reserve: those without a place, waiting for their
 /// one request. Health and management find room among them.
-pub const RESERVE_PART: usize = 4;
+pub(crate) const RESERVE_PART: usize = 4;
 /// Smallest reserve: some probes and an admin.
-pub const RESERVE_MIN: usize = 16;
+pub(crate) const RESERVE_MIN: usize = 16;
 /// Largest reserve: it costs memory and descriptors beyond `limits.connections`.
-pub const RESERVE_MAX: usize = 128;
+pub(crate) const RESERVE_MAX: usize = 128;
 /// Time for such a connection to send its request, TLS included.
-pub const RESERVE_HEAD: Duration = Duration::from_secs(3);
+pub(crate) const RESERVE_HEAD: Duration = Duration::from_secs(3);
 /// Denominator of an address's share of `limits.connections`, without
 /// `limits.connections_per_address`.
 pub const CONNECTIONS_SHARE: usize = 4;
 /// Connections of the metrics listener: some collectors and probes. It has a reserve of its
 /// own.
-pub const METRICS_CONNECTIONS: usize = 16;
+pub(crate) const METRICS_CONNECTIONS: usize = 16;
 /// Descriptors that are no client's: files, listeners, event queues, both reserves and the
 /// metrics listener.
-pub const DESCRIPTORS_SPARE: usize = 160;
+pub(crate) const DESCRIPTORS_SPARE: usize = 160;
 /// Descriptors of a client's connection: its own, and one to a provider.
-pub const DESCRIPTORS_PER_CONNECTION: usize = 2;
+pub(crate) const DESCRIPTORS_PER_CONNECTION: usize = 2;
 /// Bytes read ahead of a TLS record: its largest size.
-pub const TLS_READ_AHEAD: usize = 16 << 10;
+pub(crate) const TLS_READ_AHEAD: usize = 16 << 10;
 /// Requests at once on one HTTP/2 connection of a client.
-pub const H2_STREAMS_OF_CLIENTS: u32 = 100;
+pub(crate) const H2_STREAMS_OF_CLIENTS: u32 = 100;
 /// Bytes of an HTTP/2 request head, decoded. One above [`super::HEAD_BYTES`] is refused with an
 /// answer, one above this by the library, without.
-pub const H2_HEAD_BYTES: u32 = 128 << 10;
+pub(crate) const H2_HEAD_BYTES: u32 = 128 << 10;
 /// Bytes of an HTTP/2 answer's end that wait in the connection for the client, and not in the
 /// call that made it.
-pub const H2_UNREAD: usize = 16 << 10;
+pub(crate) const H2_UNREAD: usize = 16 << 10;
 /// Shortest time between two log lines about something that anybody can cause.
-pub const LOG_THROTTLE: Duration = Duration::from_secs(60);
+pub(crate) const LOG_THROTTLE: Duration = Duration::from_secs(60);

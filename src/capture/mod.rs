@@ -5,8 +5,8 @@
 mod export_json;
 mod import_json;
 pub(crate) mod pace;
-pub mod pending;
-pub mod queue;
-pub mod raw_capture;
-pub mod record;
+pub(crate) mod pending;
+pub(crate) mod queue;
+pub(crate) mod raw_capture;
+pub(crate) mod record;
 mod size;

@@ -329,7 +329,7 @@ impl Head {
 }
 
 /// A decision with its outcome, as answers have it (contract 6.3).
-pub fn decision_json(
+pub(crate) fn decision_json(
     decision: &Decision,
     routing_us: u64,
     served: Option<&Served>,
@@ -345,7 +345,7 @@ pub fn decision_json(
 }
 
 /// A duration in whole microseconds.
-pub fn micros_of(took: std::time::Duration) -> u64 {
+pub(crate) fn micros_of(took: std::time::Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 

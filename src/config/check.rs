@@ -10,17 +10,17 @@ use super::{
 
 /// The findings in both documents.
 #[derive(Debug, Default)]
-pub struct CheckReport {
+pub(crate) struct CheckReport {
     /// Each one prevents a start.
-    pub problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
     /// Probable mistakes.
-    pub warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
     /// A line for each valid document.
-    pub good: Vec<String>,
+    pub(crate) good: Vec<String>,
     /// Why the routing document was not checked, if it was not.
-    pub unchecked: Option<String>,
+    pub(crate) unchecked: Option<String>,
     /// As much of the server document as could be read.
-    pub server: Option<Server>,
+    pub(crate) server: Option<Server>,
     file: String,
     is_valid: bool,
 }
@@ -31,7 +31,7 @@ pub(super) type Stored<'a> = dyn Fn(&Server) -> Result<Option<String>, String> +
 impl CheckReport {
     /// Checks the server document. Without `env`, a variable without a default may have any value,
     /// and what this machine lacks is only a warning.
-    pub fn server(path: Option<&Path>, env: Option<&Env<'_>>) -> CheckReport {
+    pub(crate) fn server(path: Option<&Path>, env: Option<&Env<'_>>) -> CheckReport {
         let (file, reading) = match server_source(path) {
             Ok(source) => (source.file.clone(), examine_server(&source, env)),
             Err(problems) => (
@@ -53,7 +53,7 @@ impl CheckReport {
 
     /// Checks the routing document at `path`, else the one that the server document names, if that
     /// is certain despite the problems of the server document. `stored` reads it from the store.
-    pub fn check_routing(
+    pub(crate) fn check_routing(
         &mut self,
         path: Option<&Path>,
         env: Option<&Env<'_>>,

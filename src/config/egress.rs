@@ -8,7 +8,7 @@ use super::{Net, Server};
 
 /// Who named the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EgressPeer {
+pub(crate) enum EgressPeer {
     /// A provider of the routing document.
     Provider,
     /// A node, by its registration.
@@ -17,7 +17,7 @@ pub enum EgressPeer {
 
 /// Why a destination is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub(crate) enum Denied {
     /// The policy denies it.
     Policy,
     /// The gateway listens there: it would be a loop.
@@ -26,7 +26,7 @@ pub enum Denied {
 
 /// The policy.
 #[derive(Clone, Debug)]
-pub struct Egress {
+pub(crate) struct Egress {
     denied: Vec<Net>,
     /// Always denied to nodes: metadata services.
     metadata: Vec<Net>,
@@ -35,17 +35,17 @@ pub struct Egress {
 
 impl Egress {
     /// Denies `denied`, and the addresses `ours` that this process listens on.
-    pub fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
+    pub(crate) fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
         Egress { denied, metadata: Net::metadata(), ours }
     }
 
     /// The policy of a server document. `mock` is the address of the mock provider.
-    pub fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
+    pub(crate) fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
         Egress::new(server.egress_deny.clone(), server.own_addresses().chain(mock).collect())
     }
 
     /// Checks an address after names were resolved.
-    pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), Denied> {
+    pub(crate) fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), Denied> {
         let ip = address.ip().to_canonical();
         // The unspecified address is this machine.
         let here = || ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip);

@@ -27,17 +27,17 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub use check::CheckReport;
-pub use egress::{Denied, Egress, EgressPeer};
-pub use limits::LimitSettings;
-pub use net::Net;
+pub(crate) use check::CheckReport;
+pub(crate) use egress::{Denied, Egress, EgressPeer};
+pub(crate) use net::Net;
 pub use problem::Problem;
-pub use settings::{
-    CaptureSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles,
-};
-pub use source::{
-    DocumentSource, NO_FILE, ROUTING_FILE, SERVER_FILE, demo_routing, load, load_routing,
-    routing_path, stored_routing,
+pub use settings::Server;
+pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
+#[cfg(test)]
+pub(crate) use source::demo_routing;
+pub use source::load;
+pub(crate) use source::{
+    DocumentSource, NO_FILE, demo_routing, load_routing, routing_path, stored_routing,
 };
 
 use crate::routing::{BuildContext, Finding, Routing};
@@ -49,9 +49,9 @@ use read::Field;
 use source::server_source;
 
 /// Looks up a variable of the environment.
-pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 /// The same, shared: documents are read again on each reload.
-pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Reads the server document at `path`, else [`SERVER_FILE`] if it exists, else the defaults.
 pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
@@ -127,12 +127,12 @@ pub fn read_routing(
 }
 
 /// Probable mistakes in a valid routing document.
-pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
+pub(crate) fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
     problem::warnings(file, routing.warnings().to_vec())
 }
 
 /// Reads a routing document from the API, to run it. It may hold credentials as `${…}` only.
-pub fn read_given(
+pub(crate) fn read_given(
     text: &str,
     server: &Server,
     env: &Env<'_>,
@@ -146,7 +146,7 @@ pub fn read_given(
 
 /// Reads a routing document from the API, to check it. No variable is read, so that nobody can
 /// probe the environment. The result must not be run.
-pub fn read_unexpanded(
+pub(crate) fn read_unexpanded(
     text: &str,
     server: &Server,
     mock: Option<SocketAddr>,
@@ -167,7 +167,7 @@ fn examine_unexpanded(
 }
 
 /// The problems and the warnings of a routing document from the API. No variable is read.
-pub fn validate(
+pub(crate) fn validate(
     text: &str,
     server: &Server,
     mock: Option<SocketAddr>,
@@ -178,7 +178,7 @@ pub fn validate(
 
 /// Reads a routing document that was live once, to compare with it. No variable is read. The result
 /// must not be run.
-pub fn read_remembered(
+pub(crate) fn read_remembered(
     text: &str,
     server: &Server,
     mock: Option<SocketAddr>,
@@ -190,7 +190,7 @@ pub fn read_remembered(
 }
 
 /// The document without credentials: as written if it holds none, else as JSON with each redacted.
-pub fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let Ok(tree::Parsed { mut root, duplicates }) = tree::parse(text) else {
         return String::new();
     };

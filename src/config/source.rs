@@ -9,15 +9,15 @@ use crate::bounds;
 use crate::routing::{Finding, Position};
 
 /// Default path of the server document.
-pub const SERVER_FILE: &str = "conf/rerouter.yaml";
+pub(crate) const SERVER_FILE: &str = "conf/rerouter.yaml";
 /// Default path of the routing document.
-pub const ROUTING_FILE: &str = "conf/routing.yaml";
+pub(crate) const ROUTING_FILE: &str = "conf/routing.yaml";
 
 /// The file name of a document without a file: its problems have line and column only.
-pub const NO_FILE: &str = "";
+pub(crate) const NO_FILE: &str = "";
 
 /// The demo document, which runs if there is no file: a mock provider that needs no credential.
-pub fn demo_routing() -> &'static str {
+pub(crate) fn demo_routing() -> &'static str {
     include_str!("../../conf/routing.yaml")
 }
 
@@ -39,7 +39,7 @@ pub(super) fn server_source(path: Option<&Path>) -> Result<DocumentSource, Vec<P
 }
 
 /// Path of the routing document: `routing.file`, else [`ROUTING_FILE`] if it exists.
-pub fn routing_path(server: &Server) -> Option<PathBuf> {
+pub(crate) fn routing_path(server: &Server) -> Option<PathBuf> {
     if server.routing.stored {
         return None;
     }
@@ -51,7 +51,7 @@ pub fn routing_path(server: &Server) -> Option<PathBuf> {
 }
 
 /// The routing document of [`routing_path`], else the demo.
-pub fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
+pub(crate) fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
     match routing_path(server) {
         Some(path) => load(&path),
         None => Ok(demo_source()),
@@ -63,7 +63,7 @@ fn demo_source() -> DocumentSource {
 }
 
 /// The routing document of the store, else the demo until the API receives a first one.
-pub fn stored_routing(kept: Option<String>) -> DocumentSource {
+pub(crate) fn stored_routing(kept: Option<String>) -> DocumentSource {
     match kept {
         Some(text) => DocumentSource { file: "stored document".to_owned(), text },
         None => demo_source(),

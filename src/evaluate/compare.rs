@@ -11,7 +11,7 @@ type FieldValue = Option<Value>;
 
 /// Compares two captures. `equal` is null if a value is unknown or redacted: different values may
 /// be equal after redaction.
-pub fn compare(a: &Capture, b: &Capture) -> Value {
+pub(crate) fn compare(a: &Capture, b: &Capture) -> Value {
     let (left, right) = (fields(a), fields(b));
     let lacks = |capture: &Capture, value: &FieldValue| {
         capture.head.redacted && value.as_ref().is_some_and(lost_text)

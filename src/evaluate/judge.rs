@@ -10,7 +10,7 @@ use crate::routing::{Candidate, Decision, Inputs, Refusal, Routing, TargetHealth
 
 /// Where the state of the targets comes from.
 #[derive(Clone, Debug)]
-pub enum HealthSource {
+pub(crate) enum HealthSource {
     /// The capture. A target that it does not know counts as healthy and idle.
     Recorded,
     /// This state, for every capture.

@@ -2,20 +2,20 @@
 //! the comparison of two captures. `judge`, `cost`, `explain`, `report` and `compare` are pure;
 //! `run` reads captures on a thread of its own.
 
-pub mod compare;
+pub(crate) mod compare;
 mod cost;
 mod explain;
 mod judge;
 mod offline;
 mod report;
 mod run;
-pub mod share;
+pub(crate) mod share;
 #[cfg(test)]
 mod tests;
 
-pub use judge::HealthSource;
-pub use offline::OfflineEvaluation;
-pub use report::EvaluationReport;
-pub use run::{
+pub(crate) use judge::HealthSource;
+pub(crate) use offline::OfflineEvaluation;
+pub(crate) use report::EvaluationReport;
+pub(crate) use run::{
     CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, finish, turn,
 };

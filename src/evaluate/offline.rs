@@ -13,7 +13,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::routing::Routing;
 
 /// Decides captures again without a gateway.
-pub struct OfflineEvaluation {
+pub(crate) struct OfflineEvaluation {
     candidate: Routing,
     baseline: Option<Routing>,
     health: HealthSource,
@@ -23,7 +23,7 @@ pub struct OfflineEvaluation {
 impl OfflineEvaluation {
     /// An empty evaluation. `baseline` is the document to compare with; `None`: the recorded
     /// decisions.
-    pub fn new(
+    pub(crate) fn new(
         candidate: Routing,
         baseline: Option<Routing>,
         health: HealthSource,
@@ -32,7 +32,7 @@ impl OfflineEvaluation {
     }
 
     /// Adds a capture.
-    pub fn add(&mut self, capture: &Capture) {
+    pub(crate) fn add(&mut self, capture: &Capture) {
         let OfflineEvaluation { candidate, baseline, health, report } = self;
         let head = &capture.head;
         let question = Question { candidate, baseline: baseline.as_ref(), health };
@@ -55,7 +55,7 @@ impl OfflineEvaluation {
     }
 
     /// The report so far.
-    pub fn report(&self) -> &EvaluationReport {
+    pub(crate) fn report(&self) -> &EvaluationReport {
         &self.report
     }
 }

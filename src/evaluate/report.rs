@@ -20,27 +20,27 @@ const OTHERS: &str = "others";
 
 /// The report of an evaluation so far.
 #[derive(Debug, Default)]
-pub struct EvaluationReport {
+pub(crate) struct EvaluationReport {
     /// Captures decided again.
-    pub evaluated: u64,
+    pub(crate) evaluated: u64,
     /// Captures whose first target changed.
-    pub changed: u64,
+    pub(crate) changed: u64,
     /// Captures with a target before and none after.
-    pub unroutable: u64,
+    pub(crate) unroutable: u64,
     /// Captures without a target before and after.
-    pub unroutable_before: u64,
+    pub(crate) unroutable_before: u64,
     /// Captures with a target before.
-    pub routed_before: u64,
+    pub(crate) routed_before: u64,
     /// Captures whose matching rule changed.
-    pub rule_changed: u64,
+    pub(crate) rule_changed: u64,
     /// Captures whose plan changed.
-    pub plan_changed: u64,
+    pub(crate) plan_changed: u64,
     /// Captures with an unknown signal.
-    pub inexact: u64,
+    pub(crate) inexact: u64,
     /// Captures with targets that counted as healthy and idle.
-    pub assumed: u64,
+    pub(crate) assumed: u64,
     /// Captures that match the filter but could not be read.
-    pub unreadable: u64,
+    pub(crate) unreadable: u64,
     skipped: BTreeMap<Skipped, u64>,
     changes: BTreeMap<(String, String), TargetChange>,
     shift: BTreeMap<String, (u64, u64)>,
@@ -161,7 +161,7 @@ impl EvaluationReport {
     }
 
     /// Changed captures as a share, from 0 to 1, of those with a target before.
-    pub fn changed_share(&self) -> f64 {
+    pub(crate) fn changed_share(&self) -> f64 {
         if self.changed == 0 {
             0.0
         } else {
@@ -170,12 +170,12 @@ impl EvaluationReport {
     }
 
     /// Removes the ids of captures, for callers who may not read them.
-    pub fn forget_examples(&mut self) {
+    pub(crate) fn forget_examples(&mut self) {
         self.changes.values_mut().for_each(|change| change.examples.clear());
     }
 
     /// The report as JSON, with the largest changes and shifts first.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut changes: Vec<_> = self.changes.iter().collect();
         changes.sort_by(|a, b| b.1.count.cmp(&a.1.count).then_with(|| a.0.cmp(b.0)));
         let changes: Vec<Value> =

@@ -31,7 +31,7 @@ use crate::turns::{Turns, WorkTurn};
 
 /// A document for an evaluation.
 #[derive(Clone)]
-pub enum Document {
+pub(crate) enum Document {
     /// The live document at the start of the evaluation.
     Live(Arc<Live>),
     /// Another document.
@@ -40,7 +40,7 @@ pub enum Document {
 
 impl Document {
     /// The document as run.
-    pub fn routing(&self) -> &Routing {
+    pub(crate) fn routing(&self) -> &Routing {
         match self {
             Document::Live(live) => &live.routing,
             Document::Given(routing) => routing,
@@ -49,35 +49,35 @@ impl Document {
 }
 
 /// An evaluation to run.
-pub struct Evaluation {
+pub(crate) struct Evaluation {
     /// The document under evaluation.
-    pub candidate: Document,
+    pub(crate) candidate: Document,
     /// The document to compare with; `None`: the recorded decisions.
-    pub baseline: Option<Document>,
+    pub(crate) baseline: Option<Document>,
     /// Source of the targets' state.
-    pub health: HealthSource,
+    pub(crate) health: HealthSource,
     /// Selects captures.
-    pub filter: CaptureFilter,
+    pub(crate) filter: CaptureFilter,
     /// Limit on captures, newest first.
-    pub limits: CaptureLimits,
+    pub(crate) limits: CaptureLimits,
     /// Whether imported captures are skipped, because they are not traffic of this gateway.
-    pub without_imported: bool,
+    pub(crate) without_imported: bool,
     /// Whether reasons may quote the candidate's conditions: the caller may read the document.
-    pub conditions: bool,
+    pub(crate) conditions: bool,
 }
 
 /// How many captures an evaluation reads.
 #[derive(Clone, Copy, Debug)]
-pub struct CaptureLimits {
+pub(crate) struct CaptureLimits {
     /// Limit on captures read.
-    pub read: u64,
+    pub(crate) read: u64,
     /// Limit on captures decided again.
-    pub decided: u64,
+    pub(crate) decided: u64,
 }
 
 impl CaptureLimits {
     /// The same limit for both.
-    pub fn of(captures: u64) -> Self {
+    pub(crate) fn of(captures: u64) -> Self {
         CaptureLimits { read: captures, decided: captures }
     }
 
@@ -91,19 +91,19 @@ impl CaptureLimits {
 
 /// Progress of an evaluation.
 #[derive(Clone, Copy, Debug)]
-pub struct EvaluationProgress {
+pub(crate) struct EvaluationProgress {
     /// Captures read.
-    pub done: u64,
+    pub(crate) done: u64,
     /// Limit on captures read.
-    pub limit: u64,
+    pub(crate) limit: u64,
     /// Changed captures.
-    pub changed: u64,
+    pub(crate) changed: u64,
     /// Time of the last capture read. Captures come newest first.
-    pub reached: Timestamp,
+    pub(crate) reached: Timestamp,
 }
 
 /// An event of a running evaluation.
-pub enum EvaluationEvent {
+pub(crate) enum EvaluationEvent {
     /// Intermediate progress.
     Progress(EvaluationProgress),
     /// The end, with the report.
@@ -111,7 +111,7 @@ pub enum EvaluationEvent {
 }
 
 /// Waits for a turn; 429 after too long.
-pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
+pub(crate) async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     turns.take(caller).await.ok_or_else(|| {
         let why = "Too many evaluations are running; none ended in time.";
         Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
@@ -120,7 +120,7 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
 
 /// Starts an evaluation. It ends with the last capture, or soon after the receiver is dropped. 503
 /// while the index of captures is incomplete.
-pub fn begin(
+pub(crate) fn begin(
     app: &App,
     turn: WorkTurn,
     evaluation: Evaluation,
@@ -146,7 +146,9 @@ pub fn begin(
 }
 
 /// Waits for the report.
-pub async fn finish(mut events: mpsc::Receiver<EvaluationEvent>) -> Result<EvaluationReport> {
+pub(crate) async fn finish(
+    mut events: mpsc::Receiver<EvaluationEvent>,
+) -> Result<EvaluationReport> {
     while let Some(event) = events.recv().await {
         if let EvaluationEvent::Done(report) = event {
             return report;

@@ -1,11 +1,11 @@
 //! Shares of traffic and cost in the limits of a gate: `2%` or `0.02`.
 
 /// The accepted forms, for error messages.
-pub const SPELLINGS: &str =
+pub(crate) const SPELLINGS: &str =
     "a percentage from 0% to 100%, like 2%, or a fraction from 0 to 1, like 0.02";
 
 /// Parses a share as a fraction. A bare `2` is ambiguous, so it is rejected.
-pub fn read(text: &str) -> Option<f64> {
+pub(crate) fn read(text: &str) -> Option<f64> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number: f64 = if plain { number.parse().ok()? } else { return None };

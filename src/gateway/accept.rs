@@ -29,20 +29,20 @@ use crate::bounds;
 use crate::log::LogThrottle;
 
 /// The TLS acceptors of listeners, by the listener's address.
-pub type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
+pub(crate) type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
 
 /// How many connections a service takes at once.
-pub struct ConnectionLimits {
+pub(crate) struct ConnectionLimits {
     /// In all.
-    pub most: usize,
+    pub(crate) most: usize,
     /// From one address.
-    pub share: usize,
+    pub(crate) share: usize,
     /// The setting that bounds `most`, for the log.
-    pub limit: &'static str,
+    pub(crate) limit: &'static str,
 }
 
 /// Accepts the connections of one service, over all of its listeners.
-pub struct ConnectionAcceptor<S> {
+pub(crate) struct ConnectionAcceptor<S> {
     app: Arc<App>,
     service: Arc<S>,
     limiter: Arc<ConnectionLimiter>,
@@ -55,7 +55,7 @@ pub struct ConnectionAcceptor<S> {
 
 impl<S: HttpService> ConnectionAcceptor<S> {
     /// An acceptor in front of `service`.
-    pub fn new(
+    pub(crate) fn new(
         app: Arc<App>,
         service: S,
         limits: ConnectionLimits,

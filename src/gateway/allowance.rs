@@ -235,7 +235,8 @@ fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{BudgetStatus, LimitOwner, RateLeft, RateStatus};
+    use crate::limits::rate::RateLeft;
+    use crate::limits::{BudgetStatus, LimitOwner, RateStatus};
     use crate::store::{Budget, Per};
 
     #[test]

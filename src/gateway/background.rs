@@ -25,7 +25,7 @@ use crate::bounds;
 use crate::routing::{HealthCheck, NODES, Protocol, Provider, ProviderIdentity};
 
 /// The background work of one gateway.
-pub struct BackgroundWork {
+pub(crate) struct BackgroundWork {
     app: Arc<App>,
     peers: Arc<Peers>,
     connector: Arc<Connector>,
@@ -54,7 +54,7 @@ impl BackgroundWork {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         tokio::join!(self.renew_names(), self.check_health());
     }
 

@@ -24,17 +24,17 @@ use crate::error::Error;
 use crate::interface::Surface;
 
 /// The application that every listener of the gateway runs.
-pub struct Edge(Pipeline);
+pub(crate) struct Edge(Pipeline);
 
 impl Edge {
     /// The edge in front of the proxy whose hooks are [`ProxyHooks`]'s.
-    pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
+    pub(crate) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
         Edge(Pipeline::new(app, proxy))
     }
 
     /// A task to be called now and then: it forgets the answers of reroutes whose `Idempotency-Key`
     /// is too old.
-    pub fn sweeper(&self) -> Box<dyn Fn(Timestamp) + Send + Sync> {
+    pub(crate) fn sweeper(&self) -> Box<dyn Fn(Timestamp) + Send + Sync> {
         let repeats = self.0.repeats.clone();
         Box::new(move |now| repeats.sweep(now))
     }

@@ -58,37 +58,37 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
-pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
-pub use background::BackgroundWork;
+pub(crate) use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
+pub(crate) use background::BackgroundWork;
 use call::InferenceCall;
-pub use edge::Edge;
+pub(crate) use edge::Edge;
 use failure::AttemptFailure;
 use peers::Peers;
-pub use service::{HttpService, answer, refuse};
+pub(crate) use service::{HttpService, answer, refuse};
 
 /// The hooks of Pingora's proxy: they choose the provider, write its head and body, and decide
 /// whether another one is tried.
-pub struct ProxyHooks {
+pub(crate) struct ProxyHooks {
     app: Arc<App>,
     peers: Arc<Peers>,
 }
 
 impl ProxyHooks {
     /// The hooks over one application.
-    pub fn new(app: Arc<App>) -> Self {
+    pub(crate) fn new(app: Arc<App>) -> Self {
         let peers = Arc::new(Peers::new(&app));
         ProxyHooks { app, peers }
     }
 
     /// The background work on providers. It shares the cache of addresses with calls.
-    pub fn background_work(&self) -> BackgroundWork {
+    pub(crate) fn background_work(&self) -> BackgroundWork {
         BackgroundWork::new(self.app.clone(), self.peers.clone())
     }
 }
 
 /// The context that Pingora passes from hook to hook of one call.
 #[derive(Default)]
-pub struct HookContext {
+pub(crate) struct HookContext {
     call: Option<Arc<InferenceCall>>,
     body: Option<Bytes>,
 }

@@ -14,7 +14,7 @@ use crate::error::Error;
 
 /// Answers the requests of one listener.
 #[async_trait]
-pub trait HttpService: Send + Sync + 'static {
+pub(crate) trait HttpService: Send + Sync + 'static {
     /// Answers a request whose head has been read. `standby`: the connection has only a reserve
     /// slot and closes afterwards. Gives the connection back where another request may come on it.
     async fn serve(
@@ -30,7 +30,7 @@ pub trait HttpService: Send + Sync + 'static {
 
 /// Writes a whole answer. Gives the connection back where `keep` is set and nothing of the request
 /// is unread.
-pub async fn answer(
+pub(crate) async fn answer(
     mut session: Box<ServerSession>,
     response: Response<Bytes>,
     keep: bool,
@@ -44,7 +44,7 @@ pub async fn answer(
 }
 
 /// Answers bytes that are no request head; the connection closes.
-pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
+pub(crate) async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
     reply::write_unparsed(session, response).await;
 }
 

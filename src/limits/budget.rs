@@ -12,7 +12,7 @@ use crate::bounds;
 use crate::store::{Budget, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
-pub type Period = i64;
+pub(crate) type Period = i64;
 
 /// The period that `at` is in.
 pub(super) fn period(per: Per, at: Timestamp) -> Period {

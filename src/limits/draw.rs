@@ -101,7 +101,7 @@ impl Draw {
 }
 
 /// The user, the key and the keys above it, as far as they have limits that are counted.
-pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
+pub(crate) fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     let user = match who {
         Principal::User { user, .. } => of_user(&user.id, &user.limits),
         _ => None,
@@ -110,7 +110,7 @@ pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
 }
 
 /// The same for the requests of a key.
-pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
+pub(crate) fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
     in_order(auth, user, Some(key))
 }

@@ -40,7 +40,7 @@ impl Pending {
 }
 
 /// The day in UTC that `at` is in, as `yyyymmdd`.
-pub fn day(at: Timestamp) -> i64 {
+pub(crate) fn day(at: Timestamp) -> i64 {
     period(Per::Day, at)
 }
 

@@ -35,7 +35,7 @@ mod budget;
 mod draw;
 mod grant_queue;
 mod ledger;
-mod rate;
+pub(crate) mod rate;
 mod refusal;
 mod remaining;
 mod reserve;
@@ -49,11 +49,10 @@ use jiff::Timestamp;
 use crate::error::Error;
 use crate::store::NanoUsd;
 
-pub use budget::{Period, Reserve};
-pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
-pub use ledger::day;
-pub use rate::RateLeft;
-pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
+pub(crate) use budget::{Period, Reserve};
+pub(crate) use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
+pub(crate) use ledger::day;
+pub(crate) use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
 
 use budget::{Account, BudgetShortage};
 use grant_queue::GrantQueue;

@@ -28,11 +28,11 @@ use crate::routing::{Authorities, BaseUrl, Provider};
 use crate::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeRow};
 
-pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
-pub use self::node::NodeSnapshot;
-pub use self::nonces::NonceError;
-pub use self::ready::ReadyNode;
-pub use self::state::NodeState;
+pub(crate) use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+pub(crate) use self::node::NodeSnapshot;
+pub(crate) use self::nonces::NonceError;
+pub(crate) use self::ready::ReadyNode;
+pub(crate) use self::state::NodeState;
 
 /// All nodes. Clones share the table.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 /// The version of the API that is spoken where the client names none.
-pub const VERSION: &str = "2023-06-01";
+pub(crate) const VERSION: &str = "2023-06-01";
 
 /// The type of an error of this status, as the API documents them.
-pub fn error_type(status: u16) -> &'static str {
+pub(crate) fn error_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
         402 => "billing_error",
@@ -22,14 +22,14 @@ pub fn error_type(status: u16) -> &'static str {
 }
 
 /// An error, as an answer's body and as the data of a stream's `error` event have it.
-pub fn error_body(kind: &str, message: &str) -> Value {
+pub(crate) fn error_body(kind: &str, message: &str) -> Value {
     json!({ "type": "error", "error": { "type": kind, "message": message } })
 }
 
 /// A message as a chat completion: text, thinking, tool calls, stop reason and usage. What a chat
 /// completion has no field for (citations, results of server tools) is left out. What the message
 /// leaves out is missing.
-pub fn as_chat_completion(message: &Value) -> Value {
+pub(crate) fn as_chat_completion(message: &Value) -> Value {
     let blocks =
         message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts = |kind: &str, field: &str| -> Option<String> {

@@ -93,7 +93,7 @@ pub struct Decoder {
 
 /// Decodes a whole body by its `Content-Encoding` lines. `None` if there is no supported coding, if
 /// the body is not of that coding, or if it decodes to more than `limit` bytes.
-pub fn decode<'a>(
+pub(crate) fn decode<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,
     body: &[u8],
     limit: usize,

@@ -7,22 +7,22 @@ use super::usage::{PartialUsage, Usage};
 
 /// Values for what the provider left out.
 #[derive(Clone, Copy, Debug)]
-pub struct CompletionDefaults<'a> {
+pub(crate) struct CompletionDefaults<'a> {
     /// The id of the answer.
-    pub id: &'a str,
+    pub(crate) id: &'a str,
     /// The time in seconds since the epoch.
-    pub created: i64,
+    pub(crate) created: i64,
     /// The model.
-    pub model: &'a str,
+    pub(crate) model: &'a str,
     /// The estimated tokens of the prompt.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// The usage of a stream, counted while it passed.
-    pub usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
 }
 
 /// Completes an answer: `id`, `object`, `created`, `model`, `choices` and `usage`, each of its
 /// type.
-pub fn shaped(answer: Value, defaults: &CompletionDefaults<'_>) -> Value {
+pub(crate) fn shaped(answer: Value, defaults: &CompletionDefaults<'_>) -> Value {
     let mut rest = object(answer).unwrap_or_default();
     let mut take = |name: &str| rest.remove(name).unwrap_or_default();
     let (id, created, model) = (take("id"), take("created"), take("model"));

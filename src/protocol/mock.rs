@@ -39,11 +39,11 @@ type MockResponse = Response<StreamBody<Frames>>;
 
 /// The mock provider, bound but not yet serving.
 #[derive(Debug)]
-pub struct Mock;
+pub(crate) struct Mock;
 
 impl Mock {
     /// Takes a free loopback port.
-    pub fn bind() -> std::io::Result<(std::net::TcpListener, SocketAddr)> {
+    pub(crate) fn bind() -> std::io::Result<(std::net::TcpListener, SocketAddr)> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -52,7 +52,7 @@ impl Mock {
 }
 
 /// Serves until `shutdown` is done; connections then under way end with their tasks.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: std::net::TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> std::io::Result<()> {

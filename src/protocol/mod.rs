@@ -1,20 +1,20 @@
 //! The wire protocols: requests, answers and streams as bytes in and facts out. Only the mock
 //! provider opens connections.
 
-pub mod agent;
-pub mod anthropic;
-pub mod coding;
-pub mod completion;
-pub mod endpoint;
-pub mod json;
-pub mod mock;
-pub mod query;
-pub mod request;
-pub mod sse;
-pub mod stream;
-pub mod tokens;
-pub mod usage;
-pub mod usage_strip;
+pub(crate) mod agent;
+pub(crate) mod anthropic;
+pub(crate) mod coding;
+pub(crate) mod completion;
+pub(crate) mod endpoint;
+pub(crate) mod json;
+pub(crate) mod mock;
+pub(crate) mod query;
+pub(crate) mod request;
+pub(crate) mod sse;
+pub(crate) mod stream;
+pub(crate) mod tokens;
+pub(crate) mod usage;
+pub(crate) mod usage_strip;
 
 #[cfg(test)]
 #[path = "recorded_tests.rs"]

@@ -2,13 +2,13 @@
 
 /// Decodes a name or value: `+` is a space, `%` and two hex digits are a byte. `None` if it is
 /// malformed.
-pub fn decode(text: &str) -> Option<String> {
+pub(crate) fn decode(text: &str) -> Option<String> {
     let (bytes, well) = bytes(text);
     String::from_utf8(bytes).ok().filter(|_| well)
 }
 
 /// The same, leaving malformed parts as they are.
-pub fn decode_leniently(text: &str) -> String {
+pub(crate) fn decode_leniently(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text).0).into_owned()
 }
 

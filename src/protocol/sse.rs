@@ -139,21 +139,21 @@ impl Splitter {
 }
 
 /// Whether an event ends where these bytes do.
-pub fn ends_event(bytes: &[u8]) -> bool {
+pub(crate) fn ends_event(bytes: &[u8]) -> bool {
     [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end))
 }
 
 /// The fields of an event: its name and its data, lines joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SseFields<'a> {
+pub(crate) struct SseFields<'a> {
     /// The `event` field, when there is one.
-    pub name: Option<&'a [u8]>,
+    pub(crate) name: Option<&'a [u8]>,
     /// The `data` fields; `None` when there are none (comments, keep-alives).
-    pub data: Option<Cow<'a, [u8]>>,
+    pub(crate) data: Option<Cow<'a, [u8]>>,
 }
 
 /// Reads the fields of an event's bytes.
-pub fn fields(event: &[u8]) -> SseFields<'_> {
+pub(crate) fn fields(event: &[u8]) -> SseFields<'_> {
     let mut found = SseFields::default();
     let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
     for line in event.split(|byte| matches!(byte, b'\n' | b'\r')) {

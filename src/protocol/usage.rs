@@ -55,7 +55,7 @@ impl Usage {
 /// Usage as reported so far: some streams report the prompt at the beginning and the output at the
 /// end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartialUsage {
+pub(crate) struct PartialUsage {
     prompt: Option<u64>,
     completion: Option<u64>,
     total: Option<u64>,
@@ -70,7 +70,7 @@ pub struct PartialUsage {
 
 impl PartialUsage {
     /// Reads a `usage` object leniently; `None` unless it counts something.
-    pub fn read(written: &str) -> Option<Self> {
+    pub(crate) fn read(written: &str) -> Option<Self> {
         let written: UsageFields<'_> = serde_json::from_str(written).ok()?;
         let mut absurd = false;
         let mut count = |raw: Option<&RawValue>| {
@@ -107,7 +107,7 @@ impl PartialUsage {
     }
 
     /// Merges a later report: counts in a stream are totals so far.
-    pub fn and_then(self, later: PartialUsage) -> PartialUsage {
+    pub(crate) fn and_then(self, later: PartialUsage) -> PartialUsage {
         PartialUsage {
             prompt: later.prompt.or(self.prompt),
             completion: later.completion.or(self.completion),
@@ -121,12 +121,12 @@ impl PartialUsage {
     }
 
     /// Whether both prompt and answer were counted.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
     }
 
     /// The usage; `None` if a count is absurd.
-    pub fn usage(&self) -> Option<Usage> {
+    pub(crate) fn usage(&self) -> Option<Usage> {
         if self.absurd {
             return None;
         }
@@ -151,7 +151,7 @@ impl PartialUsage {
 
     /// The usage of an answer that was cut off: what was reported of the prompt, and an estimate of
     /// the rest.
-    pub fn completed_by(&self, ours: Usage) -> Usage {
+    pub(crate) fn completed_by(&self, ours: Usage) -> Usage {
         let Some(told) = self.usage() else { return ours };
         let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
         let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
@@ -211,7 +211,7 @@ struct UsageDetails<'a> {
 }
 
 /// The usage in an answer that is no stream. One that is cut off is read up to there.
-pub fn read(body: &[u8]) -> Option<Usage> {
+pub(crate) fn read(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
     struct UsageMember<'a> {
         #[serde(borrow)]
@@ -238,7 +238,7 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
 
 /// The usage in the last bytes of an answer: the last member `usage` there. Within a string the
 /// quotes of such a name would be escaped.
-pub fn read_ending(ending: &[u8]) -> Option<Usage> {
+pub(crate) fn read_ending(ending: &[u8]) -> Option<Usage> {
     const NAME: &[u8] = b"\"usage\"";
     let at = memmem::rfind(ending, NAME)?;
     let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;

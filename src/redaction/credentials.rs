@@ -40,13 +40,13 @@ pub(super) fn is_in_address(address: &str) -> bool {
 }
 
 /// Whether a query has a parameter that is a credential by its name or value.
-pub fn is_in_query(query: &str) -> bool {
+pub(crate) fn is_in_query(query: &str) -> bool {
     query.split('&').any(is_in_parameter)
 }
 
 /// Returns a query without the parameters that are a credential by their name or value; the others
 /// stay as they were written. `None` if none is left.
-pub fn without_credentials(query: &str) -> Option<String> {
+pub(crate) fn without_credentials(query: &str) -> Option<String> {
     let kept: Vec<&str> = query.split('&').filter(|part| !is_in_parameter(part)).collect();
     Some(kept.join("&")).filter(|kept| !kept.is_empty())
 }

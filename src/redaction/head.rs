@@ -64,19 +64,19 @@ pub(super) fn redact(mut head: Head, rules: &Replacements<'_>) -> Option<Head> {
 }
 
 /// Whether a name that led to the decision was taken out of a head.
-pub fn lost_names(head: &Head) -> bool {
+pub(crate) fn lost_names(head: &Head) -> bool {
     head.redacted && has_lost(head, NAMES)
 }
 
 /// Whether something that conditions may look at was taken out of a head.
-pub fn lost_signals(head: &Head) -> bool {
+pub(crate) fn lost_signals(head: &Head) -> bool {
     // The value of a header is taken out of the inputs without a mark.
     let mut seen = head.inputs.iter().flat_map(|inputs| inputs.request.headers.values());
     seen.any(|value| value == REDACTED) || (head.redacted && has_lost(head, SIGNALS))
 }
 
 /// Whether something was taken out of a value of a redacted capture.
-pub fn lost_text(value: &Value) -> bool {
+pub(crate) fn lost_text(value: &Value) -> bool {
     visit(&mut value.clone(), "", &|text| text.contains(REDACTED).then(String::new))
 }
 

@@ -16,9 +16,9 @@ use crate::auth::KeyRedactor;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::protocol::json;
 
-pub use credentials::{is_in_query, without_credentials};
-pub use head::{lost_names, lost_signals, lost_text};
-pub use rules::Expression;
+pub(crate) use credentials::{is_in_query, without_credentials};
+pub(crate) use head::{lost_names, lost_signals, lost_text};
+pub(crate) use rules::Expression;
 use rules::{Replacements, Secrets};
 
 /// Takes out of captures what must not be kept.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::PathBuf;
 
-pub use watch::Watcher;
+pub(crate) use watch::Watcher;
 
 use crate::app::App;
 use crate::atomic_file::Replacement;
@@ -20,12 +20,12 @@ use crate::routing::Routing;
 use crate::store::{Event, Store};
 
 /// Stores the text of a document, before any capture can have its revision.
-pub async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
+pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
     store_text_in(&app.store, app, routing).await
 }
 
 /// The same at a start: if the store is read-only, it is enough that it has the text already.
-pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
+pub(crate) async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
     let Err(failed) = store_text(app, routing).await else { return Ok(()) };
     match app.store.document(routing.revision()).await {
         Ok(Some(_)) => {
@@ -45,18 +45,18 @@ async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<()
 
 /// A document that became live.
 #[derive(Debug)]
-pub struct Applied {
+pub(crate) struct Applied {
     /// Its revision.
-    pub revision: String,
+    pub(crate) revision: String,
     /// The revision that was live before.
-    pub previous: String,
+    pub(crate) previous: String,
     /// Probable mistakes, and names that are gone.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Why a document did not become live. Nothing has changed.
 #[derive(Debug)]
-pub enum NotApplied {
+pub(crate) enum NotApplied {
     /// The document is invalid.
     Problems(Vec<Problem>),
     /// The caller expected another revision to be live.
@@ -74,7 +74,7 @@ pub enum NotApplied {
 
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DocumentOrigin {
+pub(crate) enum DocumentOrigin {
     /// A request: it may hold credentials as `${…}` only.
     Request,
     /// The store, which has every document that was live.
@@ -83,7 +83,7 @@ pub enum DocumentOrigin {
 
 /// What has to be live before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precondition<'a> {
+pub(crate) enum Precondition<'a> {
     /// Any revision.
     Any,
     /// This revision.
@@ -94,16 +94,16 @@ pub enum Precondition<'a> {
 
 /// Who makes a change.
 #[derive(Clone, Copy)]
-pub struct ChangeAuthor<'a> {
+pub(crate) struct ChangeAuthor<'a> {
     /// The caller. Checked again after waiting: its rights may have changed.
-    pub principal: &'a Principal,
+    pub(crate) principal: &'a Principal,
     /// The audit row. Its target becomes the revision. It is written last, so that it exists
     /// exactly if the document became live.
-    pub event: &'a Event,
+    pub(crate) event: &'a Event,
 }
 
 /// Makes a document live: reads it, stores its text, writes its file if it has one, swaps.
-pub async fn apply(
+pub(crate) async fn apply(
     app: &App,
     text: String,
     origin: DocumentOrigin,
@@ -259,4 +259,4 @@ fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
 }
 
 /// The interval between calls of [`Watcher::check`].
-pub const INTERVAL: std::time::Duration = bounds::WATCH_INTERVAL;
+pub(crate) const INTERVAL: std::time::Duration = bounds::WATCH_INTERVAL;

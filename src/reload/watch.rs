@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::config::{self, DocumentSource, Problem};
 
 /// Watches the file of the routing document.
-pub struct Watcher {
+pub(crate) struct Watcher {
     app: Arc<App>,
     file: Option<PathBuf>,
     /// The state of the file that was applied or refused last.
@@ -62,14 +62,14 @@ struct WatchRefusal {
 
 impl Watcher {
     /// Watches the file of the routing document, if it has one.
-    pub fn new(app: Arc<App>) -> Self {
+    pub(crate) fn new(app: Arc<App>) -> Self {
         let file = config::routing_path(&app.server);
         Watcher { app, file, settled: None, pending: None }
     }
 
     /// Checks whether the file has changed, and applies the change after
     /// [`bounds::WATCH_EQUAL_READS`] checks without another one.
-    pub async fn check(&mut self) {
+    pub(crate) async fn check(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);
         if stamp.is_none() || stamp == self.settled {
@@ -94,7 +94,7 @@ impl Watcher {
 
     /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies
     /// it.
-    pub async fn reload(&mut self) {
+    pub(crate) async fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
             log::info!("the built-in routing document is live: there is no file to reload");
             return;

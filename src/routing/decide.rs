@@ -41,7 +41,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 /// The target for a shadow copy of a decided request. It is pure and no part of the decision.
 /// `None` unless the recipe has a shadow and the draw selects this request; `Err` is why the target
 /// is ineligible.
-pub fn shadow<'r>(
+pub(crate) fn shadow<'r>(
     routing: &'r Routing,
     inputs: &Inputs,
     decision: &Decision,

@@ -50,7 +50,7 @@ const LANGUAGES: [(Lang, &str); 35] = [
 ];
 
 /// ISO 639-1 codes of the detected languages.
-pub fn codes() -> impl Iterator<Item = &'static str> {
+pub(crate) fn codes() -> impl Iterator<Item = &'static str> {
     LANGUAGES.iter().map(|(_, code)| *code)
 }
 

@@ -7,16 +7,16 @@ mod base_url;
 mod compile;
 mod compiled;
 mod complete;
-pub mod condition;
+pub(crate) mod condition;
 mod decide;
 mod decision;
 mod document;
 mod estimate_correction;
-pub mod health;
+pub(crate) mod health;
 mod inputs;
-pub mod keywords;
-pub mod language;
-pub mod node_targets;
+pub(crate) mod keywords;
+pub(crate) mod language;
+pub(crate) mod node_targets;
 mod provider;
 mod refusal;
 mod settings;
@@ -26,26 +26,28 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use base_url::BaseUrl;
-pub use compile::BuildContext;
-pub use compiled::{ExpensiveSignals, Recipe, RetryPolicy, Routing, Rule, Shadow, WeightedTarget};
-pub use decide::{decide, shadow};
-pub use decision::{Candidate, Decision, PlanEntry, Trace};
-pub use document::{
-    BreakerSpec, Finding, Findings, Located, ModelSpec, Position, ProviderOptions, ProviderSpec,
-    RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec,
-    TimeoutsSpec,
+pub(crate) use base_url::BaseUrl;
+pub(crate) use compile::BuildContext;
+pub use compiled::Routing;
+pub(crate) use compiled::{RetryPolicy, Rule, WeightedTarget};
+pub use decide::decide;
+pub(crate) use decide::shadow;
+pub(crate) use decision::Trace;
+pub use decision::{Candidate, Decision, PlanEntry};
+pub(crate) use document::{
+    BreakerSpec, Finding, Located, ModelSpec, Position, ProviderOptions, ProviderSpec, RecipeSpec,
+    RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
-pub use estimate_correction::EstimateCorrection;
-pub use inputs::{
-    Abilities, AgentRef, BreakerState, Demand, Inputs, KeywordHit, NodeFacts, PrincipalFacts,
-    RequestFacts, TargetHealth,
+pub(crate) use estimate_correction::EstimateCorrection;
+pub(crate) use inputs::{
+    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth,
 };
-pub use provider::{NODES, Provider, ProviderIdentity};
-pub use refusal::{Refusal, TooLong};
-pub use settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
-pub use suggest::did_you_mean;
-pub use target::{Prices, Target};
+pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
+pub(crate) use provider::{NODES, Provider, ProviderIdentity};
+pub(crate) use refusal::Refusal;
+pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
+pub(crate) use suggest::did_you_mean;
+pub(crate) use target::Target;
 
 #[cfg(test)]
 pub(crate) use inputs::tests::chat;

@@ -17,7 +17,7 @@ use super::target::Target;
 
 /// Models on nodes that requests for `name` may lead to by any rule or draw; without a name, the
 /// models of all `nodes/…` targets.
-pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
+pub(crate) fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
     let on_nodes = |target: &&Arc<Target>| target.is_on_nodes();
     let model = |target: &Arc<Target>| target.model.clone();
     let Some(name) = name else { return routing.targets().filter(on_nodes).map(model).collect() };
@@ -37,7 +37,7 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
 
 /// Adds the state of the document's `nodes/…` targets, derived from the states of all nodes in
 /// `health`. A known state stays.
-pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp) {
+pub(crate) fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp) {
     for target in routing.targets().filter(|target| target.is_on_nodes()) {
         if !health.contains_key(&*target.name) {
             let state = next(&target.model, health, at, None);
@@ -48,7 +48,7 @@ pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: 
 
 /// The state of a target for this request: for a `nodes/…` target that of the node which would be
 /// tried next among those that can take it. `None`: healthy and idle, or unknown.
-pub fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHealth>> {
+pub(crate) fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHealth>> {
     let known = inputs.health.get(&*target.name)?;
     let demand = inputs.request.demand();
     if !target.is_on_nodes()

@@ -46,7 +46,7 @@ pub struct Provider {
 }
 
 /// Provider name of targets on nodes. It is reserved.
-pub const NODES: &str = "nodes";
+pub(crate) const NODES: &str = "nodes";
 
 impl Provider {
     /// The provider of `nodes/…` targets. It has no address: each attempt goes to one node.

@@ -16,7 +16,10 @@ fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&
 }
 
 /// A hint that names the entry of `known` which `word` probably misspells.
-pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
     nearest(word, known).map(|name| format!("did you mean `{name}`?"))
 }
 

@@ -136,7 +136,7 @@ fn spellings(secret: &str) -> Vec<String> {
 /// Masks a text that comes in pieces. What may begin a secret is held back until the next piece;
 /// all else passes at once.
 #[derive(Debug, Default)]
-pub struct StreamMask {
+pub(crate) struct StreamMask {
     held: Bytes,
 }
 

@@ -13,7 +13,7 @@ use zeroize::Zeroize;
 
 pub(crate) use credential_names::is_credential;
 pub use keyring::{Keyring, Purpose};
-pub use mask::{Mask, StreamMask};
+pub(crate) use mask::{Mask, StreamMask};
 
 /// A secret string: it has no `Display`, `Debug` shows nothing of it, and its memory is cleared on
 /// drop.
@@ -129,14 +129,11 @@ pub(crate) fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<V
 }
 
 /// An AES-256-GCM key whose messages are numbered; the number is the nonce.
-pub struct BlockKey(LessSafeKey);
+pub(crate) struct BlockKey(LessSafeKey);
 
 impl BlockKey {
-    /// Bytes that [`BlockKey::seal`] adds.
-    pub const TAG: usize = 16;
-
     /// A key with these bytes, which must be used for nothing else.
-    pub fn new(bytes: &SecretBytes) -> Option<Self> {
+    pub(crate) fn new(bytes: &SecretBytes) -> Option<Self> {
         Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
     }
 
@@ -207,7 +204,7 @@ mod tests {
         let key = BlockKey::new(&SecretBytes::new([3; 32])).unwrap();
         let mut sealed = b"prompt".to_vec();
         key.seal(7, b"place", &mut sealed).unwrap();
-        assert_eq!(sealed.len(), b"prompt".len() + BlockKey::TAG);
+        assert_eq!(sealed.len(), b"prompt".len() + AES_256_GCM.tag_len());
         assert_eq!(key.open(7, b"place", sealed.clone()).as_deref(), Some(&b"prompt"[..]));
         assert_eq!(
             (key.open(8, b"place", sealed.clone()), key.open(7, b"other", sealed.clone())),

@@ -12,16 +12,16 @@ use crate::store::{StoreError, copy_accounts, copy_capture_index, drop_segments_
 
 /// What was copied.
 #[derive(Debug, Default)]
-pub struct BackedUp {
+pub(crate) struct BackedUp {
     /// Segments of captures.
-    pub segments: usize,
+    pub(crate) segments: usize,
     /// Bytes of all files.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Copies the store in `data` into the directory `out`, which must not exist, or be empty. The
 /// master key is not copied.
-pub fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
+pub(crate) fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
     if !data.join("accounts.db").is_file() {
         return Err(BootError(format!("there is no store in {}", data.display())));
     }

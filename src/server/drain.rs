@@ -17,7 +17,7 @@ use crate::bounds;
 /// captures, spend and revocations are durable; what the store refuses is logged. Afterwards keys
 /// with a budget are refused. New connections are still accepted: stop the server before, and
 /// bound the wait.
-pub async fn drained(app: &App) {
+pub(crate) async fn drained(app: &App) {
     app.drain();
     while app.requests_under_way() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -17,9 +17,9 @@ use crate::secret::{Keyring, Secret, SecretBytes, constant_time_eq};
 use crate::store::{Action, Actor, Event, Opening, Rank, WrappedRootKey};
 
 /// The variable of the master key.
-pub const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
+pub(crate) const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
 /// The variable of the previous master key, for the start that replaces it.
-pub const MASTER_KEY_OLD: &str = "REROUTER_MASTER_KEY_OLD";
+pub(crate) const MASTER_KEY_OLD: &str = "REROUTER_MASTER_KEY_OLD";
 /// The file of the master key in the data directory, where the variable is not set.
 const FILE: &str = "master.key";
 /// The file of the previous master key, where its variable is not set.

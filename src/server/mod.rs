@@ -40,7 +40,7 @@ mod descriptors;
 mod drain;
 mod master;
 mod master_file;
-pub mod ready;
+pub(crate) mod ready;
 mod services;
 mod tls;
 
@@ -54,10 +54,9 @@ use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
 
-pub use backup::{BackedUp, back_up};
+pub(crate) use backup::back_up;
 pub use boot::Environment;
-pub use drain::drained;
-pub use master::{MASTER_KEY, MASTER_KEY_OLD};
+pub(crate) use master::{MASTER_KEY, MASTER_KEY_OLD};
 
 use self::drain::{DrainService, StopSignals};
 use crate::app::App;
@@ -190,7 +189,7 @@ fn threads(server: &config::Server) -> usize {
 }
 
 /// Runs the gateway until it is told to stop; the whole of `rerouter serve`.
-pub fn run(gateway: Gateway) -> Result<(), BootError> {
+pub(crate) fn run(gateway: Gateway) -> Result<(), BootError> {
     let app = gateway.app.clone();
     descriptors::raise();
     for address in app.server.own_addresses() {

@@ -17,16 +17,16 @@ const MASTER_KEY_HINT: &str = "use the master key that the store was last starte
 
 /// Whether the machine is ready for a start.
 #[derive(Debug, Default)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// Each one prevents a start.
-    pub problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
     /// Addresses in use, perhaps by the gateway with these documents.
-    pub in_use: Vec<Problem>,
+    pub(crate) in_use: Vec<Problem>,
 }
 
 /// Checks what the server document names on this machine, as far as the document is valid. With an
 /// environment, also checks the master key of the store. Blocking.
-pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
+pub(crate) fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
     let mut found = Readiness::default();
     for listener in &server.listeners {
         let of = |key: &str| format!("{}.{key}", listener.path);
@@ -104,7 +104,7 @@ fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
 
 /// The routing document in the store, `None` if it has none. An error says why it cannot be read.
 /// Blocking.
-pub fn stored_document(
+pub(crate) fn stored_document(
     server: &Server,
     environment: &Environment,
 ) -> Result<Option<String>, String> {

@@ -18,14 +18,14 @@ const ACCOUNTS: &str = "accounts.db";
 const CAPTURES: &str = "captures.db";
 
 /// Copies the database of accounts from one directory into another, where it must not be yet.
-pub fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(crate) fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
     let copy = copy(&from.join(ACCOUNTS), &to.join(ACCOUNTS))?;
     let said: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if said == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(said)) }
 }
 
 /// Copies the index of captures; returns the numbers of its segments.
-pub fn copy_capture_index(from: &Path, to: &Path) -> Result<Vec<i64>, StoreError> {
+pub(crate) fn copy_capture_index(from: &Path, to: &Path) -> Result<Vec<i64>, StoreError> {
     let path = to.join(CAPTURES);
     let copy = copy(&from.join(CAPTURES), &path)?;
     let segments = segment_numbers(&copy)?;
@@ -34,7 +34,7 @@ pub fn copy_capture_index(from: &Path, to: &Path) -> Result<Vec<i64>, StoreError
 }
 
 /// Deletes segments and their captures from such a copy.
-pub fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> {
+pub(crate) fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> {
     let path = to.join(CAPTURES);
     let mut copy = Connection::open(&path)?;
     drop_segments(&mut copy, gone)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million
 /// is one.
-pub type NanoUsd = u64;
+pub(crate) type NanoUsd = u64;
 
 /// Of a dollar.
 const NANOS: f64 = 1e9;
@@ -14,14 +14,14 @@ const NANOS: f64 = 1e9;
 const DAYS: u64 = 31;
 
 /// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.
-pub fn nano_usd(dollars: f64) -> NanoUsd {
+pub(crate) fn nano_usd(dollars: f64) -> NanoUsd {
     // A float that is out of range becomes the nearest number that is in it, and no number becomes
     // 0.
     (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
 }
 
 /// [`NanoUsd`] as dollars.
-pub fn dollars(nano: NanoUsd) -> f64 {
+pub(crate) fn dollars(nano: NanoUsd) -> f64 {
     nano as f64 / NANOS
 }
 
@@ -224,7 +224,7 @@ fn common(one: &[String], other: &[String]) -> Vec<String> {
 }
 
 /// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
-pub fn covers(pattern: &str, inner: &str) -> bool {
+pub(crate) fn covers(pattern: &str, inner: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => inner.starts_with(beginning),
         None => inner == pattern,

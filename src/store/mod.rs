@@ -40,28 +40,30 @@ use crate::id::{AgentId, AuditId, KeyId, SessionId, UserId};
 use crate::secret::SecretBytes;
 use probe::Probe;
 
-pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
-pub use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
-pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
-pub use capture_index::CaptureIndex;
-pub use capture_rows::{
-    ByteRange, CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows,
-};
+pub(crate) use audit::{Action, AuditFilter, AuditRow, Event, Rank};
+pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
+pub(crate) use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
+pub(crate) use capture_index::CaptureIndex;
+pub use capture_rows::CaptureFilter;
+pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub use faults::{Faults, PanicPoint};
-pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
-pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
-pub use pairs::Pairs;
-pub use root_key::{Opening, WrappedRootKey, inspect};
-pub use rows::{
-    Actor, AgentRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
-    PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
+pub use limits::Limits;
+pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
+pub(crate) use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
+pub(crate) use pairs::Pairs;
+pub(crate) use root_key::inspect;
+pub use root_key::{Opening, WrappedRootKey};
+pub use rows::{Actor, KeyRow, KeyStatus};
+pub(crate) use rows::{
+    AgentRow, Change, Committed, DocumentRow, KeyPatch, NewSecret, Role, Seen, SessionRow,
+    Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
-pub use users::ChangeUser;
+pub(crate) use users::ChangeUser;
 
 /// What hears of every mutation, in the order of revisions, before its caller does. It must not
 /// wait.
-pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
+pub(crate) type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
 /// How long a health check waits for the writer.
 const PROBE_TIME: Duration = Duration::from_secs(2);

@@ -57,7 +57,7 @@ impl Opening<'_> {
 /// Reads an existing store and changes nothing, also beside a process that uses it. None where
 /// there is no store, or one that cannot be read without writing: one of an earlier schema, or one
 /// that a crash left with a journal only.
-pub fn inspect<T, E>(
+pub(crate) fn inspect<T, E>(
     dir: &Path,
     read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E>

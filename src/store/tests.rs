@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use super::rows::PreviousSecret;
 use super::*;
 use crate::id::{NodeId, Random, UserId};
 use crate::interface::Interface;

@@ -11,7 +11,7 @@ use super::rows::{Change, Role, UserRow};
 use crate::id::UserId;
 
 /// What becomes of a user; asked again where a write is tried again.
-pub type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
+pub(crate) type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
 
 /// Whether a user sees to users; the built-in one, who is in no table, does.
 pub(super) fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ const _: () = assert!(bounds::JSON_DEPTH <= 128);
 
 /// Why reading ended early.
 #[derive(Debug)]
-pub enum JsonError {
+pub(crate) enum JsonError {
     /// Not JSON. `serde_json` words the error for the client.
     Syntax,
     /// Nested beyond [`bounds::JSON_DEPTH`].
@@ -34,7 +34,7 @@ impl From<Error> for JsonError {
 /// The kind of the value ahead, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // JSON's own words
-pub enum JsonKind {
+pub(crate) enum JsonKind {
     Object,
     Array,
     String,
@@ -46,27 +46,27 @@ pub enum JsonKind {
 
 /// A member's name, as written.
 #[derive(Clone, Copy, Debug)]
-pub struct MemberName<'a> {
+pub(crate) struct MemberName<'a> {
     quoted: &'a [u8],
     /// Where its opening quote stands.
-    pub start: usize,
+    pub(crate) start: usize,
 }
 
 impl<'a> MemberName<'a> {
     /// As it is written, without its quotes.
-    pub fn written(&self) -> &'a [u8] {
+    pub(crate) fn written(&self) -> &'a [u8] {
         self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default()
     }
 
     /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
-    pub fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         let inner = self.written();
         inner == name.as_bytes()
             || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
     /// Whether it is `name` in any case: some readers (Go) ignore case.
-    pub fn resembles(&self, name: &str) -> bool {
+    pub(crate) fn resembles(&self, name: &str) -> bool {
         let inner = self.written();
         inner.eq_ignore_ascii_case(name.as_bytes())
             || (inner.len() > name.len()
@@ -75,18 +75,18 @@ impl<'a> MemberName<'a> {
     }
 
     /// Where it stands, with its quotes.
-    pub fn span(&self) -> Range<usize> {
+    pub(crate) fn span(&self) -> Range<usize> {
         self.start..self.start + self.quoted.len()
     }
 
     /// The name with its escapes resolved. One with a lone surrogate matches nothing.
-    pub fn text(&self) -> Cow<'a, str> {
+    pub(crate) fn text(&self) -> Cow<'a, str> {
         text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))
     }
 }
 
 /// The text of a quoted JSON string; `None` when it holds a lone surrogate.
-pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     if memchr::memchr(b'\\', quoted).is_none() {
         let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
@@ -96,7 +96,7 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
 
 /// A position in a text that is read once, forward.
 #[derive(Debug)]
-pub struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
@@ -133,22 +133,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// The offset of the value ahead, once [`kind`](Self::kind) was called.
-    pub fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.at
     }
 
     /// The bytes of a span.
-    pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
+    pub(crate) fn raw(&self, span: &Range<usize>) -> &'a [u8] {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    /// The bytes from an offset on.
-    pub fn rest(&self, from: usize) -> &'a [u8] {
-        self.text.get(from..).unwrap_or_default()
-    }
-
     /// The kind of the next value.
-    pub fn kind(&mut self) -> Result<JsonKind, JsonError> {
+    pub(crate) fn kind(&mut self) -> Result<JsonKind, JsonError> {
         self.blank();
         Ok(match self.peek() {
             Some(b'{') => JsonKind::Object,
@@ -283,7 +278,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips one value and returns its span.
-    pub fn skip(&mut self) -> Result<Range<usize>, JsonError> {
+    pub(crate) fn skip(&mut self) -> Result<Range<usize>, JsonError> {
         self.blank();
         let (start, depth) = (self.at, self.depth);
         let mut objects: u128 = 0;
@@ -315,13 +310,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips one value.
-    pub fn pass(&mut self) -> Result<(), JsonError> {
+    pub(crate) fn pass(&mut self) -> Result<(), JsonError> {
         self.skip().map(|_| ())
     }
 
     /// Calls `each` for the members of the object ahead; it has to consume their values. Skips any
     /// other value.
-    pub fn members(
+    pub(crate) fn members(
         &mut self,
         mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
@@ -351,7 +346,7 @@ impl<'a> Cursor<'a> {
 
     /// Calls `each` for the elements of the array ahead; it has to consume them. Skips any other
     /// value.
-    pub fn elements(
+    pub(crate) fn elements(
         &mut self,
         mut each: impl FnMut(&mut Self) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
@@ -380,7 +375,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Calls `each` for the members of a body, which must be one JSON object and nothing else.
-pub fn read_object<'a>(
+pub(crate) fn read_object<'a>(
     body: &'a [u8],
     each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
 ) -> Result<(), Error> {
@@ -431,7 +426,7 @@ pub fn read_object<'a>(
 
 /// Reads a text that may be cut off, or turn into something else than JSON. Returns how many of its
 /// bytes are the beginning of one value.
-pub fn read_part<'a>(
+pub(crate) fn read_part<'a>(
     text: &'a [u8],
     each: impl FnOnce(&mut Cursor<'a>) -> Result<(), JsonError>,
 ) -> usize {

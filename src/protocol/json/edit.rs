@@ -25,7 +25,7 @@ impl Edit {
 }
 
 /// Applies edits, whose spans must not overlap.
-pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
+pub(crate) fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     if edits.is_empty() {
         return body.clone();
     }
@@ -43,7 +43,7 @@ pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
 }
 
 /// Removes the top-level members of these names, with their commas.
-pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
+pub(crate) fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
     let mut members: Vec<(Range<usize>, bool)> = Vec::new();
     read_object(body, |cursor, name| {
         let value = cursor.skip()?;

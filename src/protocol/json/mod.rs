@@ -3,8 +3,8 @@
 mod cursor;
 mod edit;
 
-pub use cursor::{Cursor, JsonError, JsonKind, MemberName, read_object, read_part, text};
-pub use edit::{Edit, splice, without_members};
+pub(crate) use cursor::{Cursor, JsonError, JsonKind, MemberName, read_object, read_part, text};
+pub(crate) use edit::{Edit, splice, without_members};
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,8 @@ use crate::error::Error;
 use member_names::MemberNames;
 use model_request::RequestBuilder;
 
-pub use model_request::{Ceiling, ModelRequest};
+pub(crate) use model_request::Ceiling;
+pub use model_request::ModelRequest;
 
 /// The members of a request that are acted on beside those of [`generation_limits`].
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {

@@ -7,7 +7,7 @@ use super::super::usage::PartialUsage;
 
 /// What an event of a stream is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventKind {
+pub(crate) enum EventKind {
     /// No data: a comment, a keep-alive.
     Comment,
     /// Nothing of the answer yet: a role, an empty delta, the start of an answer or of a part.

@@ -16,11 +16,12 @@ use super::endpoint::Endpoint;
 use super::sse::{self, Splitter, SseEvent};
 use event::{EventFacts, read_error};
 
-pub use event::{EventKind, StreamError};
-pub use tally::{StreamTally, StreamVerdict};
+pub(crate) use event::{EventKind, StreamError};
+pub use tally::StreamTally;
+pub(crate) use tally::StreamVerdict;
 
 /// What an event of a stream of this endpoint is.
-pub fn classify(endpoint: Endpoint, event: &[u8]) -> EventKind {
+pub(crate) fn classify(endpoint: Endpoint, event: &[u8]) -> EventKind {
     look(endpoint, event).kind
 }
 
@@ -37,7 +38,7 @@ fn look(endpoint: Endpoint, event: &[u8]) -> EventFacts {
 }
 
 /// The error in an answer that is no stream, whose status may still be 200.
-pub fn error_in(body: &[u8]) -> Option<StreamError> {
+pub(crate) fn error_in(body: &[u8]) -> Option<StreamError> {
     #[derive(Deserialize)]
     struct ErrorMember<'a> {
         #[serde(borrow)]

@@ -27,15 +27,15 @@ const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "m
 
 /// Signals that an expression reads and that need preparation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Uses {
+pub(crate) struct Uses {
     /// Lower-case names of headers that are literals.
-    pub headers: Vec<String>,
+    pub(crate) headers: Vec<String>,
     /// Names of keyword sets that are literals.
-    pub sets: Vec<String>,
+    pub(crate) sets: Vec<String>,
     /// Whether it reads `language`.
-    pub language: bool,
+    pub(crate) language: bool,
     /// Whether it reads `keywords`.
-    pub keywords: bool,
+    pub(crate) keywords: bool,
 }
 
 /// A walk over an expression that collects flaws, doubts and uses.

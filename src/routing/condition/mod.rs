@@ -27,10 +27,10 @@ use self::flaw::shorten;
 use self::kind::ValueKind;
 use crate::bounds;
 
-pub use self::check::Uses;
-pub use self::evaluation::EvaluationContext;
-pub use self::flaw::Flaw;
-pub use self::signals::{SIGNALS, Signals};
+pub(crate) use self::check::Uses;
+pub(crate) use self::evaluation::EvaluationContext;
+pub(crate) use self::flaw::Flaw;
+pub(crate) use self::signals::Signals;
 
 /// A compiled expression that is true or false.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Condition(CheckedExpression);
 pub struct StickyKey(CheckedExpression);
 
 /// What conditions and keys have in common.
-pub trait Compiled {
+pub(crate) trait Compiled {
     /// Signals that the expression reads.
     fn uses(&self) -> &Uses;
     /// Parts of the expression that always have the same result.

@@ -15,7 +15,7 @@ use crate::routing::inputs::Inputs;
 /// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of
 /// `inputs.at` in the document's time zone. Ids, `agent` and `language` are `""` if there is none.
 /// `keywords` lists the sets with a hit.
-pub const SIGNALS: [&str; 19] = [
+pub(crate) const SIGNALS: [&str; 19] = [
     "model",
     "endpoint",
     "prompt_tokens",

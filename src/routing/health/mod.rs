@@ -17,9 +17,9 @@ mod target_state;
 #[cfg(test)]
 mod tests;
 
-pub use breaker::{BreakerChange, TripReason};
-pub use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, OutcomeEffect, PermitDenied};
-pub use provider_state::ProviderState;
-pub use registry::HealthRegistry;
-pub use retry_budget::RetryBudget;
-pub use target_state::{TargetState, TargetStatus};
+pub(crate) use breaker::{BreakerChange, TripReason};
+pub(crate) use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, PermitDenied};
+pub(crate) use provider_state::ProviderState;
+pub(crate) use registry::HealthRegistry;
+pub(crate) use retry_budget::RetryBudget;
+pub(crate) use target_state::{TargetState, TargetStatus};

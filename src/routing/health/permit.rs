@@ -16,7 +16,7 @@ use crate::secret::Secret;
 
 /// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermitDenied {
+pub(crate) enum PermitDenied {
     /// The breaker is open, or its probe is in flight.
     BreakerOpen,
     /// The target is in a cooldown.
@@ -27,7 +27,7 @@ pub enum PermitDenied {
 
 /// Outcome of an attempt for the health of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttemptOutcome {
+pub(crate) enum AttemptOutcome {
     /// Answered; also if it rejected the client's request.
     Answered,
     /// Failed by its own fault.
@@ -48,21 +48,21 @@ pub enum AttemptOutcome {
 
 /// Effect of an attempt's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutcomeEffect {
+pub(crate) struct OutcomeEffect {
     /// Whether another key of the provider may succeed.
-    pub another_key: bool,
+    pub(crate) another_key: bool,
     /// Change of the target's breaker.
-    pub change: Option<BreakerChange>,
+    pub(crate) change: Option<BreakerChange>,
 }
 
 /// Key cooldowns that a replay or shadow causes. They last for that call only, so that it does not
 /// affect live traffic.
 #[derive(Debug, Default)]
-pub struct IsolatedCooldowns(KeyCooldowns);
+pub(crate) struct IsolatedCooldowns(KeyCooldowns);
 
 /// Permission for one attempt at a target.
 #[derive(Debug)]
-pub struct AttemptPermit {
+pub(crate) struct AttemptPermit {
     target: Arc<Target>,
     /// Admission by the breaker, for live traffic until its end.
     pass: Option<Pass>,
@@ -76,7 +76,7 @@ pub struct AttemptPermit {
 impl AttemptPermit {
     /// Admits an attempt. `apart` is set for a replay or shadow, which change nothing of the
     /// target's state but the number of attempts in flight.
-    pub fn take(
+    pub(crate) fn take(
         target: &Arc<Target>,
         at: Timestamp,
         apart: Option<&Arc<IsolatedCooldowns>>,
@@ -108,23 +108,23 @@ impl AttemptPermit {
     }
 
     /// Change of the target's breaker by the admission.
-    pub fn change(&self) -> Option<BreakerChange> {
+    pub(crate) fn change(&self) -> Option<BreakerChange> {
         self.pass.and_then(Pass::change)
     }
 
     /// The provider key to use.
-    pub fn key(&self) -> Option<&Secret> {
+    pub(crate) fn key(&self) -> Option<&Secret> {
         self.target.provider.api_keys.get(self.key?)
     }
 
     /// Whether the first content has been recorded.
-    pub fn has_content(&self) -> bool {
+    pub(crate) fn has_content(&self) -> bool {
         self.content
     }
 
     /// Records the first content of a good answer, `took` after the start. Returns the breaker's
     /// change.
-    pub fn content(&mut self, took: Duration, at: Timestamp) -> Option<BreakerChange> {
+    pub(crate) fn content(&mut self, took: Duration, at: Timestamp) -> Option<BreakerChange> {
         if std::mem::replace(&mut self.content, true) {
             return None;
         }
@@ -154,7 +154,12 @@ impl AttemptPermit {
     }
 
     /// Ends the attempt, `took` after its start.
-    pub fn end(mut self, ending: AttemptOutcome, took: Duration, at: Timestamp) -> OutcomeEffect {
+    pub(crate) fn end(
+        mut self,
+        ending: AttemptOutcome,
+        took: Duration,
+        at: Timestamp,
+    ) -> OutcomeEffect {
         let now = at.as_microsecond();
         let another_key = self.cool_key(ending, now);
         let Some(pass) = self.pass.take() else {

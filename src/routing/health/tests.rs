@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
+use super::permit::OutcomeEffect;
 use super::*;
 use crate::routing::compiled::Routing;
 use crate::routing::inputs::BreakerState;

@@ -1,0 +1,106 @@
+//! What the tests and benches of this repository use of the rooms. No part of the API: it changes
+//! without notice.
+
+pub mod api {
+    pub use crate::api::{Policy, ROUTES, Route};
+    pub mod audit {
+        pub use crate::api::audit::NOTED;
+    }
+    pub mod openapi {
+        pub use crate::api::openapi::document;
+    }
+}
+pub mod archive {
+    pub use crate::archive::Archive;
+}
+pub mod auth {
+    pub use crate::auth::{Auth, KeyState};
+    pub mod signature {
+        pub use crate::auth::signature::{Covered, Signer};
+    }
+    pub mod token {
+        pub use crate::auth::token::{mint, redact};
+    }
+}
+pub mod bounds {
+    pub use crate::bounds::{
+        CAPTURE_LINGER, CAPTURE_QUEUE_BYTES, CAPTURE_SYNC, CEL_BYTES, CEL_NODES, CONNECTIONS_SHARE,
+        DOCUMENT_BYTES, KEYS_PER_OWNER, KEYWORD_SETS, LOGINS, NODE_CALLBACK_TIMEOUT,
+        NODE_HEARTBEAT, NODE_LEASE, PASSWORD_MAX, PASSWORD_QUEUE, READ_INLINE, REGISTRATIONS,
+        REROUTES_SHARE, RULES, SHADOWS,
+    };
+}
+pub mod capture {
+    pub mod queue {
+        pub use crate::capture::queue::CaptureQueue;
+    }
+    pub mod record {
+        pub use crate::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
+    }
+}
+pub mod clock {
+    pub use crate::clock::{Clock, rfc3339};
+}
+pub mod config {
+    pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
+}
+pub mod id {
+    pub use crate::id::{KeyId, Random, RequestId, UserId};
+}
+pub mod interface {
+    pub use crate::interface::{Interface, Surface};
+}
+pub mod log {
+    pub use crate::log::{AccessLog, may_be_written, panicked};
+}
+pub mod metrics {
+    pub use crate::metrics::Metrics;
+}
+pub mod protocol {
+    pub mod agent {
+        pub use crate::protocol::agent::{AgentPreset, apply};
+    }
+    pub mod coding {
+        pub use crate::protocol::coding::{Coding, Decoder};
+    }
+    pub mod endpoint {
+        pub use crate::protocol::endpoint::Endpoint;
+    }
+    pub mod request {
+        pub use crate::protocol::request::{
+            ModelRequest, last_user_text, read_request, rename_model, without_stream,
+        };
+    }
+    pub mod sse {
+        pub use crate::protocol::sse::{Splitter, SseEvent};
+    }
+    pub mod stream {
+        pub use crate::protocol::stream::{StreamTally, assemble};
+    }
+    pub mod tokens {
+        pub use crate::protocol::tokens::{dearest_image, estimate};
+    }
+    pub mod usage {
+        pub use crate::protocol::usage::Usage;
+    }
+    pub mod usage_strip {
+        pub use crate::protocol::usage_strip::UsageStrip;
+    }
+}
+pub mod routing {
+    pub use crate::routing::{
+        Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts, Routing, decide,
+    };
+    pub mod language {
+        pub use crate::routing::language::detect;
+    }
+}
+pub mod secret {
+    pub use crate::secret::{Keyring, Purpose, Secret, SecretBytes};
+}
+pub mod store {
+    pub use crate::store::{
+        Actor, CaptureFilter, DataDir, Faults, KeyRow, KeyStatus, Limits, Opening, PanicPoint,
+        Store, StoreError, WrappedRootKey,
+    };
+}
