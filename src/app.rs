@@ -56,7 +56,6 @@ pub struct App {
     pub store: Store,
     /// Keys, sessions and users in memory.
     pub auth: Auth,
-    /// Nodes in memory.
     pub nodes: Nodes,
     /// Password hashing, off the workers.
     pub passwords: Passwords,
@@ -64,11 +63,8 @@ pub struct App {
     pub throttle: Throttle,
     /// Limits and budgets of keys and users.
     pub limits: Limiter,
-    /// Prometheus metrics.
     pub metrics: Arc<Metrics>,
-    /// The access log.
     pub access_log: AccessLog,
-    /// The wall clock.
     pub clock: Clock,
     /// The random source of ids, seeds and secrets.
     pub random: Random,
@@ -78,17 +74,13 @@ pub struct App {
     pub bias: EstimateCorrection,
     /// The queue of the capture writer.
     pub captures: CaptureQueue,
-    /// Stored captures.
     pub archive: Archive,
     /// The bound on bodies in memory.
     pub body_memory: BodyMemory,
     /// Turns at reading large bodies.
     pub readers: Turns,
-    /// Turns at rerouting.
     pub reroutes: Turns,
-    /// Permits for shadows.
     pub shadows: Arc<Semaphore>,
-    /// Turns at evaluating.
     pub evaluations: Turns,
     /// Turns at evaluating a change before it goes live.
     pub gates: Turns,
@@ -107,8 +99,6 @@ pub struct App {
     draining: AtomicBool,
 }
 
-/// What [`App::new`] needs.
-#[allow(missing_docs)] // as the fields of `App`
 pub struct AppParts {
     pub server: Server,
     pub store: Store,
@@ -249,7 +239,6 @@ impl App {
         self.under_way.clone()
     }
 
-    /// Requests under way.
     pub fn requests_under_way(&self) -> usize {
         self.under_way.load(Ordering::Acquire)
     }

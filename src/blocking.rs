@@ -9,7 +9,6 @@ use crate::error::Error;
 /// Why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
-    /// The work panicked.
     #[error("a panic")]
     Panicked,
     /// The process is shutting down.

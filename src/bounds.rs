@@ -434,7 +434,6 @@ pub(crate) const IMPORT_PART: usize = 4 << 20;
 pub(crate) const IMPORT_TRIES: usize = 10;
 /// Longest wait between these tries.
 pub(crate) const IMPORT_WAIT: Duration = Duration::from_secs(30);
-/// Expressions of `capture.redact`.
 pub(crate) const REDACT_EXPRESSIONS: usize = 32;
 /// Bytes of one of those, compiled.
 pub(crate) const REDACT_COMPILED: usize = 1 << 20;
@@ -497,9 +496,7 @@ pub(crate) const AUDIT_STEPS: usize = 1_000;
 pub(crate) const AUDIT_STRANGERS: u64 = 10;
 /// The same for users.
 pub(crate) const AUDIT_USERS: u64 = 2;
-/// Smallest `audit.retention.rows`.
 pub(crate) const AUDIT_ROWS_MIN: u64 = 100;
-/// Largest `audit.retention.rows`.
 pub(crate) const AUDIT_ROWS_MAX: u64 = 1_000_000_000;
 /// Characters kept of a client's `X-Request-Id`.
 pub(crate) const CLIENT_REQUEST_ID_CHARS: usize = 200;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 /// A wall clock. Clones of a manual clock share its time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// The machine's clock.
+    /// The clock of the machine.
     #[default]
     System,
     /// A clock that [`Clock::advance`] moves, in microseconds since the epoch.

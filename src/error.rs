@@ -31,7 +31,6 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kinds of errors; each has a row in [`Kind::row`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the name says it
 pub enum Kind {
     InvalidRequest,
     ContextLengthExceeded,
@@ -70,7 +69,6 @@ pub enum Kind {
 
 /// How a kind shows: status, the word of PIN and ROUTER management, OpenAI's type and code.
 pub struct Row {
-    /// HTTP status.
     pub status: u16,
     /// `error` of the `{"error","detail"}` envelope.
     pub word: &'static str,
@@ -173,7 +171,6 @@ impl Error {
         self
     }
 
-    /// Sets `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
@@ -213,7 +210,6 @@ impl Error {
         self.kind
     }
 
-    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.kind.row().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }

@@ -18,7 +18,6 @@ pub enum Random {
 }
 
 impl Random {
-    /// A repeatable source.
     pub fn seeded(seed: u64) -> Self {
         Random::Seeded(Arc::new(Mutex::new((seed, 0))))
     }
@@ -127,9 +126,7 @@ ids! {
     UserId "usr_";
     /// An API key of any interface: `key_…`.
     KeyId "key_";
-    /// An agent: `agent_…`.
     AgentId "agent_";
-    /// A node: `node_…`.
     NodeId "node_";
     /// A request, and the capture made of it: `req_…`.
     RequestId "req_";

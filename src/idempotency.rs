@@ -70,7 +70,6 @@ impl PayerShare {
     }
 }
 
-/// An incoming call.
 pub struct IdempotentCall {
     /// The caller. Nobody else gets the answer.
     pub caller: String,

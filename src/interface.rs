@@ -16,7 +16,6 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// All interfaces.
     pub const ALL: [Interface; 3] = [Interface::Pin, Interface::Agent, Interface::Router];
 
     /// The word used in configuration, metrics and records.
@@ -50,9 +49,7 @@ pub enum Surface {
     Pin,
     /// `/v1/agent/*`: node callbacks, signed.
     NodeCallback,
-    /// `/v1/agents`, `/v1/api-keys`.
     Agent,
-    /// `/v1/router/*`.
     RouterManagement,
     /// `/v1/messages…`: inference in Anthropic's API.
     Messages,

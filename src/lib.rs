@@ -155,7 +155,9 @@ mod body_memory;
 mod bounds;
 mod capture;
 mod cli;
+#[warn(missing_docs)]
 mod clock;
+#[warn(missing_docs)]
 mod config;
 mod error;
 mod evaluate;
@@ -166,6 +168,7 @@ mod interface;
 #[doc(hidden)]
 pub mod internals;
 mod limits;
+#[warn(missing_docs)]
 mod log;
 mod metrics;
 mod nodes;
@@ -174,7 +177,9 @@ mod protocol;
 mod redaction;
 mod reload;
 mod routing;
+#[warn(missing_docs)]
 mod secret;
+#[warn(missing_docs)]
 mod server;
 mod store;
 mod turns;

@@ -94,7 +94,6 @@ struct Diagnostic<'a> {
 /// One line of the access log. `route` is the pattern, `path` has no query. The log's own thread
 /// serialises it.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // docs/operate/logs.md lists the fields
 pub struct AccessLine {
     #[serde(serialize_with = "time")]
     pub at: Timestamp,

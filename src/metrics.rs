@@ -211,12 +211,10 @@ impl Metrics {
         self.process.log_dropped.inc();
     }
 
-    /// Counts a panic.
     pub fn panic(&self) {
         self.process.panics.inc();
     }
 
-    /// Panics so far.
     pub fn panics_so_far(&self) -> u64 {
         self.process.panics.get()
     }

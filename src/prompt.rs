@@ -34,7 +34,6 @@ pub(crate) struct Prompt {
     pub(crate) body: Bytes,
     /// The facts of the body.
     pub(crate) request: ModelRequest,
-    /// The client's headers.
     pub(crate) headers: HeaderMap,
     /// The part of the query that providers get.
     pub(crate) query: Option<String>,
@@ -48,7 +47,6 @@ struct AgentRoute {
     sent: Bytes,
     /// The model asked for.
     asked: String,
-    /// The agent.
     agent: AgentRef,
 }
 
@@ -171,9 +169,7 @@ impl Prompt {
 pub(crate) struct UnreadBody<'a> {
     /// Which endpoint it is for.
     pub(crate) endpoint: Endpoint,
-    /// Its bytes.
     pub(crate) body: Bytes,
-    /// Its content coding.
     pub(crate) coding: Option<Coding>,
     /// Whether it may cost money. If so, a spent budget refuses it unread.
     pub(crate) costs: bool,

@@ -12,7 +12,7 @@
     unreachable_pub
 )]
 // A scenario reads from top to bottom, however many steps it has.
-#![allow(clippy::disallowed_methods, clippy::too_many_lines, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::too_many_lines)]
 
 mod support;
 

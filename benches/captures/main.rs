@@ -11,8 +11,7 @@
     clippy::print_stderr,
     clippy::disallowed_methods,
     clippy::too_many_lines,
-    unreachable_pub,
-    missing_docs
+    unreachable_pub
 )]
 
 mod evaluate;

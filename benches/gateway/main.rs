@@ -8,13 +8,7 @@
 
 // Figures are for people, and a bench that cannot run says so. Nothing of it is called from
 // outside.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    clippy::disallowed_methods,
-    unreachable_pub,
-    missing_docs
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub)]
 
 mod bare;
 mod figures;

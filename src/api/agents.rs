@@ -23,7 +23,6 @@ use crate::id::AgentId;
 use crate::protocol::json::read_object;
 use crate::store::{Action, AgentRow, StoreError};
 
-/// `POST /v1/agents`
 pub(crate) async fn create(
     app: &App,
     who: &Principal,
@@ -51,7 +50,6 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// `GET /v1/agents`
 pub(crate) async fn list(
     app: &App,
     _who: &Principal,
@@ -184,7 +182,6 @@ struct AgentFields {
     metadata: BTreeMap<String, String>,
 }
 
-/// Their names.
 const FIELDS: [&str; 7] =
     ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
 

@@ -8,7 +8,6 @@ use crate::error::{Error, Kind, Result};
 /// The entity tags of a header.
 #[derive(Debug, PartialEq, Eq)]
 enum EntityTags {
-    /// `*`
     Any,
     /// A list of tags; `true` if a tag is strong.
     OneOf(Vec<(bool, String)>),

@@ -16,7 +16,6 @@ use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide;
 
-/// Query parameters.
 pub(crate) const PARAMETERS: &[&str] = &["endpoint"];
 
 /// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.

@@ -30,7 +30,6 @@ fn filters() -> Vec<&'static str> {
     replays::PARAMETERS.iter().copied().filter(|name| !matches!(*name, "limit" | "after")).collect()
 }
 
-/// `POST /v1/router/replay/evaluate`
 pub(crate) async fn post(
     app: &App,
     who: &Principal,

@@ -53,7 +53,6 @@ pub enum Policy {
     Registration,
     /// Every principal that the interface accepts.
     Any,
-    /// An admin.
     Admin,
     /// A principal with this scope (sessions and admins have every default scope).
     Scope(&'static str),
@@ -91,7 +90,6 @@ pub struct ProgressStream {
 pub enum ProgressStep {
     /// Progress of the work.
     Line(Value),
-    /// The answer.
     Answer(Result<Response<Bytes>>),
 }
 
@@ -116,7 +114,6 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
-    /// Accepted media types.
     pub fn types(self) -> &'static [&'static str] {
         match self {
             BodyKind::Json | BodyKind::Events | BodyKind::Prompt | BodyKind::Evaluation => {
@@ -145,14 +142,11 @@ pub(crate) type ResponseFuture<'a> =
 
 /// One row of the table.
 pub struct Route {
-    /// HTTP method.
     pub method: Method,
     /// Path pattern: `{name}` matches one segment, `{name...}` at the end one or more. Also the
     /// `route` label of metrics.
     pub path: &'static str,
-    /// Who may call.
     pub policy: Policy,
-    /// What answers.
     pub responder: Responder,
 }
 
@@ -288,7 +282,6 @@ pub(crate) enum RouteMatch {
     Route(&'static Route, PathParams),
     /// The path exists, but with other methods.
     WrongMethod(Error),
-    /// No such path.
     Unknown,
 }
 

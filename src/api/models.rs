@@ -27,11 +27,9 @@ const OURS: &str = "rerouter";
 struct Model<'a> {
     id: Cow<'a, str>,
     owner: &'a str,
-    /// Creation time.
     since: Timestamp,
 }
 
-/// `GET /v1/models`
 pub(crate) async fn list(
     app: &App,
     who: &Principal,

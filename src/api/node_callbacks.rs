@@ -21,7 +21,6 @@ use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
 use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
-/// `POST /v1/agent/register`
 pub(crate) async fn register(
     app: &App,
     who: &Principal,
@@ -103,7 +102,6 @@ pub(crate) async fn register(
     ))
 }
 
-/// `POST /v1/agent/heartbeat`
 pub(crate) async fn heartbeat(
     app: &App,
     who: &Principal,
@@ -212,7 +210,6 @@ pub(crate) async fn events(
     ))
 }
 
-/// `POST /v1/agent/deregister`; idempotent.
 pub(crate) async fn deregister(
     app: &App,
     who: &Principal,

@@ -23,7 +23,6 @@ use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 /// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
 
-/// `POST /v1/nodes`
 pub(crate) async fn create(
     app: &App,
     who: &Principal,
@@ -76,7 +75,6 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// `GET /v1/nodes`
 pub(crate) async fn list(
     app: &App,
     _: &Principal,
@@ -93,7 +91,6 @@ pub(crate) async fn list(
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
 }
 
-/// `GET /v1/nodes/{id}`
 pub(crate) async fn get(
     app: &App,
     _: &Principal,
@@ -103,7 +100,6 @@ pub(crate) async fn get(
     Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
 }
 
-/// `DELETE /v1/nodes/{id}`
 pub(crate) async fn delete(
     app: &App,
     who: &Principal,

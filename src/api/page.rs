@@ -43,12 +43,10 @@ impl Query {
         }
     }
 
-    /// A parameter's value.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The page size.
     pub(super) fn limit(&self) -> Result<usize> {
         match self.get("limit") {
             None => Ok(bounds::PAGE_DEFAULT),

@@ -16,7 +16,6 @@ use crate::id::{SessionId, UserId};
 use crate::secret::Secret;
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
-/// `GET /health`
 pub(crate) async fn health(
     app: &App,
     _who: &Principal,
@@ -34,7 +33,6 @@ pub(crate) async fn health(
     })
 }
 
-/// `GET /version`
 pub(crate) async fn version(
     _app: &App,
     _who: &Principal,
@@ -57,7 +55,6 @@ pub(crate) fn may_register(app: &App) -> Result<()> {
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
-/// `POST /v1/auth/register`
 pub(crate) async fn register(
     app: &App,
     who: &Principal,
@@ -215,7 +212,6 @@ pub(crate) async fn password(
     Ok(answer::no_content())
 }
 
-/// `GET /v1/auth/me`
 pub(crate) async fn me(
     _app: &App,
     who: &Principal,

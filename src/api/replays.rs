@@ -46,7 +46,6 @@ pub(super) const PARAMETERS: &[&str] = &[
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
-/// `GET /v1/router/replay`
 pub(crate) async fn list(
     app: &App,
     who: &Principal,
@@ -57,7 +56,6 @@ pub(crate) async fn list(
     Ok(answer::json(StatusCode::OK, &body))
 }
 
-/// `GET /v1/router/replay/{id}`
 pub(crate) async fn get(
     app: &App,
     who: &Principal,
@@ -71,7 +69,6 @@ pub(crate) async fn get(
     Ok(blocking(move || answer::json(StatusCode::OK, &capture.whole())).await?)
 }
 
-/// `GET /v1/router/replay/{id}/compare/{other}`
 pub(crate) async fn compare(
     app: &App,
     who: &Principal,
@@ -86,7 +83,6 @@ pub(crate) async fn compare(
     Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
 }
 
-/// `DELETE /v1/router/replay/{id}`
 pub(crate) async fn delete(
     app: &App,
     who: &Principal,

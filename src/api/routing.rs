@@ -52,7 +52,6 @@ pub(crate) async fn get(
     Ok(response)
 }
 
-/// `PUT /v1/router/config`
 pub(crate) async fn put(
     app: &App,
     who: &Principal,

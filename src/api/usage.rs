@@ -16,7 +16,6 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::day;
 use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
 
-/// Query parameters.
 pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
 /// `GET /v1/router/usage`: the caller's usage, for admins everybody's. Sums are kept by day in UTC,
@@ -71,7 +70,6 @@ fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
     at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
 
-/// Length of `yyyy-mm-dd`.
 const DATE: usize = 10;
 
 /// Reads a comma-separated list without duplicates.

@@ -20,10 +20,8 @@ use crate::interface::Interface;
 use crate::secret::Secret;
 use crate::store::{Action, Limits, Role, StoreError, UserRow};
 
-/// Values of `role`.
 const ROLES: &str = "user or admin";
 
-/// `POST /v1/users`
 pub(crate) async fn create(
     app: &App,
     who: &Principal,
@@ -95,7 +93,6 @@ pub(crate) async fn list(
     ))
 }
 
-/// `GET /v1/users/{id}`
 pub(crate) async fn get(
     app: &App,
     _who: &Principal,

@@ -51,9 +51,7 @@ pub(super) struct Records {
     pub(super) salt: Option<[u8; SALT]>,
 }
 
-/// Makes records.
 pub(super) struct RecordEncoder {
-    /// With the dictionary.
     small: Encoder<'static>,
     usual: Encoder<'static>,
     fast: Encoder<'static>,
@@ -161,7 +159,6 @@ fn too_large(_: std::num::TryFromIntError) -> io::Error {
     io::ErrorKind::FileTooLarge.into()
 }
 
-/// Reads records.
 pub(super) struct RecordDecoder(Decompressor<'static>);
 
 impl RecordDecoder {

@@ -15,9 +15,7 @@ use crate::store::StoreError;
 /// What became of captures that were to be imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Stored, durably.
     pub imported: u64,
-    /// There already.
     pub existing: u64,
     /// Too large to be stored.
     pub refused: u64,

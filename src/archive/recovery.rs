@@ -5,7 +5,6 @@ use super::service::Archive;
 use crate::blocking::blocking;
 use crate::store::StoreError;
 
-/// What [`Archive::recover`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Segments without a row in the index. Either a crash came before their first batch counted,

@@ -24,7 +24,6 @@ pub(super) struct SegmentSettings {
     pub(super) clock: Clock,
     /// A segment is closed once it is this large,
     pub(super) bytes: u64,
-    /// or this old.
     pub(super) age: Duration,
     pub(super) faults: Faults,
 }

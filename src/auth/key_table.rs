@@ -33,7 +33,6 @@ pub(crate) struct Key {
     unsaved: AtomicBool,
 }
 
-/// No use yet.
 const NEVER: i64 = i64::MIN;
 
 /// Whether a key may be used: the first of these that holds.
@@ -41,11 +40,8 @@ const NEVER: i64 = i64::MIN;
 pub enum KeyState {
     /// Ended by its owner or an admin.
     Revoked,
-    /// Past its `expires_at`.
     Expired,
-    /// Switched off.
     Inactive,
-    /// Usable.
     Active,
 }
 

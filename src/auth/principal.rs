@@ -26,9 +26,7 @@ pub(crate) const CAPTURE_LABEL: &str = "capture";
 pub(crate) enum CaptureLevel {
     /// Head and bodies: `on`, the default.
     Full,
-    /// No bodies: `heads`.
     Heads,
-    /// No capture: `off`.
     Off,
 }
 
@@ -71,7 +69,6 @@ pub enum Principal {
     },
     /// A node, by its signature.
     Node {
-        /// The node's id.
         id: NodeId,
         /// The verified signature; the digest in it is yet to be compared with the body.
         signed: Arc<Signed>,
@@ -94,7 +91,6 @@ pub enum Credential {
 pub enum AgentCredential {
     /// A stored API key.
     Key(Arc<KeyRow>),
-    /// `AGENT_CLOUD_API_KEY`.
     CloudKey,
     /// None: AGENT is open.
     Open,

@@ -44,7 +44,6 @@ pub(super) enum SessionSecret {
     Token,
 }
 
-/// All sessions.
 #[derive(Debug, Default)]
 pub(super) struct SessionTable {
     by_id: DashMap<SessionId, Arc<LiveSession>>,

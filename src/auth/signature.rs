@@ -27,7 +27,6 @@ const TAIL: &str = r#";alg="hmac-sha256";tag="pin-node-agent""#;
 /// The signed parts of a request beside its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Covered<'a> {
-    /// The method.
     pub method: &'a Method,
     /// The gateway's authority, lower-case, without the scheme's default port.
     pub authority: &'a str,
@@ -181,7 +180,6 @@ fn mac(key: &[u8], base: &str) -> [u8; 32] {
 pub struct Signer<'a> {
     /// The secret as issued.
     pub key: &'a [u8],
-    /// The node's id.
     pub node: &'a str,
     /// The generation of the secret.
     pub generation: u32,

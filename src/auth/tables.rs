@@ -47,7 +47,6 @@ impl Auth {
         Ok(std::mem::take(&mut *nodes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Loads a snapshot.
     #[cfg(test)]
     pub(crate) fn load(&self, snapshot: crate::store::Snapshot) {
         let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +135,6 @@ impl Auth {
         newest.into_values().rev().collect()
     }
 
-    /// The agents.
     pub(crate) fn agents(&self) -> &Agents {
         &self.0.agents
     }

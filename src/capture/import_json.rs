@@ -67,7 +67,6 @@ struct ExportedSide {
     body: Option<String>,
     body_base64: Option<String>,
     truncated: bool,
-    /// Requests only.
     query: Option<String>,
     #[serde(default)]
     stream: bool,

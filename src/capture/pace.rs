@@ -9,9 +9,7 @@ use crate::bounds;
 pub enum Effort {
     /// zstd level 1: higher levels hardly save more.
     Usual,
-    /// zstd level -3.
     Less,
-    /// Not compressed.
     None,
 }
 

@@ -17,7 +17,6 @@ pub struct RawCapture {
     pub request_headers: HeaderMap,
     /// As the client got them.
     pub response_headers: HeaderMap,
-    /// As they passed.
     pub bodies: Bodies,
 }
 

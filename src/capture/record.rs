@@ -24,14 +24,12 @@ pub enum CaptureState {
     Completed,
     /// No provider answered, or its answer broke off.
     Failed,
-    /// The client disconnected.
     Aborted,
     /// The gateway refused the request before it called a provider.
     Refused,
 }
 
 impl CaptureState {
-    /// All states.
     pub const ALL: [CaptureState; 4] = [
         CaptureState::Completed,
         CaptureState::Failed,
@@ -53,7 +51,6 @@ impl CaptureState {
 /// One attempt at a target of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The provider's name.
     pub provider: Arc<str>,
     /// The model's name at the provider.
     pub model: Arc<str>,
@@ -71,7 +68,6 @@ pub struct Attempt {
 /// The target that answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
-    /// The provider's name.
     pub provider: Arc<str>,
     /// The model's name at the provider.
     pub model: Arc<str>,
@@ -81,7 +77,6 @@ pub struct Served {
 
 /// Everything about a call but its bodies. `version` rises when an older build would misread it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // contract 6.4 explains each
 pub struct Head {
     pub version: u32,
     pub id: RequestId,
@@ -139,7 +134,6 @@ pub struct Head {
 pub struct Bodies {
     /// The request's body, decoded.
     pub request: Bytes,
-    /// The response's body.
     pub response: Bytes,
 }
 

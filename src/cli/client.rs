@@ -40,7 +40,6 @@ pub(super) struct ApiClient {
 pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) text: String,
-    /// `Retry-After`, in seconds.
     pub(super) retry_after: Option<u64>,
 }
 

@@ -35,7 +35,6 @@ struct CliArguments {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    /// Run the gateway.
     Serve {
         /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
         #[arg(long, value_name = "FILE")]

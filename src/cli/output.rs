@@ -23,7 +23,6 @@ pub(super) fn print_error(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Where lines go.
 pub(super) enum Output {
     Standard,
     /// A pipe with a name, or a device.

@@ -13,7 +13,6 @@ use super::{
 pub(crate) struct CheckReport {
     /// Each one prevents a start.
     pub(crate) problems: Vec<Problem>,
-    /// Probable mistakes.
     pub(crate) warnings: Vec<Problem>,
     /// A line for each valid document.
     pub(crate) good: Vec<String>,

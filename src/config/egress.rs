@@ -24,7 +24,6 @@ pub(crate) enum Denied {
     Ours,
 }
 
-/// The policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Egress {
     denied: Vec<Net>,

@@ -16,7 +16,6 @@ pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a
 pub(super) enum ExpandError {
     /// It has no value and no default.
     Unset(String),
-    /// Anything else.
     Wrong(String),
 }
 

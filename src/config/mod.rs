@@ -36,9 +36,7 @@ pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 #[cfg(test)]
 pub(crate) use source::demo_routing;
 pub use source::load;
-pub(crate) use source::{
-    DocumentSource, NO_FILE, demo_routing, load_routing, routing_path, stored_routing,
-};
+pub(crate) use source::{DocumentSource, NO_FILE, load_routing, routing_path, stored_routing};
 
 use crate::routing::{BuildContext, Finding, Routing};
 use credentials::{CredentialReader, placeholder};

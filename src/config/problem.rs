@@ -14,11 +14,11 @@ pub struct Problem {
     pub file: String,
     /// Path of the value; empty for the document itself.
     pub path: String,
-    /// Line, from one.
+    /// Line in the file, counted from one.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
-    /// What is wrong.
+    /// What is wrong, without the place.
     pub message: String,
     /// How to mend it.
     pub hint: Option<String>,

@@ -42,7 +42,6 @@ const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 /// Sample values of a variable in a URL that is not read: a whole URL, a scheme, a port.
 const URL_SAMPLES: [&str; 3] = ["https://unexpanded.invalid", "https", "1"];
 
-/// Reads one provider.
 pub(super) fn read(
     name: Located<String>,
     field: &Field<'_>,

@@ -230,7 +230,6 @@ impl<'a> Field<'a> {
         found
     }
 
-    /// Bytes per second.
     pub(super) fn rate(&self, faults: &mut Diagnostics) -> Option<u64> {
         let found = match &self.node.value {
             TreeValue::Int(0) => Some(0),

@@ -13,10 +13,10 @@ use crate::interface::Interface;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
 
-/// The server document.
+/// The server document, checked and with its defaults filled in.
 #[derive(Clone)]
 pub struct Server {
-    /// Where clients connect.
+    /// Addresses, each with the interfaces that it serves.
     pub listeners: Vec<Listener>,
     /// URL of the gateway for clients, without a path: `https://gw.example.com`.
     pub public_url: Option<String>,
@@ -32,14 +32,14 @@ pub struct Server {
     pub data_dir: PathBuf,
     /// Source of the routing document.
     pub routing: RoutingFile,
-    /// Capture settings.
+    /// What captures keep, and for how long.
     pub capture: CaptureSettings,
-    /// Anybody may register.
+    /// Whether people may register themselves as PIN users.
     pub registration_open: bool,
     /// Requests may use agents that were last written without a credential: `agent.call_untrusted`,
     /// and always if all listeners are on loopback.
     pub call_untrusted: bool,
-    /// Lifetimes of sessions.
+    /// Cookie and lifetime of sessions.
     pub session: SessionSettings,
     /// Limits of connections and bodies.
     pub limits: LimitSettings,
@@ -69,7 +69,6 @@ impl fmt::Debug for Server {
 pub struct Listener {
     /// Its path in the document.
     pub path: String,
-    /// Address and port.
     pub address: SocketAddr,
     /// Certificate chain and key, as PEM files.
     pub tls: Option<TlsFiles>,
@@ -80,16 +79,13 @@ pub struct Listener {
 /// PEM files of a listener.
 #[derive(Clone)]
 pub struct TlsFiles {
-    /// Certificate chain.
     pub cert: PathBuf,
-    /// Private key.
     pub key: PathBuf,
 }
 
 /// Source of the routing document, and what it may use.
 #[derive(Clone)]
 pub struct RoutingFile {
-    /// The named file.
     pub file: Option<PathBuf>,
     /// The store holds the document; only the API changes it.
     pub stored: bool,
@@ -102,7 +98,6 @@ pub struct RoutingFile {
 /// What is captured of requests.
 #[derive(Clone)]
 pub struct CaptureSettings {
-    /// Requests are captured.
     pub enabled: bool,
     /// Bodies are captured too.
     pub bodies: bool,
@@ -114,29 +109,24 @@ pub struct CaptureSettings {
     pub max_body: usize,
     /// Redacts captures before they are written.
     pub redactor: Redactor,
-    /// Retention of captures.
     pub retention: Retention,
 }
 
 /// Retention of captures; the oldest are deleted first.
 #[derive(Clone)]
 pub struct Retention {
-    /// Maximum age.
     pub age: Duration,
-    /// Maximum bytes.
     pub size: u64,
 }
 
 /// Retention of the audit.
 #[derive(Clone)]
 pub struct AuditRetention {
-    /// Maximum age.
     pub age: Duration,
     /// Maximum number of rows.
     pub rows: u64,
 }
 
-/// Lifetimes of sessions.
 #[derive(Clone)]
 pub struct SessionSettings {
     /// Maximum time without use.

@@ -87,7 +87,6 @@ impl Skipped {
 pub(super) struct Judged<'h> {
     /// The recorded decision, or the baseline's.
     pub(super) before: Result<Cow<'h, Decision>, Refusal>,
-    /// The candidate's decision.
     pub(super) after: Result<Decision, Refusal>,
     /// Whether a signal that an expression reads is unknown, because the text was not kept.
     pub(super) inexact: bool,
@@ -195,7 +194,6 @@ impl Judged<'_> {
     }
 }
 
-/// `provider/model`.
 pub(super) fn target_name(provider: &str, model: &str) -> String {
     [provider, "/", model].concat()
 }

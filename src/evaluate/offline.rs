@@ -31,7 +31,6 @@ impl OfflineEvaluation {
         OfflineEvaluation { candidate, baseline, health, report: EvaluationReport::default() }
     }
 
-    /// Adds a capture.
     pub(crate) fn add(&mut self, capture: &Capture) {
         let OfflineEvaluation { candidate, baseline, health, report } = self;
         let head = &capture.head;

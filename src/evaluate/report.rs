@@ -21,7 +21,6 @@ const OTHERS: &str = "others";
 /// The report of an evaluation so far.
 #[derive(Debug, Default)]
 pub(crate) struct EvaluationReport {
-    /// Captures decided again.
     pub(crate) evaluated: u64,
     /// Captures whose first target changed.
     pub(crate) changed: u64,

@@ -34,7 +34,6 @@ use crate::turns::{Turns, WorkTurn};
 pub(crate) enum Document {
     /// The live document at the start of the evaluation.
     Live(Arc<Live>),
-    /// Another document.
     Given(Arc<Routing>),
 }
 
@@ -56,7 +55,6 @@ pub(crate) struct Evaluation {
     pub(crate) baseline: Option<Document>,
     /// Source of the targets' state.
     pub(crate) health: HealthSource,
-    /// Selects captures.
     pub(crate) filter: CaptureFilter,
     /// Limit on captures, newest first.
     pub(crate) limits: CaptureLimits,
@@ -92,11 +90,9 @@ impl CaptureLimits {
 /// Progress of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvaluationProgress {
-    /// Captures read.
     pub(crate) done: u64,
     /// Limit on captures read.
     pub(crate) limit: u64,
-    /// Changed captures.
     pub(crate) changed: u64,
     /// Time of the last capture read. Captures come newest first.
     pub(crate) reached: Timestamp,
@@ -104,7 +100,6 @@ pub(crate) struct EvaluationProgress {
 
 /// An event of a running evaluation.
 pub(crate) enum EvaluationEvent {
-    /// Intermediate progress.
     Progress(EvaluationProgress),
     /// The end, with the report.
     Done(Result<EvaluationReport>),

@@ -33,9 +33,7 @@ pub(crate) type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
 
 /// How many connections a service takes at once.
 pub(crate) struct ConnectionLimits {
-    /// In all.
     pub(crate) most: usize,
-    /// From one address.
     pub(crate) share: usize,
     /// The setting that bounds `most`, for the log.
     pub(crate) limit: &'static str,

@@ -80,7 +80,6 @@ impl Admission {
         &self.params
     }
 
-    /// The caller.
     pub(super) fn principal(&self) -> &Principal {
         &self.principal
     }

@@ -42,7 +42,6 @@ fn key_of(provider: &Provider) -> ProviderKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProviderHealth {
     Healthy,
-    /// Why not.
     Unhealthy(&'static str),
     /// It answered 401, 403 or 429, which says nothing of its health.
     Unclear,

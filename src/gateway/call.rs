@@ -24,7 +24,6 @@ use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::secret::Secret;
 use crate::store::PanicPoint;
 
-/// One call.
 pub(super) struct InferenceCall {
     pub(super) app: Arc<App>,
     pub(super) id: RequestId,

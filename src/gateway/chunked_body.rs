@@ -27,7 +27,6 @@ enum ChunkState {
     SizeEnd(u64),
     /// In the data, with the bytes that are left.
     Data(u64),
-    /// After the data.
     DataEnd,
     /// After the carriage return there.
     DataFeed,
@@ -35,7 +34,6 @@ enum ChunkState {
     Trailer(bool),
     /// After the carriage return of that line.
     TrailerEnd(bool),
-    /// After the body.
     #[default]
     Over,
 }

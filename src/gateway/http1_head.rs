@@ -117,7 +117,6 @@ async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> HeadRead {
     }
 }
 
-/// A complete head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CompleteHead {
     /// Its length in bytes.

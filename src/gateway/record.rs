@@ -123,7 +123,6 @@ impl Record {
         self.head.inputs.as_ref()
     }
 
-    /// The decision.
     pub(super) fn decision(&self) -> Option<&Arc<Decision>> {
         self.head.decision.as_ref()
     }

@@ -22,16 +22,17 @@ use crate::secret::Mask;
 pub(super) enum Mode {
     /// To the client at once, after the first content event.
     Relay,
-    /// Into memory, whole.
     Collect,
 }
 
 /// What to do after a batch of the answer.
 pub(super) enum RelayVerdict {
-    /// Wait for more.
     Hold,
     /// Write these to the client, then fail with `then`, if any.
-    Forward { tasks: Vec<HttpTask>, then: Option<Box<Error>> },
+    Forward {
+        tasks: Vec<HttpTask>,
+        then: Option<Box<Error>>,
+    },
     /// The whole answer is in memory.
     Collected,
     /// Give this attempt up.

@@ -41,7 +41,6 @@ use crate::store::Action;
 pub(super) struct RerouteRequest {
     /// The capture, as it stands in the path.
     id: String,
-    /// Its `Idempotency-Key`.
     key: Option<String>,
     pub(super) dry_run: bool,
 }

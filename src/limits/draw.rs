@@ -16,7 +16,6 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The id.
     pub(super) fn as_str(&self) -> &str {
         match self {
             Subject::User(id) => id.as_str(),
@@ -36,20 +35,15 @@ impl Subject {
 /// The limits that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// Requests a minute.
     pub rpm: Option<u64>,
-    /// Tokens a minute.
     pub tpm: Option<u64>,
-    /// Requests at once.
     pub concurrency: Option<u64>,
-    /// Money.
     pub budget: Option<Budget>,
 }
 
 /// One subject that a request draws on, with its limits as they are now.
 #[derive(Clone, Debug)]
 pub struct Draw {
-    /// Who.
     pub subject: Subject,
     /// What it may use up.
     pub caps: Caps,
@@ -60,11 +54,9 @@ pub struct Draw {
 /// The owner of a limit as clients see it: no id, as it may belong to someone else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOwner {
-    /// The key's.
     Key,
     /// A key from which it descends.
     KeyAbove,
-    /// The user's.
     User,
 }
 

@@ -10,7 +10,6 @@ use super::budget::Period;
 use super::draw::Subject;
 use crate::bounds;
 
-/// The queue.
 #[derive(Default)]
 pub(super) struct GrantQueue {
     noted: Mutex<QueuedSubjects>,

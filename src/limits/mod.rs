@@ -91,7 +91,6 @@ struct SubjectCounters {
     account: Option<Account>,
 }
 
-/// A refused request.
 #[derive(Debug)]
 pub struct LimitRefusal {
     /// The error for the client.

@@ -34,7 +34,6 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
     pub(super) fn full(limit: u64, now: Timestamp) -> Self {
         let limit =
             i64::try_from(limit).unwrap_or(i64::MAX / MINUTE_US).min(i64::MAX / MINUTE_US / 2);
@@ -89,7 +88,6 @@ impl Bucket {
         self.level == self.limit * MINUTE_US
     }
 
-    /// What is left.
     pub(super) fn left(&self) -> RateLeft {
         let missing = (self.limit * MINUTE_US - self.level) / self.limit.max(1);
         RateLeft {

@@ -20,7 +20,6 @@ pub struct Remaining {
     pub tokens: Option<RateStatus>,
     /// Of requests at once.
     pub places: Option<ConcurrencyStatus>,
-    /// Of money.
     pub money: Option<BudgetStatus>,
 }
 

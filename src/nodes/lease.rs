@@ -36,7 +36,6 @@ impl Lease {
 /// Requests at a node, as it reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
-    /// Requests in progress.
     pub running: u32,
     /// Requests in its queue.
     pub queued: u32,
@@ -45,12 +44,10 @@ pub struct NodeLoad {
 /// Status that a node reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeStatus {
-    /// It takes requests.
     #[default]
     Ready,
     /// It takes no new requests.
     Draining,
-    /// It cannot serve.
     Error,
 }
 

@@ -207,7 +207,6 @@ impl Nodes {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// A node's row.
     pub fn row(&self, id: &NodeId) -> Option<Arc<NodeRow>> {
         self.get(id).map(|node| node.row.clone())
     }

@@ -43,9 +43,7 @@ pub(super) struct Serving {
 /// A node as operators see it.
 #[derive(Clone, Debug)]
 pub struct NodeSnapshot {
-    /// Enrolment and registration.
     pub row: Arc<NodeRow>,
-    /// Current state.
     pub standing: NodeState,
     /// Load by its last heartbeat.
     pub load: NodeLoad,

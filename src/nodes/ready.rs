@@ -14,7 +14,6 @@ use crate::store::{NodeModel, NodeRow};
 /// A node that may take a request.
 #[derive(Clone, Debug)]
 pub struct ReadyNode {
-    /// Node id.
     pub id: NodeId,
     pub(super) provider: Arc<Provider>,
     pub(super) state: Arc<TargetState>,

@@ -3,20 +3,16 @@
 /// State of a node, for operators and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// Enrolled, never registered.
     Pending,
-    /// Takes requests.
     Ready,
     /// Takes no new requests: it drains, or reported an error.
     Draining,
     /// Its lease has expired.
     Unreachable,
-    /// It deregistered.
     Gone,
 }
 
 impl NodeState {
-    /// Every state.
     pub const ALL: [NodeState; 5] = [
         NodeState::Pending,
         NodeState::Ready,

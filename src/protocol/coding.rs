@@ -23,7 +23,6 @@ pub enum Coding {
     Deflate,
     /// `zstd`: frames one after another.
     Zstd,
-    /// `br`.
     Brotli,
 }
 

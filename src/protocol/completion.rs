@@ -12,7 +12,6 @@ pub(crate) struct CompletionDefaults<'a> {
     pub(crate) id: &'a str,
     /// The time in seconds since the epoch.
     pub(crate) created: i64,
-    /// The model.
     pub(crate) model: &'a str,
     /// The estimated tokens of the prompt.
     pub(crate) prompt_tokens: u64,

@@ -3,21 +3,15 @@
 /// An endpoint of the data plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
-    /// `POST /v1/chat/completions`.
     #[default]
     ChatCompletions,
-    /// `POST /v1/embeddings`.
     Embeddings,
-    /// `POST /v1/responses`.
     Responses,
-    /// `POST /v1/messages`.
     Messages,
-    /// `POST /v1/messages/count_tokens`.
     CountTokens,
 }
 
 impl Endpoint {
-    /// All endpoints.
     pub const ALL: [Endpoint; 5] = [
         Endpoint::ChatCompletions,
         Endpoint::Embeddings,

@@ -42,7 +42,6 @@ impl Exchange {
     }
 }
 
-/// All 231.
 pub(crate) fn exchanges() -> Vec<Exchange> {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |kind| std::fs::read_to_string(data.join(format!("recorded_{kind}.jsonl"))).unwrap();

@@ -11,7 +11,6 @@ const WORD: u64 = 6;
 const WORD_LETTER: u64 = 170;
 /// Letters of a word in capitals that are one token, and each beyond: fewer such words are known.
 const CAPITALS: u64 = 5;
-/// See [`CAPITALS`].
 const CAPITAL: u64 = 300;
 /// Each letter of Western Europe that is not ASCII, beside its word: it breaks words in two.
 const ACCENT: u64 = 350;
@@ -23,15 +22,11 @@ const SIGN_BEFORE_WORD: u64 = 450;
 const SIGN: u64 = 180;
 /// Each repetition of a sign, beyond `TOGETHER` that are one token.
 const REPEATED: u64 = 300;
-/// See [`REPEATED`].
 const TOGETHER: u64 = 4;
-/// See [`REPEATED`].
 const DRAWN: u64 = 30;
-/// See [`REPEATED`].
 const DRAWN_TOGETHER: u64 = 48;
 /// Each blank of a run beyond as many as are one token together.
 const BLANK: u64 = 50;
-/// See [`BLANK`].
 const BLANKS_TOGETHER: u64 = 24;
 /// A line break after a sign, which often are one token together.
 const BREAK_AFTER_SIGN: u64 = 300;

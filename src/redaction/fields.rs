@@ -23,7 +23,6 @@ const FIELDS: [(FieldRole, &str, FieldRole); 9] = [
 /// What a value is, as its field tells.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldRole {
-    /// The request itself.
     Request,
     /// Anything within it that has no other role.
     Body,

@@ -46,7 +46,6 @@ async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<()
 /// A document that became live.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// Its revision.
     pub(crate) revision: String,
     /// The revision that was live before.
     pub(crate) previous: String,
@@ -61,14 +60,12 @@ pub(crate) enum NotApplied {
     Problems(Vec<Problem>),
     /// The caller expected another revision to be live.
     Stale {
-        /// The live revision.
         live: String,
     },
     /// The file has changed, and the caller has not seen that.
     Changed(PathBuf),
     /// The document cannot be written.
     ReadOnly(String),
-    /// Anything else.
     Failed(Error),
 }
 
@@ -84,9 +81,7 @@ pub(crate) enum DocumentOrigin {
 /// What has to be live before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precondition<'a> {
-    /// Any revision.
     Any,
-    /// This revision.
     Revision(&'a str),
     /// This revision, with an unchanged file.
     RevisionAndFile(&'a str),

@@ -163,7 +163,6 @@ impl Recipe {
         self.rules.iter().find(|rule| &*rule.name == name)
     }
 
-    /// Retry policy.
     pub fn retry(&self) -> RetryPolicy {
         self.retry
     }
@@ -245,7 +244,6 @@ pub struct WeightedTarget {
 }
 
 impl WeightedTarget {
-    /// The target itself.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
@@ -259,7 +257,6 @@ impl WeightedTarget {
 /// When the next target of a plan is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Limit on attempts.
     pub attempts: usize,
     /// Failures that are retried.
     pub on: RetryOn,

@@ -38,18 +38,14 @@ pub struct Decision {
 /// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanEntry {
-    /// Provider name.
     pub provider: String,
-    /// Model name.
     pub model: String,
 }
 
 /// One target of the matching rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// Provider name.
     pub provider: String,
-    /// Model name.
     pub model: String,
     /// Whether it is in the plan.
     pub eligible: bool,
@@ -63,6 +59,5 @@ pub struct Candidate {
 pub struct Trace {
     /// Name of the rule.
     pub rule: String,
-    /// Error message.
     pub error: String,
 }

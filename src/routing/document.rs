@@ -11,7 +11,6 @@ use crate::secret::Secret;
 /// A position in a document. Lines and columns count from one, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line, from one.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
@@ -20,7 +19,6 @@ pub struct Position {
 /// A value with its position in the document.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
-    /// The value itself.
     pub value: T,
     /// Path in the document, such as `recipes.balanced.rules[0].when`.
     pub path: String,
@@ -49,7 +47,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into);
@@ -60,13 +57,11 @@ impl Finding {
 /// Problems of a document that cannot run.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Errors.
     pub faults: Vec<Finding>,
     /// Likely mistakes that alone would not stop the document.
     pub warnings: Vec<Finding>,
 }
 
-/// The whole document.
 #[derive(Debug, Default)]
 pub struct RoutingSpec {
     /// IANA time zone of the signal `hour`.
@@ -102,7 +97,6 @@ pub struct ProviderSpec {
     pub timeouts: TimeoutsSpec,
     /// Delay before a mock answers.
     pub latency: Option<Located<Duration>>,
-    /// Optional settings.
     pub options: ProviderOptions,
 }
 
@@ -117,7 +111,6 @@ pub struct ProviderOptions {
     pub http2: Option<Located<bool>>,
     /// Limit on concurrent requests.
     pub max_concurrency: Option<u32>,
-    /// Background health check.
     pub health: Option<Located<HealthCheck>>,
     /// When a stream's usage is requested.
     pub stream_usage: Option<StreamUsage>,
@@ -128,7 +121,6 @@ pub struct ProviderOptions {
 /// A provider's breaker settings as written.
 #[derive(Debug, Default)]
 pub struct BreakerSpec {
-    /// Consecutive errors.
     pub consecutive: Option<u32>,
     /// Error rate in percent.
     pub error_percent: Option<u16>,
@@ -170,7 +162,6 @@ pub struct TimeoutsSpec {
 /// Prices and capabilities of one `provider/model`.
 #[derive(Debug)]
 pub struct ModelSpec {
-    /// `provider/model`.
     pub name: Located<String>,
     /// US dollars per million prompt tokens.
     pub input_per_mtok: Option<f64>,
@@ -180,11 +171,9 @@ pub struct ModelSpec {
     pub cached_input_per_mtok: Option<f64>,
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
-    /// Capabilities; absent: all.
     pub capabilities: Option<Vec<String>>,
 }
 
-/// One recipe.
 #[derive(Debug)]
 pub struct RecipeSpec {
     /// Name, unique in its list.
@@ -215,7 +204,6 @@ pub struct RuleSpec {
 /// How a rule orders its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// Document order.
     #[default]
     Priority,
     /// A random draw in proportion to the weights.
@@ -224,14 +212,12 @@ pub enum Strategy {
     LeastLatency,
     /// Fewest requests in flight.
     LeastBusy,
-    /// Lowest estimated cost.
     Cheapest,
     /// Rendezvous hashing of a key.
     Sticky,
 }
 
 impl Strategy {
-    /// Every strategy.
     pub const ALL: [Strategy; 6] = [
         Strategy::Priority,
         Strategy::Weighted,
@@ -257,7 +243,6 @@ impl Strategy {
 /// One target of a rule.
 #[derive(Debug)]
 pub struct TargetSpec {
-    /// `provider/model`.
     pub target: Located<String>,
     /// Weight, for `weighted` only.
     pub weight: Option<Located<f64>>,
@@ -266,7 +251,6 @@ pub struct TargetSpec {
 /// Shadow target of a recipe, as written.
 #[derive(Debug)]
 pub struct ShadowSpec {
-    /// `provider/model`.
     pub target: Located<String>,
     /// Percentage of requests to copy.
     pub percent: f64,
@@ -275,7 +259,6 @@ pub struct ShadowSpec {
 /// Retry policy of a recipe, as written.
 #[derive(Debug, Default)]
 pub struct RetrySpec {
-    /// Limit on attempts.
     pub attempts: Option<usize>,
     /// Failures that are retried; absent: all that can be.
     pub on: Option<RetryOn>,
@@ -286,7 +269,6 @@ pub struct RetrySpec {
 /// Failures after which the next target of the plan is tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetryOn {
-    /// The connection failed.
     pub connect: bool,
     /// A deadline passed before the first content.
     pub timeout: bool,

@@ -20,13 +20,11 @@ pub struct Inputs {
     /// Time of the decision.
     #[serde(with = "time")]
     pub at: Timestamp,
-    /// The request.
     pub request: RequestFacts,
     /// For each keyword set: the hash of its words, and whether one is in the last user message.
     /// Empty where no expression of the document reads `keywords`.
     #[serde(default)]
     pub keywords: BTreeMap<String, KeywordHit>,
-    /// The sender.
     pub principal: PrincipalFacts,
     /// Seed of every draw. Sixteen hex digits in JSON, because JSON numbers lose bits.
     #[serde(with = "hex")]
@@ -66,11 +64,8 @@ pub struct RequestFacts {
     pub choices: Option<u64>,
     /// Whether the answer is streamed.
     pub stream: bool,
-    /// Number of messages.
     pub messages: u64,
-    /// Number of tools.
     pub tools: u64,
-    /// Number of images.
     pub images: u64,
     /// Number of audio parts.
     pub audio: u64,
@@ -118,7 +113,6 @@ impl RequestFacts {
 /// What a request demands of the model that serves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand<'a> {
-    /// Required capabilities.
     pub needs: Cow<'a, [String]>,
     /// Required context: the prompt, plus `max_tokens` if the client set it.
     pub tokens: u64,
@@ -147,7 +141,6 @@ impl Demand<'_> {
 /// The agent of a request, at the version that was current then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRef {
-    /// Agent id.
     pub id: String,
     /// Agent name, the signal `agent`.
     pub name: String,
@@ -169,7 +162,6 @@ pub struct KeywordHit {
 pub struct PrincipalFacts {
     /// Key id; none for a session.
     pub key: Option<String>,
-    /// User id.
     pub user: Option<String>,
     /// Labels of the key.
     #[serde(default)]
@@ -195,7 +187,6 @@ pub struct TargetHealth {
     /// Peak EWMA of the time to first content, in microseconds, decayed to `at`.
     #[serde(default)]
     pub ewma_us: Option<u64>,
-    /// Requests in flight.
     pub inflight: u32,
     /// Limit on requests in flight.
     #[serde(default)]
@@ -261,12 +252,9 @@ pub struct Abilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerState {
-    /// All requests pass.
     #[default]
     Closed,
-    /// No request passes.
     Open,
-    /// One probe passes.
     HalfOpen,
 }
 

@@ -16,7 +16,6 @@ use crate::secret::{Mask, Secret, is_credential};
 pub struct Provider {
     /// Name in the document.
     pub name: Arc<str>,
-    /// Wire protocol.
     pub protocol: Protocol,
     /// Root URL of the API.
     pub base: BaseUrl,
@@ -32,7 +31,6 @@ pub struct Provider {
     pub ca: Option<Arc<Authorities>>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
-    /// Background health check.
     pub health: Option<HealthCheck>,
     /// Limit on concurrent requests, all models together.
     pub max_concurrency: Option<u32>,

@@ -10,10 +10,7 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// The document does not have the requested name.
-    ModelNotFound {
-        /// The requested model.
-        model: String,
-    },
+    ModelNotFound { model: String },
     /// Every target of the matching rule is ineligible.
     NoTarget {
         /// The targets with their reasons.
@@ -28,9 +25,7 @@ pub enum Refusal {
 /// Length of a request and the limit that it exceeds, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Estimated prompt tokens.
     pub prompt: u64,
-    /// Requested answer tokens.
     pub answer: u64,
     /// Longest context among the targets that are too short.
     pub most: u64,

@@ -10,9 +10,7 @@ use crate::protocol::endpoint::Endpoint;
 /// Wire protocol of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// OpenAI's HTTP API.
     OpenAi,
-    /// Anthropic's HTTP API.
     Anthropic,
     /// The in-process mock, which serves both.
     Mock,
@@ -53,7 +51,6 @@ pub enum StreamUsage {
     /// If the caller has a limit that needs it.
     #[default]
     Auto,
-    /// Always.
     Inject,
     /// Never: for providers that reject the field or always send usage.
     Never,

@@ -10,17 +10,13 @@ use crate::store::{dollars, nano_usd};
 /// One model of one provider.
 #[derive(Debug)]
 pub struct Target {
-    /// The provider.
     pub provider: Arc<Provider>,
     /// The provider's name for the model.
     pub model: Arc<str>,
-    /// `provider/model`.
     pub name: Arc<str>,
-    /// Known prices.
     pub prices: Option<Prices>,
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
-    /// Capabilities; `None`: all.
     pub capabilities: Option<Vec<String>>,
     pub(super) state: OnceLock<Arc<TargetState>>,
 }
@@ -53,9 +49,7 @@ impl Target {
 /// Prices in US dollars per million tokens. `None` is unknown, never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// Prompt tokens.
     pub input_per_mtok: Option<f64>,
-    /// Completion tokens.
     pub output_per_mtok: Option<f64>,
     /// Prompt tokens read from the provider's cache; unknown: same as other prompt tokens.
     pub cached_input_per_mtok: Option<f64>,

@@ -21,7 +21,7 @@ pub(crate) use mask::{Mask, StreamMask};
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a value.
+    /// Takes the value; the caller keeps no copy.
     pub fn new(value: impl Into<String>) -> Self {
         Secret(value.into())
     }
@@ -54,12 +54,12 @@ impl fmt::Debug for Secret {
 pub struct SecretBytes([u8; 32]);
 
 impl SecretBytes {
-    /// Wraps the bytes.
+    /// Takes the bytes; the caller keeps no copy.
     pub fn new(bytes: [u8; 32]) -> Self {
         SecretBytes(bytes)
     }
 
-    /// The bytes themselves.
+    /// The bytes themselves. Reviews look at every caller.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }

@@ -10,10 +10,8 @@ use crate::archive::segment_folder::{FOLDER, file_name};
 use crate::atomic_file::directory;
 use crate::store::{StoreError, copy_accounts, copy_capture_index, drop_segments_of_copy};
 
-/// What was copied.
 #[derive(Debug, Default)]
 pub(crate) struct BackedUp {
-    /// Segments of captures.
     pub(crate) segments: usize,
     /// Bytes of all files.
     pub(crate) bytes: u64,

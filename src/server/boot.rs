@@ -43,7 +43,6 @@ pub struct Environment {
 }
 
 impl Default for Environment {
-    /// An empty environment.
     fn default() -> Self {
         let variables: Variables = Arc::new(|_| None);
         Environment {

@@ -27,7 +27,6 @@ const FILE_OLD: &str = "master.key.old";
 
 /// The master keys that a start is given, and where it looks for them.
 pub(super) struct MasterKeys {
-    /// The data directory.
     pub(super) dir: PathBuf,
     /// From the environment; empty counts as unset.
     pub(super) key: Option<Secret>,

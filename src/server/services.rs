@@ -30,7 +30,6 @@ pub(super) struct ServiceParts {
     pub(super) writer: CaptureWriter,
     pub(super) mock: TcpListener,
     pub(super) background: BackgroundWork,
-    /// Certificates to reload.
     pub(super) identities: Vec<TlsIdentity>,
     /// Forgets remembered answers of reroutes that are over at this time.
     pub(super) forget_reroutes: ForgetReroutes,

@@ -95,7 +95,6 @@ impl TlsIdentity {
         }
     }
 
-    /// Reloads the pair.
     pub(super) fn reload(&self) {
         match read(&self.files) {
             Ok(pair) => {

@@ -24,7 +24,6 @@ macro_rules! actions {
         }
 
         impl Action {
-            /// All of them.
             pub const ALL: &[Action] = &[$(Action::$name,)*];
 
             /// The word of it, in rows and filters.
@@ -99,26 +98,19 @@ pub enum Rank {
     Stranger = 0,
     /// A user's, or that of AGENT's tenant by a key.
     User = 1,
-    /// An admin's.
     Admin = 2,
 }
 
 /// What is to be written of an action. Nothing in it is secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
     pub at: Timestamp,
-    /// Who.
     pub actor: Actor,
     /// Whose doing that is.
     pub rank: Rank,
-    /// What.
     pub action: Action,
-    /// To what.
     pub target: Target,
-    /// By which request.
     pub request: Option<RequestId>,
-    /// From where.
     pub address: Option<IpAddr>,
     /// Whom it concerns beside that, with a row of its own.
     pub also: Option<Target>,
@@ -153,38 +145,28 @@ impl Event {
 /// An action as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its name.
     pub id: AuditId,
-    /// When.
     pub at: Timestamp,
-    /// Who.
     pub actor: Actor,
     /// What, as it was called then.
     pub action: String,
-    /// To what.
     pub target: Target,
-    /// By which request.
     pub request: Option<String>,
-    /// From where.
     pub address: Option<String>,
 }
 
 /// Which rows to list; what is not set does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Not older.
     pub since: Option<Timestamp>,
-    /// Older than this.
     pub until: Option<Timestamp>,
     /// Done by the actor with this id.
     pub actor: Option<String>,
-    /// This was done.
     pub action: Option<Action>,
     /// Done to what has this id.
     pub target: Option<String>,
 }
 
-/// Writes a row.
 pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
     let mut write = transaction.prepare_cached(
         "INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, request, address, rank)

@@ -18,14 +18,11 @@ pub struct SpendRow {
     pub subject: String,
     /// A day as `yyyymmdd`, or a month as `yyyymm00`.
     pub period: i64,
-    /// How much.
     pub counted: NanoUsd,
 }
 
-/// Sums over requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {
-    /// How many.
     pub requests: u64,
     /// Tokens of their prompts.
     pub prompt_tokens: u64,
@@ -42,7 +39,6 @@ pub struct UsageSums {
 }
 
 impl UsageSums {
-    /// Adds others.
     pub fn add(&mut self, other: &UsageSums) {
         self.requests = self.requests.saturating_add(other.requests);
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
@@ -59,7 +55,6 @@ impl UsageSums {
 pub struct UsageKey {
     /// The day in UTC, as `yyyymmdd`.
     pub day: i64,
-    /// Who pays.
     pub user: UserId,
     /// By which key; none by a session.
     pub key: Option<KeyId>,
@@ -74,20 +69,14 @@ pub struct UsageKey {
 /// A column that usage is grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageColumn {
-    /// The key.
     Key,
-    /// The user.
     User,
-    /// Who answered.
     Model,
-    /// The recipe.
     Recipe,
-    /// The day.
     Day,
 }
 
 impl UsageColumn {
-    /// All of them.
     pub const ALL: [UsageColumn; 5] = [
         UsageColumn::Key,
         UsageColumn::User,
@@ -111,15 +100,12 @@ impl UsageColumn {
 /// Which usage, and how it is summed.
 #[derive(Clone, Debug, Default)]
 pub struct UsageQuery {
-    /// Of this user.
     pub user: Option<UserId>,
     /// From this day on, as `yyyymmdd`.
     pub since: i64,
-    /// Before this day.
     pub until: i64,
     /// By these; nothing: one sum.
     pub group_by: Vec<UsageColumn>,
-    /// Most groups.
     pub limit: usize,
 }
 

@@ -1,7 +1,5 @@
 //! Rows of the capture index, and what a list of captures filters by.
 
-#![allow(missing_docs)] // columns, most of them named like their field
-
 use crate::id::{KeyId, RequestId, UserId};
 
 /// A capture in the index: what lists filter by. The capture itself lies in a segment.

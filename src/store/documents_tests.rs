@@ -20,7 +20,6 @@ fn in_clear(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// None.
 const NO_FILE: [&str; 0] = [];
 
 #[tokio::test]

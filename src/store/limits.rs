@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// is one.
 pub(crate) type NanoUsd = u64;
 
-/// Of a dollar.
 const NANOS: f64 = 1e9;
 /// Days of the longest month: what a budget a day is at most in a month.
 const DAYS: u64 = 31;
@@ -20,7 +19,6 @@ pub(crate) fn nano_usd(dollars: f64) -> NanoUsd {
     (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
 }
 
-/// [`NanoUsd`] as dollars.
 pub(crate) fn dollars(nano: NanoUsd) -> f64 {
     nano as f64 / NANOS
 }
@@ -42,7 +40,6 @@ pub struct Budget {
     /// How much; in documents dollars, as a number.
     #[serde(rename = "usd", serialize_with = "to_dollars", deserialize_with = "from_dollars")]
     pub nano: NanoUsd,
-    /// For how long.
     pub per: Per,
 }
 
@@ -90,16 +87,13 @@ fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Requests a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpm: Option<u64>,
     /// Tokens a minute, of prompts and answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm: Option<u64>,
-    /// Requests at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// Money.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     /// The names that clients may ask for: exact, or a beginning and `*`.

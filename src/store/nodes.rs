@@ -17,9 +17,7 @@ use crate::id::NodeId;
 /// A machine that serves models, as it was enrolled and as it registered. Secrets are sealed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeRow {
-    /// Which.
     pub id: NodeId,
-    /// Unique; for people.
     pub name: String,
     /// Patterns of the models that it may serve.
     pub models: Vec<String>,
@@ -27,11 +25,9 @@ pub struct NodeRow {
     pub endpoint: Option<String>,
     /// How many secrets it has had, this one counted.
     pub generation: u32,
-    /// Its secret.
     pub secret: Vec<u8>,
     /// The secret before this one, until this one is used.
     pub previous: Option<PreviousNodeSecret>,
-    /// When enrolled.
     pub created_at: Timestamp,
     /// When its secret was last replaced.
     pub rotated_at: Option<Timestamp>,
@@ -51,7 +47,6 @@ impl fmt::Debug for NodeRow {
 /// A node's secret of the generation before.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreviousNodeSecret {
-    /// The secret, sealed.
     pub secret: Vec<u8>,
     /// When it ends, if the next one is not used earlier.
     pub expires_at: Timestamp,
@@ -70,13 +65,10 @@ pub struct Registration {
     pub signed_s: i64,
     /// Whether it said that it leaves.
     pub ended: bool,
-    /// What runs there.
     pub version: String,
-    /// Where it serves.
     pub endpoint: String,
     /// What it wants to be shown, sealed.
     pub api_key: Option<Vec<u8>>,
-    /// What it serves.
     pub models: Vec<NodeModel>,
     /// Requests that it takes at once.
     pub max_concurrency: Option<u32>,
@@ -107,7 +99,6 @@ impl fmt::Debug for Registration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeModel {
-    /// Its name.
     pub id: String,
     /// Tokens that prompt and answer share.
     #[serde(default)]
@@ -120,15 +111,12 @@ pub struct NodeModel {
 /// A nonce that is to be spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpentNonce {
-    /// Whose.
     pub node: NodeId,
     /// The generation of the secret that signed it.
     pub generation: u32,
-    /// The nonce.
     pub nonce: String,
     /// When the signature says that it was made, in seconds since the epoch.
     pub created: i64,
-    /// Now.
     pub at: Timestamp,
 }
 

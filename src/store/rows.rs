@@ -21,7 +21,6 @@ use super::pairs::Pairs;
 pub enum Role {
     /// Own keys, own captures.
     User,
-    /// Everything.
     Admin,
 }
 
@@ -43,11 +42,8 @@ impl Role {
 /// A person who can log in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserRow {
-    /// Who.
     pub id: UserId,
-    /// Lower-case; unique.
     pub email: String,
-    /// As given.
     pub name: Option<String>,
     /// What they may do.
     pub role: Role,
@@ -59,7 +55,6 @@ pub struct UserRow {
     pub labels: BTreeMap<String, String>,
     /// What all of the user's requests together may use up.
     pub limits: Limits,
-    /// When registered.
     pub created_at: Timestamp,
 }
 
@@ -76,7 +71,6 @@ impl fmt::Debug for UserRow {
 /// Whether a key that is neither expired nor revoked may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// It may.
     Active,
     /// Switched off for now.
     Inactive,
@@ -97,7 +91,6 @@ impl KeyStatus {
     }
 }
 
-/// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// `api_key`, `session`, `admin_key`, `cloud_key` or `anonymous`.
@@ -110,7 +103,6 @@ pub struct Actor {
 /// The secret that a rotation replaced, for as long as it is still accepted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreviousSecret {
-    /// HMAC-SHA-256 of it.
     pub digest: [u8; 32],
     /// From when on it is refused.
     pub expires_at: Timestamp,
@@ -121,7 +113,6 @@ pub struct PreviousSecret {
 pub struct NewSecret {
     /// What may be shown of it.
     pub redacted: String,
-    /// HMAC-SHA-256 of it.
     pub digest: [u8; 32],
     /// Until when the old one is accepted beside it; without: not from now on.
     pub grace_ends: Option<Timestamp>,
@@ -143,15 +134,11 @@ pub struct Seen {
 /// What becomes of a key's record; what is not set stays.
 #[derive(Clone, Debug, Default)]
 pub struct KeyPatch {
-    /// Another name.
     pub name: Option<String>,
-    /// Other notes.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Other labels.
     pub labels: Option<BTreeMap<String, String>>,
     /// Other limits. No key that descends from it keeps wider ones.
     pub limits: Option<Limits>,
-    /// On or off.
     pub status: Option<KeyStatus>,
     /// An earlier end. No key that descends from it ends later.
     pub expires_at: Option<Timestamp>,
@@ -167,7 +154,6 @@ pub struct KeyRow {
     pub id: KeyId,
     /// Where it is known.
     pub interface: Interface,
-    /// As given.
     pub name: String,
     /// What may be shown of the secret.
     pub redacted: String,
@@ -175,7 +161,6 @@ pub struct KeyRow {
     pub digest: [u8; 32],
     /// On whose behalf it acts.
     pub owner: UserId,
-    /// Who made it.
     pub created_by: Actor,
     /// The key that made it.
     pub parent: Option<KeyId>,
@@ -187,7 +172,6 @@ pub struct KeyRow {
     pub limits: Limits,
     /// Whether it is switched on.
     pub status: KeyStatus,
-    /// When made.
     pub created_at: Timestamp,
     /// When it ends by itself.
     pub expires_at: Option<Timestamp>,
@@ -207,7 +191,6 @@ pub struct KeyRow {
     pub maker: Option<UserId>,
     /// When it was last used; what is durable of that lags.
     pub last_used_at: Option<Timestamp>,
-    /// The owner's notes.
     pub metadata: Pairs,
 }
 
@@ -223,18 +206,14 @@ impl fmt::Debug for KeyRow {
     }
 }
 
-/// A login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Its public name.
     pub id: SessionId,
-    /// Whose.
     pub user: UserId,
     /// Digest of the cookie's value.
     pub cookie_digest: [u8; 32],
     /// Digest of the Bearer token, another secret.
     pub token_digest: [u8; 32],
-    /// When it began.
     pub created_at: Timestamp,
     /// When it ends whatever happens.
     pub expires_at: Timestamp,
@@ -254,11 +233,9 @@ impl fmt::Debug for SessionRow {
 /// A named preset that clients use as a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentRow {
-    /// Which.
     pub id: AgentId,
     /// Unique; what clients say.
     pub name: String,
-    /// For people.
     pub description: Option<String>,
     /// The alias that its requests are routed by.
     pub model: String,
@@ -270,11 +247,8 @@ pub struct AgentRow {
     pub tools: Vec<serde_json::Value>,
     /// Whether who wrote it last had shown a credential.
     pub trusted: bool,
-    /// The writer's notes.
     pub metadata: BTreeMap<String, String>,
-    /// When made.
     pub created_at: Timestamp,
-    /// When last written.
     pub updated_at: Timestamp,
 }
 
@@ -326,14 +300,10 @@ pub struct DocumentRow {
 pub struct Snapshot {
     /// The last mutation that is inside.
     pub rev: u64,
-    /// All users.
     pub users: Vec<UserRow>,
     /// All keys, of those that ended the newest of each owner.
     pub keys: Vec<KeyRow>,
-    /// All sessions.
     pub sessions: Vec<SessionRow>,
-    /// All agents.
     pub agents: Vec<AgentRow>,
-    /// All nodes.
     pub nodes: Vec<NodeRow>,
 }

@@ -119,7 +119,6 @@ ALTER TABLE documents ADD COLUMN sealed BLOB;
 ",
 ];
 
-/// Of `captures.db`.
 pub(super) const CAPTURES: &[&str] = &["
 CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 CREATE TABLE captures (

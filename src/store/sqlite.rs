@@ -192,7 +192,6 @@ impl DataDir {
         Ok(())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

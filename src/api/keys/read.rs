@@ -15,7 +15,6 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
 
-/// `GET K`
 pub(crate) async fn list(
     app: &App,
     who: &Principal,

@@ -42,7 +42,6 @@ pub(super) fn headers() -> Value {
     LIMITS.iter().map(described).collect::<Map<String, Value>>().into()
 }
 
-/// References to [`headers`].
 pub(super) fn limit_headers() -> Map<String, Value> {
     let referred = |(name, ..): &(&str, &str, &str)| {
         ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }))

@@ -30,12 +30,10 @@ const CALL_HEADERS: [(&str, &str); 8] = [
     ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
 ];
 
-/// `GET /openapi.json`
 pub(crate) async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
     Ok(answer::json(StatusCode::OK, &document()))
 }
 
-/// The document.
 pub fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {

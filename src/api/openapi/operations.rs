@@ -15,7 +15,6 @@ pub(super) struct Operation {
     pub(super) gives: (u16, Option<&'static str>),
     /// Error statuses beside those of every operation of the surface.
     pub(super) refuses: &'static [u16],
-    /// Query parameters.
     pub(super) query: &'static [&'static str],
 }
 

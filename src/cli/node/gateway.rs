@@ -35,7 +35,6 @@ pub(super) enum Reply {
     Accepted,
     /// The gateway does not know the registration.
     Unregistered,
-    /// Try again later.
     Unavailable(String),
     /// Retrying is useless: the enrolment or the callback is wrong. With the status.
     Refused(u16, String),

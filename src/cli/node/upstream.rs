@@ -30,7 +30,6 @@ pub(super) struct Upstream {
     /// `None` until it is recognized, and again while it is down.
     kind: Option<ServerKind>,
     llama_cpp: LlamaCppProps,
-    /// By name.
     ollama_models: HashMap<String, OllamaModel>,
     /// Models that cannot be reported, as they were logged last.
     unreportable: Vec<String>,

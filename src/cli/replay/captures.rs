@@ -65,12 +65,10 @@ pub(super) fn dollars(amount: Option<f64>) -> String {
     amount.map_or_else(|| "-".to_owned(), |amount| format!("${amount:.6}"))
 }
 
-/// `provider/model`
 pub(super) fn target(value: Option<&Value>) -> String {
     pair(value, "provider", '/', "model")
 }
 
-/// `recipe.rule`
 pub(super) fn rule(decision: Option<&Value>) -> String {
     pair(decision, "recipe", '.', "rule")
 }

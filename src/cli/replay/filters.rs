@@ -110,7 +110,6 @@ fn parse_time(option: &str, text: &str, now: Timestamp) -> Result<String, Comman
     })
 }
 
-/// `24h`, `7d`, `1h30m`
 fn age(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;

@@ -70,7 +70,6 @@ struct Upload<'a> {
     query: Vec<(&'static str, String)>,
     progress: ProgressLine,
     counts: ImportCounts,
-    /// Lines to send.
     batch: Vec<u8>,
     /// Number of the first of them in the file.
     first_line: u64,

@@ -15,7 +15,6 @@ const _: () = assert!(bounds::JSON_DEPTH <= 128);
 pub(crate) enum JsonError {
     /// Not JSON. `serde_json` words the error for the client.
     Syntax,
-    /// Nested beyond [`bounds::JSON_DEPTH`].
     Deep,
     /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
     Long,
@@ -33,7 +32,6 @@ impl From<Error> for JsonError {
 
 /// The kind of the value ahead, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // JSON's own words
 pub(crate) enum JsonKind {
     Object,
     Array,
@@ -309,7 +307,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips one value.
     pub(crate) fn pass(&mut self) -> Result<(), JsonError> {
         self.skip().map(|_| ())
     }

@@ -13,7 +13,6 @@ use crate::error::Error;
 pub struct Edit {
     /// The bytes to replace.
     pub span: Range<usize>,
-    /// The replacement.
     pub with: Cow<'static, [u8]>,
 }
 

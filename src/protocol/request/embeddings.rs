@@ -5,7 +5,6 @@ use super::super::json::{Cursor, JsonError, JsonKind};
 use super::model_request::RequestBuilder;
 use super::text::tokens_of;
 
-/// Reads `input`.
 pub(super) fn member(
     cursor: &mut Cursor<'_>,
     builder: &mut RequestBuilder,

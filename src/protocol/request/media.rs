@@ -25,7 +25,6 @@ pub(super) struct PromptSize {
     pub(super) messages: u64,
     pub(super) images: u64,
     pub(super) audio: u64,
-    /// Estimated.
     pub(super) tokens: u64,
     /// The strings of the last user message.
     pub(super) user_text: Vec<std::ops::Range<usize>>,
@@ -41,8 +40,9 @@ pub(super) struct PromptSize {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ImageRule {
     /// OpenAI's; whether in low detail.
-    OpenAi { small: bool },
-    /// Anthropic's.
+    OpenAi {
+        small: bool,
+    },
     Anthropic,
 }
 

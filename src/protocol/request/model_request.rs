@@ -33,7 +33,6 @@ pub struct ModelRequest {
     pub choices: Option<u64>,
     /// Number of messages, results of tools included. Embeddings have none.
     pub messages: u64,
-    /// Number of tools.
     pub tools: u64,
     /// Number of content parts that are images.
     pub images: u64,
@@ -59,7 +58,6 @@ pub struct Ceiling {
     /// Tokens of the prompt without images: one a byte. No tokenizer makes more of a text, except
     /// of a few characters that some of them decompose.
     pub prompt: u64,
-    /// Number of images.
     pub images: u64,
     /// Whether the prompt may fill the context of the model: a part of it is not in the request (an
     /// earlier response, a file by id or URL, results of a tool that the provider runs), or is a
@@ -96,7 +94,6 @@ pub(super) struct RequestBuilder {
     pub(super) limits: GenerationLimits,
     /// Where the value of `stream` ends.
     pub(super) stream_end: usize,
-    /// `stream_options`, if present.
     pub(super) options: Option<StreamOptions>,
 }
 

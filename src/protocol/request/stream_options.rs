@@ -3,7 +3,6 @@
 use super::super::json::{Cursor, Edit, JsonError, JsonKind};
 use super::member_names::MemberNames;
 
-/// A request's `stream_options`.
 #[derive(Default)]
 pub(super) struct StreamOptions {
     pub(super) include_usage: bool,

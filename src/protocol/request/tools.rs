@@ -42,7 +42,6 @@ pub(super) fn read_tools(
 pub(super) struct ToolDefinition {
     kind: Option<String>,
     has_name: bool,
-    /// Estimated.
     pub(super) tokens: u64,
 }
 

@@ -140,7 +140,6 @@ impl InnerFacts {
     }
 }
 
-/// Assembles a message.
 #[derive(Default)]
 pub(super) struct MessageAssembly {
     message: Map<String, Value>,

@@ -152,7 +152,6 @@ pub(super) fn is_end(start: &[u8]) -> bool {
     }
 }
 
-/// Assembles a response.
 #[derive(Default)]
 pub(super) struct ResponseAssembly {
     response: Map<String, Value>,

@@ -165,7 +165,6 @@ impl StreamTally {
         self.counts.bytes
     }
 
-    /// Events that passed.
     pub fn events(&self) -> u64 {
         self.counts.events
     }

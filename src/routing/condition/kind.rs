@@ -19,7 +19,6 @@ pub(super) enum ValueKind {
     Keywords,
     /// Labels of a key or user.
     Labels,
-    /// The signal `headers`.
     Headers,
     /// Known only with a request.
     Unknown,

@@ -15,7 +15,6 @@ use crate::routing::settings::BreakerSettings;
 pub enum BreakerChange {
     /// Opened for this long.
     Opened(TripReason, Duration),
-    /// Admits one probe.
     HalfOpen,
     /// Admits all requests again.
     Closed,
@@ -28,7 +27,6 @@ pub enum TripReason {
     InARow(u32),
     /// Errors, and requests in the window.
     Share(u64, u64),
-    /// The probe failed.
     Tried,
     /// The provider failed a health check.
     Check,

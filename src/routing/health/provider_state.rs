@@ -15,7 +15,6 @@ pub struct ProviderState {
 }
 
 impl ProviderState {
-    /// Requests in flight.
     pub fn under_way(&self) -> u32 {
         self.inflight.load(Ordering::Relaxed)
     }

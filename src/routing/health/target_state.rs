@@ -56,7 +56,6 @@ pub struct TargetStatus {
     pub retry_at: Option<Timestamp>,
     /// Peak EWMA of the time to first content, in microseconds.
     pub ewma_us: Option<u64>,
-    /// Attempts in flight.
     pub inflight: u32,
     /// Attempts of live traffic that ended within the last minute.
     pub requests_1m: u64,
