@@ -25,7 +25,8 @@
 //!   a noun
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
 //! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
-//!   environment; `rerouter replay` is a client of a gateway, `rerouter node` runs beside a model
+//!   environment; `rerouter replay` is a client of a gateway, `rerouter node` runs beside a model ·
+//!   [`internals`] what tests and benches use of the rooms
 //!
 //! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
 //! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A

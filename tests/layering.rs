@@ -35,6 +35,7 @@ const ROWS: &[&[&str]] = &[
     &["gateway"],
     &["server"],
     &["cli"],
+    &["internals"],
     &["lib"],
     &["main"],
 ];

@@ -51,7 +51,7 @@ pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 /// The same, shared: documents are read again on each reload.
 pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Reads the server document at `path`, else [`SERVER_FILE`] if it exists, else the defaults.
+/// Reads the server document at `path`, else `conf/rerouter.yaml` if it exists, else the defaults.
 pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     let source = server_source(path)?;
     read_server(&source.file, &source.text, env)
