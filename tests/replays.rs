@@ -355,8 +355,8 @@ async fn a_client_that_leaves_frees_its_idempotency_key() {
     gate.notify_one();
 }
 
-#[tokio::test]
-async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_the_caller_s_own() {
+/// A provider that answers its first call, and the calls of one key's reroutes when their gate opens.
+async fn gated() -> (Provider, Vec<Arc<Notify>>) {
     let gates: Vec<Arc<Notify>> = (0..bounds::REROUTES_SHARE).map(|_| Arc::default()).collect();
     let waits: Vec<Step> = gates.iter().cloned().map(Step::Wait).collect();
     let provider = Provider::start(move |_, number| {
@@ -364,6 +364,37 @@ async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_
         wait.into_iter().chain(scripted::completion("well")).collect()
     })
     .await;
+    (provider, gates)
+}
+
+#[tokio::test]
+async fn a_key_revoked_while_its_reroute_waits_for_a_turn_spends_nothing() {
+    let (provider, gates) = gated().await;
+    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let path = format!("/v1/router/replay/{id}/reroute");
+    let share = bounds::REROUTES_SHARE;
+    let calls = (0..=share).map(|_| gateway.manage("POST", &path, &key.secret, None));
+    let meanwhile = async {
+        until("as many as the key may have to be under way", async || {
+            (provider.count() == 1 + share).then_some(())
+        })
+        .await;
+        let revoke = format!("/v1/router/keys/{}", key.id);
+        let revoked = gateway.manage("DELETE", &revoke, &gateway.admin_key, None).await;
+        assert!(matches!(revoked.status, 200 | 204), "{}", revoked.text());
+        gates.iter().for_each(|gate| gate.notify_one());
+    };
+    let (answers, ()) = tokio::join!(futures::future::join_all(calls), meanwhile);
+    let refused = answers.iter().filter(|answer| answer.status == 403).count();
+    assert_eq!((refused, provider.count()), (1, 1 + share));
+}
+
+#[tokio::test]
+async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_the_caller_s_own() {
+    let (provider, gates) = gated().await;
     let document = in_order(&[("a", &provider.url())], "");
     let gateway = Gateway::start(&document).await;
     let key = gateway.create_key().await;
