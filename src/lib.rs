@@ -44,7 +44,8 @@
 //! └ http2::serve         the streams of a connection; http2_stream.rs: one of them
 //! Edge::serve            edge.rs: timeouts, access line, panics
 //! └ Pipeline::answer     gate::check: framing, Host, target (400, 421, 431)
-//!   ├ Pipeline::admit    Admission::check: route, credential, policy; no body is read yet
+//!   ├ Pipeline::admit    admission.rs, Admission::check: route, credential, policy; no body is
+//!   │                    read yet. The way from a header to a principal: auth/identify.rs
 //!   └ Pipeline::inference
 //!     ├ receive          intake::read_body: whole and bounded, if the caller's limits have room
 //!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
@@ -63,12 +64,24 @@
 //!     │   ├ rewrite_answer hop-by-hop headers go, ours join
 //!     │   ├ observe      relay.rs: held until the first content, then passed on;
 //!     │   │              answer_filter.rs masks our credentials
-//!     │   └ failed       attempt.rs: whether another target is tried; never after the commit
+//!     │   └ failed       call.rs, attempt_failed: whether another target is tried; never once
+//!     │                  the client has a part of the answer
 //!     ├ Outcome::take    outcome.rs: how the call went, with its usage
 //!     ├ settle           allowance.rs: the usage replaces what was reserved
 //!     ├ conclude         conclude.rs: the rest: the last answer, an error, an error event
-//!     └ Record::close    metrics and usage (accounting.rs), access line, offer_announced
+//!     └ Record::close    metrics and usage (accounting.rs), access line, capture (next section)
 //! respond                respond.rs: every answer of ours, an Error in the envelope of its surface
+//! ```
+//!
+//! # One capture
+//!
+//! ```text
+//! gateway/record.rs       Record::close, ::offer      what the call leaves, at its end
+//! capture/queue.rs        CaptureQueue                bounded in bytes; drops are counted
+//! └ CaptureWriter::run    write_out                   a service of its own (server/services.rs)
+//! archive/service.rs      Archive::append_with        redacted, compressed, encrypted
+//! ├ archive/segment_log.rs  SegmentLog::write         appended to the active segment, synced
+//! └ store/capture_index.rs  CaptureIndex::insert      the row that makes it a capture, committed
 //! ```
 //!
 //! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
@@ -114,20 +127,25 @@
 //!
 //! - a provider that speaks a known protocol: the routing document only
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
-//!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), a row in `api/audit.rs` if it
-//!   is unsafe, and a row in `tests/identity.rs`. For a new prefix also `interface.rs`
-//!   (`Surface::of`), for a new kind of body `gateway/intake.rs`, for users `README.md` and `docs/`
-//! - an inference endpoint: `protocol/endpoint.rs`, its reader in `protocol/request/`, its
-//!   answers in `protocol/mock/`, then as a management endpoint
+//!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
+//!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
+//!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks. For a new
+//!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
+//! - an inference endpoint: `protocol/endpoint.rs` (the compiler then names most places that
+//!   match on it), its reader in `protocol/request/mod.rs` and its limits in
+//!   `protocol/request/generation_limits.rs`, its events in `protocol/stream/mod.rs`, the mock's
+//!   answers in `protocol/mock.rs`, the provider's protocol in `routing/settings.rs`; then as a
+//!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
-//!   `config/routing.rs` and `routing/compile/recipes.rs`
+//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
 //! - a signal: its reader in `protocol/` or `prompt.rs`, `routing/inputs.rs` (what is kept of it),
 //!   `routing/condition/signals.rs` (its name and value); if it is expensive also
 //!   `routing/complete.rs` and `routing/condition/check.rs`
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
-//!   `docs/reference/metrics.md`, and the place that counts; a gauge that is read on a scrape:
-//!   `server/admin.rs`
+//!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
+//!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
+//!   is read on a scrape: `server/admin.rs`
 //! - a refusal: a row of [`error::Kind`]
 //! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
 //!   `App::store.noting(event)` at the action

@@ -355,7 +355,7 @@ async fn a_client_that_leaves_frees_its_idempotency_key() {
     gate.notify_one();
 }
 
-/// A provider that answers its first call, and the calls of one key's reroutes when their gate opens.
+/// A provider that answers its first call, and reroutes of one key when their gates open.
 async fn gated() -> (Provider, Vec<Arc<Notify>>) {
     let gates: Vec<Arc<Notify>> = (0..bounds::REROUTES_SHARE).map(|_| Arc::default()).collect();
     let waits: Vec<Step> = gates.iter().cloned().map(Step::Wait).collect();
