@@ -429,6 +429,13 @@ pub(crate) fn read_object<'a>(
     })
 }
 
+/// Splits a text after the JSON string that it begins with, quotes included.
+pub(crate) fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut cursor = Cursor { text, at: 0, depth: 0 };
+    let string = cursor.string().ok()?;
+    text.split_at_checked(string.end)
+}
+
 /// Calls `each` for the members in the last part of an object, which begins with a member. Returns
 /// whether the part reads as such, and nothing follows it.
 pub(crate) fn read_last_members<'a>(

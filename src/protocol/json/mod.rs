@@ -4,7 +4,8 @@ mod cursor;
 mod edit;
 
 pub(crate) use cursor::{
-    Cursor, JsonError, JsonKind, MemberName, read_last_members, read_object, read_part, text,
+    Cursor, JsonError, JsonKind, MemberName, read_last_members, read_object, read_part,
+    split_string, text,
 };
 pub(crate) use edit::{Edit, splice, without_members};
 
