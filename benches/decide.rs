@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rerouter::internals::config;
 use rerouter::internals::protocol::endpoint::Endpoint;
 use rerouter::internals::protocol::request::read_request;
+use rerouter::internals::protocol::stream::StreamTally;
 use rerouter::internals::protocol::tokens;
 use rerouter::internals::routing::{Inputs, RequestFacts, Routing, decide, language};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -125,6 +126,31 @@ fn body(size: usize) -> String {
     serde_json::json!({ "model": "auto", "messages": messages }).to_string()
 }
 
+/// What an event of a stream costs to be counted.
+fn stream() {
+    const EVENTS: u32 = 100;
+    let events: Vec<String> = (0..EVENTS)
+        .map(|at| {
+            let delta = serde_json::json!({
+                "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_764_000_000,
+                "model": "m", "system_fingerprint": "fp_1",
+                "choices": [{
+                    "index": 0, "delta": { "content": format!(" word {at}") },
+                    "logprobs": null, "finish_reason": null,
+                }],
+                "usage": null,
+            });
+            format!("data: {delta}\n\n")
+        })
+        .collect();
+    let counted = median(|| {
+        let mut tally = StreamTally::of(Endpoint::ChatCompletions);
+        events.iter().for_each(|event| tally.feed(event.as_bytes()));
+        assert_eq!(black_box(tally).events(), u64::from(EVENTS));
+    });
+    println!("an event of a stream: {:.2} µs to count it", micros(counted / EVENTS));
+}
+
 fn main() {
     let routing = routing();
     decisions(&routing);
@@ -141,6 +167,7 @@ fn main() {
         micros(read),
         micros(tokens)
     );
+    stream();
     let text = &body[body.len() / 2..];
     let found = median(|| {
         black_box(

@@ -1,6 +1,7 @@
 //! Requests of the data plane: the body that was read, and the inputs of the decision copied out.
 //! Live calls and `/v1/router/decide` both use it, so they decide alike.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ struct AgentRoute {
     /// The body as the client sent it.
     sent: Bytes,
     /// The model asked for.
-    asked: String,
+    asked: Arc<str>,
     agent: AgentRef,
 }
 
@@ -89,7 +90,7 @@ impl Prompt {
     }
 
     /// The model asked for, as the client wrote it.
-    pub(crate) fn asked(&self) -> &str {
+    pub(crate) fn asked(&self) -> &Arc<str> {
         self.through.as_ref().map_or(&self.request.model, |through| &through.asked)
     }
 
@@ -108,8 +109,8 @@ impl Prompt {
             return Ok(());
         };
         let agent = app.auth.agents().named(name).filter(|agent| may_call(app, agent));
-        let agent =
-            agent.ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.clone() })?;
+        let agent = agent
+            .ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.to_string() })?;
         self.go_through(app, who, agent).await
     }
 
@@ -277,9 +278,9 @@ pub(crate) fn gather(
         version: Inputs::VERSION,
         at,
         request: RequestFacts {
-            endpoint: prompt.endpoint.as_str().to_string(),
-            model: prompt.asked().to_owned(),
-            name: request.model.clone(),
+            endpoint: Cow::Borrowed(prompt.endpoint.as_str()),
+            model: Arc::clone(prompt.asked()),
+            name: Arc::clone(&request.model),
             agent: prompt.agent().cloned(),
             needs,
             prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
@@ -306,8 +307,8 @@ pub(crate) fn gather(
 fn who(principal: &Principal) -> PrincipalFacts {
     let key = principal.key();
     PrincipalFacts {
-        key: key.map(|key| key.id.to_string()),
-        user: principal.user_id().map(|user| user.to_string()),
+        key: key.map(|key| key.id.clone().into()),
+        user: principal.user_id().map(Arc::from),
         labels: key.map(|key| key.labels.clone()).unwrap_or_default(),
         user_labels: match principal {
             Principal::User { user, .. } => user.labels.clone(),

@@ -202,7 +202,7 @@ fn capture(
     (request.prompt_tokens, request.max_tokens, request.stream) =
         (draw >> 8 & 0xfff, Some(draw >> 20 & 0x7ff), draw >> 32 & 3 == 0);
     (request.messages, request.tools) = (1 + (draw >> 34 & 7), draw >> 37 & 3);
-    inputs.principal.user = Some(UserId::admin().to_string());
+    inputs.principal.user = Some(UserId::admin().into());
     assert!(inputs.complete(then, || Some(word.to_owned())));
     let decision = decide(then, &inputs).expect("a decision");
     made.head.usage = Some(Usage {

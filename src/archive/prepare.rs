@@ -35,14 +35,14 @@ fn row(head: &Head) -> CaptureRow {
         owner: head.owner.clone(),
         key: head.key.clone(),
         alias: match decision {
-            Some(decision) => decision.alias.clone(),
+            Some(decision) => decision.alias.as_deref().map(str::to_owned),
             None => asked_for(head),
         },
-        recipe: decision.map(|decision| decision.recipe.clone()),
+        recipe: decision.map(|decision| decision.recipe.to_string()),
         provider: head.served.as_ref().map(|served| served.provider.to_string()),
         model: head.served.as_ref().map(|served| served.model.to_string()),
-        decided_provider: decision.map(|decision| decision.provider.clone()),
-        decided_model: decision.map(|decision| decision.model.clone()),
+        decided_provider: decision.map(|decision| decision.provider.to_string()),
+        decided_model: decision.map(|decision| decision.model.to_string()),
         status: head.status,
         state: head.state.as_str().to_owned(),
         replay_of: head.replay_of.clone(),
@@ -53,5 +53,5 @@ fn row(head: &Head) -> CaptureRow {
 /// The name that was asked for, where nothing was decided.
 fn asked_for(head: &Head) -> Option<String> {
     let name = &head.inputs.as_ref()?.request.name;
-    (!name.is_empty()).then(|| name.clone())
+    (!name.is_empty()).then(|| name.to_string())
 }

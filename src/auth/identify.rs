@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
 use super::cookie::{SessionCookie, read_cookie};
@@ -25,11 +26,10 @@ use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, constant_time_eq};
 use crate::store::{KeyRow, Role, UserRow};
 
-/// The header that carries a credential on every surface.
-const AUTHORIZATION: &str = "authorization";
-/// Headers that carry a key on the data plane, after [`AUTHORIZATION`]; the first that is present
+/// Headers that carry a key on the data plane, after `Authorization`; the first that is present
 /// decides.
-const KEY_HEADERS: [&str; 2] = ["x-api-key", "api-key"];
+static KEY_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 
 /// The reason for refusing a secret that nobody has.
 const UNKNOWN: &str = "unknown";
@@ -66,19 +66,17 @@ fn present<'a>(
     surface: Surface,
     secure: bool,
 ) -> std::result::Result<Presented<'a>, AuthFailure> {
-    let key_headers = key_headers(surface);
-    for name in [AUTHORIZATION].iter().chain(key_headers) {
-        if headers.get_all(*name).iter().nth(1).is_some() {
-            let error =
-                Error::new(Kind::InvalidRequest, format!("The header {name} is sent twice."));
-            return Err(AuthFailure { error: Box::new(error.at(*name)), reason: "duplicate" });
-        }
+    let authorization = single(headers, &AUTHORIZATION)?;
+    let mut key = None;
+    for name in key_headers(surface) {
+        let value = single(headers, name)?;
+        key = key.or(value);
     }
     let secret = |secret: Option<&'a str>| secret.map_or(Presented::Malformed, Presented::Secret);
-    if let Some(line) = headers.get(AUTHORIZATION) {
+    if let Some(line) = authorization {
         return Ok(secret(line.to_str().ok().and_then(|line| bearer(line, surface))));
     }
-    if let Some(line) = key_headers.iter().find_map(|name| headers.get(*name)) {
+    if let Some(line) = key {
         return Ok(secret(line.to_str().ok().filter(|key| !key.is_empty())));
     }
     if surface == Surface::Agent {
@@ -91,7 +89,21 @@ fn present<'a>(
     })
 }
 
-fn key_headers(surface: Surface) -> &'static [&'static str] {
+/// The value of a header, if it is there. 400 if it is sent twice.
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> std::result::Result<Option<&'a HeaderValue>, AuthFailure> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_none() {
+        return Ok(value);
+    }
+    let error = Error::new(Kind::InvalidRequest, format!("The header {name} is sent twice."));
+    Err(AuthFailure { error: Box::new(error.at(name.as_str())), reason: "duplicate" })
+}
+
+fn key_headers(surface: Surface) -> &'static [HeaderName] {
     if surface.is_data_plane() { &KEY_HEADERS } else { &[] }
 }
 
@@ -109,7 +121,7 @@ fn bearer(line: &str, surface: Surface) -> Option<&str> {
 pub(crate) fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
     has_explicit_authorization(headers)
         || surface == Surface::NodeCallback
-        || key_headers(surface).iter().any(|name| headers.contains_key(*name))
+        || key_headers(surface).iter().any(|name| headers.contains_key(name))
 }
 
 impl Auth {

@@ -5,8 +5,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, Method};
+use ring::hmac;
 use sha2::{Digest, Sha256};
 
 use crate::bounds;
@@ -102,7 +102,7 @@ impl Signed {
 
     /// Whether this key made it; in constant time.
     pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
-        constant_time_eq(&mac(key, &self.base), &self.mac)
+        constant_time_eq(mac(key, &self.base).as_ref(), &self.mac)
     }
 
     /// Whether its digest is that of this body.
@@ -167,13 +167,8 @@ fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String
     )
 }
 
-fn mac(key: &[u8], base: &str) -> [u8; 32] {
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
-        // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
-        std::process::abort()
-    };
-    mac.update(base.as_bytes());
-    mac.finalize().into_bytes().into()
+fn mac(key: &[u8], base: &str) -> hmac::Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), base.as_bytes())
 }
 
 /// A node's signing key.

@@ -272,7 +272,7 @@ impl Head {
             ("created_at", rfc3339(self.created_at).into()),
             ("state", self.state.as_str().into()),
             ("endpoint", self.endpoint.as_str().into()),
-            ("model", self.inputs.as_ref().map(|inputs| inputs.request.model.as_str()).into()),
+            ("model", self.inputs.as_ref().map(|inputs| &*inputs.request.model).into()),
             ("key", self.key.as_ref().map(KeyId::as_str).into()),
             ("user", self.owner.as_str().into()),
             ("agent", self.agent.as_deref().into()),

@@ -138,12 +138,12 @@ mod tests {
                 _ = inputs.keywords.insert(text(), KeywordHit { hash: "h".into(), hit: true })
             }),
             decision(&|decision| {
-                decision.plan.push(PlanEntry { provider: text(), model: "m".into() })
+                decision.plan.push(PlanEntry { provider: text().into(), model: "m".into() })
             }),
             decision(&|decision| {
                 decision.candidates.push(Candidate {
                     provider: "p".into(),
-                    model: text(),
+                    model: text().into(),
                     eligible: false,
                     reason: None,
                 })

@@ -36,7 +36,7 @@ impl OfflineEvaluation {
         let head = &capture.head;
         let question = Question { candidate, baseline: baseline.as_ref(), health };
         // The recorded document is known if it is one of the two.
-        let revision = head.decision.as_ref().map(|decision| decision.revision.as_str());
+        let revision = head.decision.as_ref().map(|decision| &*decision.revision);
         let recorded = [Some(&*candidate), baseline.as_ref()]
             .into_iter()
             .flatten()

@@ -44,7 +44,7 @@ impl CallAccount {
     /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome) {
         let (user, key) = self.payer.clone();
-        let recipe = head.decision.as_ref().map(|decision| decision.recipe.clone());
+        let recipe = head.decision.as_ref().map(|decision| decision.recipe.to_string());
         let key = UsageKey {
             day: day(head.created_at),
             user,

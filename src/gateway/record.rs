@@ -215,7 +215,7 @@ impl Record {
         line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
         line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
-        line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
+        line.recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
         line.served_model = head.served.as_ref().map(|served| served.model.clone());
         line.error = line.error.take().or_else(|| head.error.clone());

@@ -24,7 +24,7 @@ impl Written {
             tools: self.tools.as_array().unwrap(),
         };
         let made = apply(&preset, endpoint, &body, &span)?;
-        assert_eq!(read_request(&made, endpoint).unwrap().model, "auto");
+        assert_eq!(&*read_request(&made, endpoint).unwrap().model, "auto");
         Ok(String::from_utf8(made.to_vec()).unwrap())
     }
 }

@@ -139,7 +139,7 @@ async fn say(
         };
         Ok(said.to_string().into())
     };
-    Ok(match asked.model.as_str() {
+    Ok(match &*asked.model {
         "status-429" => {
             let mut answer = refusal(
                 StatusCode::TOO_MANY_REQUESTS,

@@ -1,6 +1,8 @@
 //! The usage that an answer reports, in the fields of every protocol and vendor, and our estimate
 //! where it reports none. Absurd counts are ignored: they would corrupt sums, budgets and bills.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -212,6 +214,36 @@ struct UsageDetails<'a> {
 
 /// The usage in an answer that is no stream. One that is cut off is read up to there.
 pub(crate) fn read(body: &[u8]) -> Option<Usage> {
+    read_last_members(body).unwrap_or_else(|| read_whole(body))
+}
+
+/// Bytes of the end of an answer in which its usage is looked for first.
+const ENDING: usize = 1024;
+const NAME: &[u8] = b"\"usage\"";
+
+/// Reads the usage where it is one of the last members of the answer, as nearly all have it; `None`
+/// for any other answer. Only the end is read: from the last `"usage"` on, members up to the bracket
+/// that ends the answer. In an object of JSON these are its own, as no other bracket follows.
+fn read_last_members(body: &[u8]) -> Option<Option<Usage>> {
+    static SEARCH: LazyLock<memmem::FinderRev<'static>> =
+        LazyLock::new(|| memmem::FinderRev::new(NAME));
+    let ending = body.get(body.len().saturating_sub(ENDING)..)?;
+    let at = SEARCH.rfind(ending)?;
+    // After a backslash it is the end of a longer name.
+    let is_name = at.checked_sub(1).and_then(|before| ending.get(before)) != Some(&b'\\');
+    let mut usage = None;
+    let read = json::read_last_members(ending.get(at..)?, |cursor, name| {
+        let span = cursor.skip()?;
+        if name.is("usage") {
+            usage = std::str::from_utf8(cursor.raw(&span)).ok().and_then(Usage::read);
+        }
+        Ok(())
+    });
+    (is_name && at > 0 && read).then_some(usage)
+}
+
+/// Reads a whole answer for its usage.
+fn read_whole(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
     struct UsageMember<'a> {
         #[serde(borrow)]
@@ -239,7 +271,6 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
 /// The usage in the last bytes of an answer: the last member `usage` there. Within a string the
 /// quotes of such a name would be escaped.
 pub(crate) fn read_ending(ending: &[u8]) -> Option<Usage> {
-    const NAME: &[u8] = b"\"usage\"";
     let at = memmem::rfind(ending, NAME)?;
     let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;
     let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();

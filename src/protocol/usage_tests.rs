@@ -148,3 +148,69 @@ proptest! {
         let _ = read_ending(&ending);
     }
 }
+
+/// Answers with a usage somewhere: among other members, before or after them, within one, in
+/// strings, twice, with an escaped name, pretty or not.
+fn answers() -> impl Strategy<Value = String> {
+    let usage = prop::sample::select(vec![
+        r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}"#,
+        r#"{"input_tokens":7,"output_tokens":2}"#,
+        r#"{ "prompt_tokens" : 1 , "completion_tokens" : -1 }"#,
+        r#"{"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+        "null",
+        "[]",
+        "{}",
+    ]);
+    let name = prop::sample::select(vec![
+        r#""usage""#,
+        r#""us\u0061ge""#,
+        r#""x\"usage""#,
+        r#""x\\usage""#,
+        r#""Usage""#,
+        r#""id""#,
+    ]);
+    let other = prop::sample::select(vec![
+        r#""id":"usage""#,
+        r#""id":["usage","usage"]"#,
+        r#""text":"a \"usage\":{\"prompt_tokens\":5,\"completion_tokens\":5}""#,
+        r#""choices":[{"usage":{"prompt_tokens":8,"completion_tokens":8}}]"#,
+        r#""x_groq":{"usage":{"prompt_tokens":6,"completion_tokens":6}}"#,
+        r#""service_tier":"default","system_fingerprint":null"#,
+    ]);
+    let member = prop_oneof![
+        (name, usage).prop_map(|(name, usage)| format!("{name}:{usage}")),
+        other.prop_map(str::to_owned),
+    ];
+    let separator = prop::sample::select(vec![",", " ,\n "]);
+    let end = prop::sample::select(vec!["}", "\n}\n"]);
+    (prop::collection::vec(member, 0..5), separator, end)
+        .prop_map(|(members, separator, end)| format!("{{{}{end}", members.join(separator)))
+}
+
+proptest! {
+    #[test]
+    fn the_end_of_an_answer_tells_what_all_of_it_tells(answer in answers()) {
+        if let Some(usage) = read_last_members(answer.as_bytes()) {
+            prop_assert_eq!(usage, read_whole(answer.as_bytes()));
+        }
+    }
+}
+
+#[test]
+fn of_most_answers_only_the_end_is_read() {
+    let usage = r#""usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}"#;
+    let content = format!(r#""choices":[{{"message":{{"content":"{}"}}}}]"#, "a ".repeat(2_000));
+    for answer in [
+        format!("{{{content},{usage}}}"),
+        format!("{{\n {content},\n {usage},\n \"service_tier\": \"default\"\n}}\n"),
+    ] {
+        let found = read_last_members(answer.as_bytes()).unwrap().unwrap();
+        assert_eq!((found.prompt_tokens, found.completion_tokens), (9, 3), "{usage}");
+        // Cut off, or with its usage first, it is read whole.
+        assert_eq!(
+            read_last_members(answer.trim_end().strip_suffix('}').unwrap().as_bytes()),
+            None
+        );
+    }
+    assert_eq!(read_last_members(format!("{{{usage},{content}}}").as_bytes()), None);
+}

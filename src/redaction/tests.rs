@@ -341,8 +341,8 @@ fn no_text_of_a_head_holds_what_an_expression_matches() {
     let agent = AgentRef { id: "agent_1".into(), name: said(), etag: "e".into() };
     let able = BTreeMap::from([(said().into(), Arc::new(Abilities::default()))]);
     let places: Vec<Put> = vec![
-        inputs(move |inputs| inputs.request.model = said()),
-        inputs(move |inputs| inputs.request.name = said()),
+        inputs(move |inputs| inputs.request.model = said().into()),
+        inputs(move |inputs| inputs.request.name = said().into()),
         inputs(move |inputs| inputs.request.agent = Some(agent.clone())),
         inputs(move |inputs| _ = inputs.request.headers.insert("x-a".into(), said())),
         inputs(move |inputs| _ = inputs.principal.labels.insert("team".into(), said())),
@@ -352,14 +352,16 @@ fn no_text_of_a_head_holds_what_an_expression_matches() {
         inputs(move |inputs| _ = inputs.health.insert(said(), TargetHealth::default())),
         node(NodeFacts { models: vec![said().into()], ..NodeFacts::default() }),
         node(NodeFacts { abilities: able, ..NodeFacts::default() }),
-        decision(move |decision| (decision.model, decision.plan[0].model) = (said(), said())),
         decision(move |decision| {
-            decision.plan.push(PlanEntry { provider: "p".into(), model: said() })
+            (decision.model, decision.plan[0].model) = (said().into(), said().into())
         }),
-        decision(move |decision| decision.candidates[0].model = said()),
-        decision(move |decision| decision.alias = Some(said())),
-        decision(move |decision| decision.recipe = said()),
-        decision(move |decision| decision.rule = Some(said())),
+        decision(move |decision| {
+            decision.plan.push(PlanEntry { provider: "p".into(), model: said().into() })
+        }),
+        decision(move |decision| decision.candidates[0].model = said().into()),
+        decision(move |decision| decision.alias = Some(said().into())),
+        decision(move |decision| decision.recipe = said().into()),
+        decision(move |decision| decision.rule = Some(said().into())),
         decision(move |decision| decision.trace.push(Trace { rule: "r".into(), error: said() })),
         Box::new(move |head| {
             head.served = Some(Served { provider: "p".into(), model: said().into(), node: None })

@@ -19,6 +19,8 @@ use super::target::Target;
 /// A routing document that passed every check.
 pub struct Routing {
     pub(super) revision: Arc<str>,
+    /// The recipe's name in decisions for direct names.
+    pub(super) direct: Arc<str>,
     pub(super) text: Arc<str>,
     pub(super) zone: TimeZone,
     pub(super) signals: ExpensiveSignals,
@@ -90,7 +92,7 @@ impl Routing {
         let mut name = String::new();
         let named = |choice: &PlanEntry| {
             name.clear();
-            name.extend([choice.provider.as_str(), "/", choice.model.as_str()]);
+            name.extend([&*choice.provider, "/", &*choice.model]);
             self.target(&name)
         };
         decision.plan.iter().filter_map(named).cloned().collect()

@@ -1,6 +1,7 @@
 //! The decision: pure, so that live traffic, reroutes and evaluations of stored requests agree to
 //! the bit. It reads no clock, random source, atomic or map order. Ties keep document order.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use crate::protocol::endpoint::Endpoint;
 
 /// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
-    let name = inputs.request.name.as_str();
-    if let Some(recipe) = routing.alias(name) {
-        return by_recipe(routing, recipe, name, inputs);
+    let name = &*inputs.request.name;
+    if let Some((alias, recipe)) = routing.alias_index.get_key_value(name) {
+        return by_recipe(routing, recipe, alias, inputs);
     }
     match routing.target(name) {
         Some(target) => {
             let choice = WeightedTarget { target: Arc::clone(target), weight: 1.0 };
             let selection = Selection {
-                recipe: "direct",
+                recipe: &routing.direct,
                 rule: None,
                 alias: None,
                 strategy: Strategy::Priority,
@@ -34,7 +35,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
             };
             selection.plan(routing, std::slice::from_ref(&choice), inputs)
         }
-        None => Err(Refusal::ModelNotFound { model: inputs.request.model.clone() }),
+        None => Err(Refusal::ModelNotFound { model: inputs.request.model.to_string() }),
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn shadow<'r>(
 fn by_recipe(
     routing: &Routing,
     recipe: &Recipe,
-    alias: &str,
+    alias: &Arc<str>,
     inputs: &Inputs,
 ) -> Result<Decision, Refusal> {
     let facts = Signals::new(inputs, routing.zone());
@@ -75,8 +76,8 @@ fn by_recipe(
     };
     let key = evaluator.key(rule);
     let selection = Selection {
-        recipe: recipe.name(),
-        rule: Some(rule.name()),
+        recipe: &recipe.name,
+        rule: Some(&rule.name),
         alias: Some(alias),
         strategy: rule.strategy(),
         key,
@@ -118,9 +119,9 @@ impl Evaluator<'_> {
 
 /// The matching rule, before its targets are ordered.
 struct Selection<'a> {
-    recipe: &'a str,
-    rule: Option<&'a str>,
-    alias: Option<&'a str>,
+    recipe: &'a Arc<str>,
+    rule: Option<&'a Arc<str>>,
+    alias: Option<&'a Arc<str>>,
     strategy: Strategy,
     key: Option<String>,
     trace: Vec<Trace>,
@@ -138,8 +139,8 @@ impl Selection<'_> {
         for choice in choices {
             let reason = against(choice.target(), inputs);
             candidates.push(Candidate {
-                provider: choice.target().provider.name.to_string(),
-                model: choice.target().model.to_string(),
+                provider: Arc::clone(&choice.target.provider.name),
+                model: Arc::clone(&choice.target.model),
                 eligible: reason.is_none(),
                 reason: reason.map(str::to_owned),
             });
@@ -150,8 +151,8 @@ impl Selection<'_> {
         let (order, propensity) =
             strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
         let named = |choice: &&WeightedTarget| PlanEntry {
-            provider: choice.target().provider.name.to_string(),
-            model: choice.target().model.to_string(),
+            provider: Arc::clone(&choice.target.provider.name),
+            model: Arc::clone(&choice.target.model),
         };
         let plan: Vec<PlanEntry> =
             order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
@@ -163,11 +164,11 @@ impl Selection<'_> {
         Ok(Decision {
             provider: first.provider,
             model: first.model,
-            recipe: self.recipe.to_owned(),
-            rule: self.rule.map(str::to_owned),
-            strategy: self.strategy.as_str().to_owned(),
-            alias: self.alias.map(str::to_owned),
-            revision: routing.revision().to_owned(),
+            recipe: Arc::clone(self.recipe),
+            rule: self.rule.cloned(),
+            strategy: Cow::Borrowed(self.strategy.as_str()),
+            alias: self.alias.cloned(),
+            revision: Arc::clone(&routing.revision),
             seed: inputs.seed,
             propensity,
             plan,

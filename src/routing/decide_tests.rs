@@ -81,7 +81,7 @@ fn three(weights: [f64; 3]) -> Routing {
 }
 
 fn models(decision: &Decision) -> Vec<&str> {
-    decision.plan.iter().map(|choice| choice.model.as_str()).collect()
+    decision.plan.iter().map(|choice| &*choice.model).collect()
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn names_resolve_by_alias_then_target() {
     ]);
     let decision = decide(&routing, &chat("auto", 7)).unwrap();
     assert_eq!(
-        (decision.recipe.as_str(), decision.rule.as_deref(), decision.alias.as_deref()),
+        (&*decision.recipe, decision.rule.as_deref(), decision.alias.as_deref()),
         ("r", Some("default"), Some("auto"))
     );
     assert_eq!(
-        (decision.strategy.as_str(), decision.propensity, models(&decision)),
+        (&*decision.strategy, decision.propensity, models(&decision)),
         ("priority", 1.0, vec!["a/b", "c"])
     );
     assert_eq!(decision.trace.len(), 1);
@@ -109,7 +109,7 @@ fn names_resolve_by_alias_then_target() {
     for (name, model) in [("p/a/b", "a/b"), ("p/lone", "lone")] {
         let direct = decide(&routing, &chat(name, 7)).unwrap();
         assert_eq!(
-            (direct.recipe.as_str(), &direct.rule, &direct.alias, direct.model.as_str()),
+            (&*direct.recipe, &direct.rule, &direct.alias, &*direct.model),
             ("direct", &None, &None, model)
         );
     }
@@ -206,7 +206,7 @@ fn picks_follow_the_weights() {
     for seed in 0..10_000u64 {
         let decision =
             decide(&routing, &chat("auto", seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))).unwrap();
-        let share = match decision.model.as_str() {
+        let share = match &*decision.model {
             "a" => 0.7,
             "b" => 0.2,
             _ => 0.1,
@@ -259,7 +259,7 @@ proptest! {
         prop_assert_eq!(&first, &decide(&routing, &copy));
         match first {
             Ok(decision) => {
-                let eligible: Vec<&str> = decision.candidates.iter().filter(|c| c.eligible).map(|c| c.model.as_str()).collect();
+                let eligible: Vec<&str> = decision.candidates.iter().filter(|c| c.eligible).map(|c| &*c.model).collect();
                 let mut planned = models(&decision);
                 planned.sort_unstable();
                 prop_assert_eq!(planned, eligible);
@@ -277,7 +277,7 @@ proptest! {
     fn one_weight_moves_only_its_own_target(seed: u64, a in 0.1f64..50.0, b in 0.1f64..50.0, more in 0.1f64..50.0) {
         let before = decide(&three([a, b, 10.0]), &chat("auto", seed)).unwrap();
         let after = decide(&three([a, b, 10.0 + more]), &chat("auto", seed)).unwrap();
-        prop_assert!(after.model == before.model || after.model == "c", "{} became {}", before.model, after.model);
+        prop_assert!(after.model == before.model || &*after.model == "c", "{} became {}", before.model, after.model);
         let others = |decision: &Decision| models(decision).into_iter().filter(|model| *model != "c").map(str::to_owned).collect::<Vec<_>>();
         prop_assert_eq!(others(&before), others(&after));
     }

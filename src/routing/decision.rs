@@ -1,5 +1,8 @@
 //! What a decision says. It is stored with the capture.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::inputs::hex;
@@ -8,19 +11,19 @@ use super::inputs::hex;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Provider of the first plan entry.
-    pub provider: String,
+    pub provider: Arc<str>,
     /// Model of the first plan entry.
-    pub model: String,
+    pub model: Arc<str>,
     /// Recipe, or `direct` if `provider/model` was requested.
-    pub recipe: String,
+    pub recipe: Arc<str>,
     /// Matching rule; none for direct names.
-    pub rule: Option<String>,
+    pub rule: Option<Arc<str>>,
     /// Strategy that ordered the plan.
-    pub strategy: String,
+    pub strategy: Cow<'static, str>,
     /// Requested alias; none for direct names.
-    pub alias: Option<String>,
+    pub alias: Option<Arc<str>>,
     /// Revision of the document.
-    pub revision: String,
+    pub revision: Arc<str>,
     /// Seed of the draws, sixteen hex digits in JSON.
     #[serde(with = "hex")]
     pub seed: u64,
@@ -38,15 +41,15 @@ pub struct Decision {
 /// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanEntry {
-    pub provider: String,
-    pub model: String,
+    pub provider: Arc<str>,
+    pub model: Arc<str>,
 }
 
 /// One target of the matching rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    pub provider: String,
-    pub model: String,
+    pub provider: Arc<str>,
+    pub model: Arc<str>,
     /// Whether it is in the plan.
     pub eligible: bool,
     /// Reason if not: `endpoint`, `capability`, `context`, `no_node`, `breaker_open`, `cooldown` or

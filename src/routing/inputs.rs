@@ -43,11 +43,11 @@ impl Inputs {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestFacts {
     /// Endpoint as a word: `chat.completions`, `messages`, …
-    pub endpoint: String,
+    pub endpoint: Cow<'static, str>,
     /// The requested model, as the client wrote it.
-    pub model: String,
+    pub model: Arc<str>,
     /// The name to look up in the document: the requested model, or the one that its agent names.
-    pub name: String,
+    pub name: Arc<str>,
     /// The agent that was requested as a model.
     #[serde(default)]
     pub agent: Option<AgentRef>,
@@ -161,8 +161,8 @@ pub struct KeywordHit {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrincipalFacts {
     /// Key id; none for a session.
-    pub key: Option<String>,
-    pub user: Option<String>,
+    pub key: Option<Arc<str>>,
+    pub user: Option<Arc<str>>,
     /// Labels of the key.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,

@@ -2,6 +2,7 @@
 //! target.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -40,7 +41,7 @@ fn over(names: &[&str], strategy: &str) -> Routing {
 const STICKY: &str = "sticky, key: user.id";
 
 fn order(decision: &Decision) -> String {
-    decision.plan.iter().map(|choice| choice.model.as_str()).collect::<Vec<_>>().join(" ")
+    decision.plan.iter().map(|choice| &*choice.model).collect::<Vec<_>>().join(" ")
 }
 
 fn planned(routing: &Routing, inputs: &Inputs) -> String {
@@ -97,7 +98,7 @@ fn a_shadow_is_drawn_apart_from_the_plan() {
         let of_plain = decide(&plain, &inputs).unwrap();
         assert_eq!(
             decide(&half, &inputs).unwrap(),
-            Decision { revision: half.revision().to_owned(), ..of_plain.clone() }
+            Decision { revision: half.revision().into(), ..of_plain.clone() }
         );
         assert!(shadow(&plain, &inputs, &of_plain).is_none());
     }
@@ -138,7 +139,7 @@ fn the_least_busy_is_first_and_ties_go_by_the_document() {
     state(&mut inputs, "c", Some(1), 1);
     let decision = decide(&routing, &inputs).unwrap();
     assert_eq!(
-        (order(&decision).as_str(), decision.propensity, decision.strategy.as_str()),
+        (order(&decision).as_str(), decision.propensity, &*decision.strategy),
         ("b d c a", 1.0, "least_busy")
     );
 }
@@ -176,7 +177,7 @@ fn the_quicker_of_two_is_first() {
         inputs.seed = seed;
         let decision = decide(&routing, &inputs).unwrap();
         let (wanted, propensity) =
-            if decision.model == "c" { ("c b a", 2.0 / 3.0) } else { ("b c a", 1.0 / 3.0) };
+            if &*decision.model == "c" { ("c b a", 2.0 / 3.0) } else { ("b c a", 1.0 / 3.0) };
         assert_eq!(order(&decision), wanted);
         assert!((decision.propensity - propensity).abs() < 1e-12, "{decision:?}");
         *firsts.entry(decision.model).or_insert(0) += 1;
@@ -186,8 +187,9 @@ fn the_quicker_of_two_is_first() {
     // One of which nothing is known is tried, by one request.
     inputs.health.remove("p/a");
     let tried = |inputs: &Inputs| {
-        seeds(50)
-            .any(|seed| decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap().model == "a")
+        seeds(50).any(|seed| {
+            decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap().model.as_ref() == "a"
+        })
     };
     assert!(tried(&inputs));
     state(&mut inputs, "a", None, 1);
@@ -207,7 +209,7 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
     }
     let mut firsts = BTreeMap::new();
     for user in 0..3000 {
-        inputs.principal.user = Some(format!("usr_{user}"));
+        inputs.principal.user = Some(format!("usr_{user}").into());
         *firsts.entry(decide(&routing, &inputs).unwrap().model).or_insert(0i32) += 1;
     }
     assert!(
@@ -360,7 +362,7 @@ prop_compose! {
         inputs.request.prompt_tokens = prompt_tokens;
         inputs.request.max_tokens = max_tokens;
         inputs.request.needs = if vision { vec!["vision".into()] } else { vec!["tools".into()] };
-        inputs.principal.user = user.map(|user| format!("usr_{user}"));
+        inputs.principal.user = user.map(|user| format!("usr_{user}").into());
         inputs.health = NAMES.iter().zip(states).filter_map(|(name, state)| Some((format!("p/{name}"), state?))).collect();
         inputs
     }
@@ -378,8 +380,8 @@ proptest! {
         let wanted: Vec<&str> = NAMES.into_iter().filter(|name| eligible(name, &inputs)).collect();
         match first {
             Ok(decision) => {
-                let mut found: Vec<&str> = decision.plan.iter().map(|choice| choice.model.as_str()).collect();
-                prop_assert_eq!(&decision.model, found[0]);
+                let mut found: Vec<&str> = decision.plan.iter().map(|choice| &*choice.model).collect();
+                prop_assert_eq!(&*decision.model, found[0]);
                 found.sort_unstable();
                 prop_assert_eq!(found, wanted);
                 prop_assert!(decision.propensity > 0.0 && decision.propensity <= 1.0);
@@ -405,7 +407,7 @@ proptest! {
     #[test]
     fn a_target_that_leaves_moves_only_its_own_keys(user in 0u32..1_000_000, gone in 0usize..4, seed: u64, keyed: bool) {
         let mut inputs = chat("auto", seed);
-        inputs.principal.user = keyed.then(|| format!("usr_{user}"));
+        inputs.principal.user = keyed.then(|| format!("usr_{user}").into());
         let before = planned(&over(&NAMES, STICKY), &inputs);
         let left: Vec<&str> = NAMES.into_iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, name)| name).collect();
         // Gone from the document, or not eligible: the others keep their order.
@@ -418,7 +420,7 @@ proptest! {
     #[test]
     fn the_order_of_the_document_moves_no_draw(seed: u64, user in prop::option::of(0u32..100), strategy in prop::sample::select(vec!["weighted", STICKY])) {
         let mut inputs = chat("auto", seed);
-        inputs.principal.user = user.map(|user| format!("usr_{user}"));
+        inputs.principal.user = user.map(|user| format!("usr_{user}").into());
         prop_assert_eq!(planned(&over(&["a", "b", "c"], strategy), &inputs), planned(&over(&["c", "a", "b"], strategy), &inputs));
     }
 
@@ -429,7 +431,7 @@ proptest! {
         for (name, latency) in NAMES.into_iter().zip(&latencies) {
             state(&mut inputs, name, Some(latency * 1000), 0);
         }
-        let mut falls: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let mut falls: BTreeMap<Arc<str>, (f64, f64)> = BTreeMap::new();
         for seed in seeds(600) {
             inputs.seed = seed;
             let decision = decide(&routing, &inputs).unwrap();
@@ -453,7 +455,7 @@ proptest! {
         let mut picks = [0.0; 4];
         for seed in seeds(600) {
             let decision = decide(&routing, &chat("auto", seed)).unwrap();
-            let at = NAMES.iter().position(|name| *name == decision.model).unwrap();
+            let at = NAMES.iter().position(|name| *name == &*decision.model).unwrap();
             prop_assert!((decision.propensity - f64::from(weights[at]) / sum).abs() < 1e-12);
             picks[at] += 1.0;
         }

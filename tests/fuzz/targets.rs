@@ -31,7 +31,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     lenient::never_bills_more(endpoint, body, &request);
     // Lone surrogates are JSON that no text can hold.
     let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
-    assert_eq!(before["model"].as_str(), Some(request.model.as_str()));
+    assert_eq!(before["model"].as_str(), Some(&*request.model));
 
     let renamed = request::rename_model(body, &request.model_span, "an\"other", None);
     let mut expected = before.clone();
@@ -95,7 +95,7 @@ fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, be
 }
 
 fn quoted(request: &ModelRequest) -> usize {
-    Value::from(request.model.as_str()).to_string().len()
+    Value::from(&*request.model).to_string().len()
 }
 
 /// The first byte says how the rest comes in pieces.

@@ -171,8 +171,8 @@ impl<'a> Cursor<'a> {
             let found = memchr::memchr2(b'"', b'\\', rest);
             let length = found.unwrap_or(rest.len());
             let plain = rest.get(..length).unwrap_or_default();
-            // No early exit, so that this runs many bytes at a time.
-            if plain.iter().fold(false, |bad, byte| bad | (*byte < 0x20)) {
+            // The least of many bytes at a time: no early exit.
+            if plain.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20 {
                 return Err(JsonError::Syntax);
             }
             if found.is_none() {
@@ -315,7 +315,7 @@ impl<'a> Cursor<'a> {
     /// other value.
     pub(crate) fn members(
         &mut self,
-        mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
+        each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
         if self.kind()? != JsonKind::Object {
             return self.skip().map(|_| ());
@@ -326,6 +326,14 @@ impl<'a> Cursor<'a> {
             self.leave();
             return Ok(());
         }
+        self.more_members(each)
+    }
+
+    /// Calls `each` for a member and those after it, up to the end of their object.
+    fn more_members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
         loop {
             let name = self.name()?;
             each(self, name)?;
@@ -419,6 +427,25 @@ pub(crate) fn read_object<'a>(
             Error::new(Kind::InvalidRequest, format!("The body is not valid JSON: {why}."))
         }
     })
+}
+
+/// Splits a text after the JSON string that it begins with, quotes included.
+pub(crate) fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut cursor = Cursor { text, at: 0, depth: 0 };
+    let string = cursor.string().ok()?;
+    text.split_at_checked(string.end)
+}
+
+/// Calls `each` for the members in the last part of an object, which begins with a member. Returns
+/// whether the part reads as such, and nothing follows it.
+pub(crate) fn read_last_members<'a>(
+    part: &'a [u8],
+    each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
+) -> bool {
+    let mut cursor = Cursor { text: part, at: 0, depth: 1 };
+    let read = cursor.more_members(each).is_ok();
+    cursor.blank();
+    read && cursor.at == part.len()
 }
 
 /// Reads a text that may be cut off, or turn into something else than JSON. Returns how many of its

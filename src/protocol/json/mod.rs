@@ -3,7 +3,10 @@
 mod cursor;
 mod edit;
 
-pub(crate) use cursor::{Cursor, JsonError, JsonKind, MemberName, read_object, read_part, text};
+pub(crate) use cursor::{
+    Cursor, JsonError, JsonKind, MemberName, read_last_members, read_object, read_part,
+    split_string, text,
+};
 pub(crate) use edit::{Edit, splice, without_members};
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) struct MockAnswer<'a> {
 impl<'a> MockAnswer<'a> {
     /// What is said to this request.
     pub(super) fn to(endpoint: Endpoint, body: &Bytes, asked: &'a ModelRequest) -> Self {
-        let content = match asked.model.as_str() {
+        let content = match &*asked.model {
             "echo" => request::last_user_text(body, asked),
             model => format!("This is the mock provider's answer from {model}."),
         };

@@ -32,7 +32,7 @@ fn the_facts_of_a_request() {
     });
     let request = read(&body);
     assert_eq!(
-        (request.model.as_str(), request.max_tokens, request.stream, request.json_output),
+        (&*request.model, request.max_tokens, request.stream, request.json_output),
         ("auto", Some(77), true, true)
     );
     assert_eq!((request.messages, request.tools, request.images, request.audio), (3, 1, 2, 0));
@@ -82,7 +82,7 @@ proptest! {
             body = format!("{{\"{name}\":[{body},{leaf}],\"model\":\"m\"}}");
         }
         for endpoint in Endpoint::ALL {
-            prop_assert_eq!(read_request(body.as_bytes(), endpoint).unwrap().model, "m");
+            prop_assert_eq!(&*read_request(body.as_bytes(), endpoint).unwrap().model, "m");
         }
     }
 }

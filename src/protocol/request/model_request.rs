@@ -1,6 +1,7 @@
 //! The facts of a request, and how they are summed up.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::super::endpoint::Endpoint;
 use super::super::json::{self, Edit};
@@ -20,7 +21,7 @@ pub(super) const TOKENS_PER_CALL: u64 = 6;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelRequest {
     /// The requested model, not empty.
-    pub model: String,
+    pub model: Arc<str>,
     /// Where that JSON string stands in the body, quotes included.
     pub model_span: Range<usize>,
     /// Whether the client asks for a stream.
@@ -111,7 +112,7 @@ impl RequestBuilder {
             Some(model) if model.len() > bounds::MODEL_BYTES => {
                 return Err(Error::invalid("model", "`model` is too long."));
             }
-            Some(model) => model.into_owned(),
+            Some(model) => Arc::from(&*model),
             None => {
                 return Err(Error::invalid(
                     "model",

@@ -211,7 +211,7 @@ mod tests {
         let text = body.to_string();
         let request = read_request(text.as_bytes(), Endpoint::Responses).unwrap();
         assert_eq!(
-            (request.model.as_str(), request.max_tokens, request.stream, request.json_output),
+            (&*request.model, request.max_tokens, request.stream, request.json_output),
             ("auto", Some(40), true, true)
         );
         assert_eq!((request.messages, request.tools, request.images, request.audio), (4, 1, 2, 1));

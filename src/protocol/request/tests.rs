@@ -20,10 +20,7 @@ fn the_facts_of_a_request() {
         "model" : "au\u0074o", "stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function"},{}],
         "response_format":{"type":"json_schema","json_schema":{}},"max_tokens":5,"max_completion_tokens":70,"seed":1.50e3}"#;
     let request = read(body).unwrap();
-    assert_eq!(
-        (request.model.as_str(), &body[request.model_span.clone()]),
-        ("auto", r#""au\u0074o""#)
-    );
+    assert_eq!((&*request.model, &body[request.model_span.clone()]), ("auto", r#""au\u0074o""#));
     assert!(request.stream && request.include_usage && request.json_output);
     assert_eq!(
         (request.messages, request.tools, request.images, request.audio, request.max_tokens),
@@ -542,7 +539,7 @@ proptest! {
         let text = format!("{{ {} }}", [write(&before), vec![model], write(&after)].concat().join(" ,"));
         let body = Bytes::from(text.clone());
         let request = read_request(&body, Endpoint::ChatCompletions).unwrap();
-        prop_assert_eq!(&request.model, &old);
+        prop_assert_eq!(&*request.model, &*old);
         let renamed = rename_model(&body, &request.model_span, &new, None);
         let mut expected: Value = serde_json::from_str(&text).unwrap();
         expected["model"] = Value::from(new);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::sse::SseFields;
 use super::super::usage::PartialUsage;
-use super::event::{EventFacts, EventKind, inside, is_empty, read_error, unread};
+use super::event::{EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread};
 use super::merge::{extend, merge};
 
 #[derive(Deserialize)]
@@ -93,7 +93,11 @@ pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     };
     // Some providers count along with every chunk.
     let all_told = finished || choices.is_empty() || matches!(seen, EventKind::Error(_));
-    EventFacts { told, all_told, bytes, finished, choices: begun, ended, ..seen.into() }
+    let text = match choices.as_slice() {
+        [ChunkChoice { delta: Some(delta), .. }] => place_of_text(delta.text(), data),
+        _ => None,
+    };
+    EventFacts { told, all_told, bytes, finished, choices: begun, ended, text, ..seen.into() }
 }
 
 impl ChunkChoice<'_> {
@@ -111,6 +115,15 @@ impl ChatDelta<'_> {
         texts.into_iter().chain(rest).flatten()
     }
 
+    fn thoughts(&self) -> Option<&RawValue> {
+        self.reasoning.or(self.reasoning_content)
+    }
+
+    /// What changes from delta to delta.
+    fn text(&self) -> Option<&RawValue> {
+        self.content.filter(|content| !is_empty(content.get())).or_else(|| self.thoughts())
+    }
+
     fn says_something(&self) -> bool {
         self.parts().any(|part| !is_empty(part.get()))
     }
@@ -118,8 +131,8 @@ impl ChatDelta<'_> {
     /// Bytes of text that the model wrote, about: strings without quotes, names and arguments of
     /// calls.
     fn bytes(&self) -> u64 {
-        let texts = [self.content, self.refusal, self.reasoning.or(self.reasoning_content)];
-        let text: u64 = texts.into_iter().flatten().map(|part| inside(part.get())).sum();
+        let texts = [self.content, self.refusal, self.thoughts()];
+        let text: u64 = texts.into_iter().flatten().map(|part| inside(part.get().len())).sum();
         let calls: Vec<CallDelta<'_>> = self
             .tool_calls
             .and_then(|calls| serde_json::from_str(calls.get()).ok())

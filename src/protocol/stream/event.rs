@@ -1,6 +1,9 @@
 //! Events of a stream: their kinds, and the errors inside.
 
+use std::ops::Range;
+
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::super::sse::SseFields;
 use super::super::usage::PartialUsage;
@@ -50,6 +53,9 @@ pub(super) struct EventFacts {
     pub(super) ended: u128,
     /// Its sequence number, where events have one.
     pub(super) number: Option<u64>,
+    /// Where its text stands, quotes included, if it is one string that is not empty and counts
+    /// with its length.
+    pub(super) text: Option<Range<usize>>,
 }
 
 impl From<EventKind> for EventFacts {
@@ -63,6 +69,7 @@ impl From<EventKind> for EventFacts {
             choices: 0,
             ended: 0,
             number: None,
+            text: None,
         }
     }
 }
@@ -86,9 +93,22 @@ pub(super) fn is_empty(raw: &str) -> bool {
     matches!(raw, "\"\"" | "null") || bare
 }
 
-/// Length of a JSON string without its quotes.
-pub(super) fn inside(raw: &str) -> u64 {
-    raw.len().saturating_sub(2) as u64
+/// Length of a JSON string of so many bytes, without its quotes.
+pub(super) fn inside(length: usize) -> u64 {
+    length.saturating_sub(2) as u64
+}
+
+/// Where a part that was borrowed from a text stands in it.
+pub(super) fn place(part: &[u8], within: &[u8]) -> Option<Range<usize>> {
+    let start = part.as_ptr().addr().checked_sub(within.as_ptr().addr())?;
+    let range = start..start.checked_add(part.len())?;
+    (within.get(range.clone())? == part).then_some(range)
+}
+
+/// Where the text of a delta stands in the data of its event, if it is a string that is not empty.
+pub(super) fn place_of_text(text: Option<&RawValue>, data: &[u8]) -> Option<Range<usize>> {
+    let text = text?.get().as_bytes();
+    if text.len() > 2 && text.starts_with(b"\"") { place(text, data) } else { None }
 }
 
 /// Reads an error object; `message`, `code`, `type` and `status` in any form that providers use.

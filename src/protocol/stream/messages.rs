@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::super::sse::SseFields;
 use super::super::usage::PartialUsage;
-use super::event::{EventFacts, EventKind, inside, is_empty, read_error, unread};
+use super::event::{EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread};
 use super::merge::extend;
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ impl InnerObject<'_> {
     }
 
     fn bytes(&self) -> u64 {
-        self.written().map(|part| inside(part.get())).sum()
+        self.written().map(|part| inside(part.get().len())).sum()
     }
 }
 
@@ -70,11 +70,6 @@ pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     };
     let named = || fields.name.and_then(|name| std::str::from_utf8(name).ok());
     let kind = event.kind.as_deref().or_else(named).unwrap_or_default();
-    let read = |raw: Option<&'_ RawValue>| {
-        raw.and_then(|raw| {
-            serde_json::from_str::<InnerObject<'_>>(raw.get()).ok().map(InnerFacts::of)
-        })
-    };
     match kind {
         "message_start" => {
             let told = read(event.message).and_then(|message| message.told);
@@ -90,7 +85,8 @@ pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
         "content_block_delta" => match read(event.delta) {
             Some(delta) if delta.is_empty => EventKind::Preamble.into(),
             delta => EventFacts {
-                bytes: delta.map_or(0, |delta| delta.bytes),
+                bytes: delta.as_ref().map_or(0, |delta| delta.bytes),
+                text: delta.and_then(|delta| place_of_text(delta.text, data)),
                 ..EventKind::Content.into()
             },
         },
@@ -113,8 +109,14 @@ pub(super) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     }
 }
 
+/// Reads an inner object.
+fn read(raw: Option<&RawValue>) -> Option<InnerFacts<'_>> {
+    let inner = serde_json::from_str::<InnerObject<'_>>(raw?.get()).ok()?;
+    Some(InnerFacts::of(inner))
+}
+
 /// The facts of an inner object.
-struct InnerFacts {
+struct InnerFacts<'a> {
     told: Option<PartialUsage>,
     bytes: u64,
     /// The beginning of a block that has yet to be written.
@@ -122,10 +124,12 @@ struct InnerFacts {
     /// A delta that adds nothing.
     is_empty: bool,
     stops: bool,
+    /// What changes from delta to delta.
+    text: Option<&'a RawValue>,
 }
 
-impl InnerFacts {
-    fn of(inner: InnerObject<'_>) -> Self {
+impl<'a> InnerFacts<'a> {
+    fn of(inner: InnerObject<'a>) -> Self {
         let known =
             [inner.text, inner.thinking, inner.partial_json, inner.signature, inner.citation];
         let any = known.iter().any(Option::is_some);
@@ -136,6 +140,7 @@ impl InnerFacts {
             is_shell: empty && matches!(inner.kind.as_deref(), Some("text" | "thinking")),
             is_empty: any && empty,
             stops: inner.stop_reason.is_some(),
+            text: inner.text.or(inner.thinking).or(inner.partial_json),
         }
     }
 }

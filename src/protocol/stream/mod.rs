@@ -5,6 +5,7 @@ mod chat;
 mod event;
 mod merge;
 mod messages;
+mod repeated;
 mod responses;
 mod tally;
 
@@ -14,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::endpoint::Endpoint;
 use super::sse::{self, Splitter, SseEvent};
-use event::{EventFacts, read_error};
+use event::{EventFacts, place, read_error};
 
 pub(crate) use event::{EventKind, StreamError};
 pub use tally::StreamTally;
@@ -28,13 +29,16 @@ pub(crate) fn classify(endpoint: Endpoint, event: &[u8]) -> EventKind {
 fn look(endpoint: Endpoint, event: &[u8]) -> EventFacts {
     let fields = sse::fields(event);
     let Some(data) = fields.data.as_deref() else { return EventKind::Comment.into() };
-    match endpoint {
+    let mut facts = match endpoint {
         Endpoint::Responses => responses::look(&fields, data),
         Endpoint::Messages => messages::look(&fields, data),
         Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
             chat::look(&fields, data)
         }
-    }
+    };
+    let text = facts.text.take().and_then(|text| place(data.get(text)?, event));
+    facts.text = text;
+    facts
 }
 
 /// The error in an answer that is no stream, whose status may still be 200.

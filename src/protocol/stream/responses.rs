@@ -117,7 +117,7 @@ fn is_shell(item: &RawValue) -> bool {
 
 /// Bytes of text that the model wrote, about. Audio and images are none.
 fn written(kind: &str, delta: &RawValue) -> u64 {
-    if kind.contains(".audio.") { 0 } else { inside(delta.get()) }
+    if kind.contains(".audio.") { 0 } else { inside(delta.get().len()) }
 }
 
 fn read_response(raw: &RawValue) -> Option<ResponseObject<'_>> {

@@ -4,6 +4,7 @@ use super::super::endpoint::Endpoint;
 use super::super::sse::{self, Splitter, SseEvent};
 use super::super::usage::{PartialUsage, Usage};
 use super::event::{EventKind, StreamError};
+use super::repeated::RepeatedEvent;
 use super::{look, responses};
 
 /// What the first event of a stream that is content or an error made of it.
@@ -39,6 +40,7 @@ struct StreamCounts {
     open: u128,
     done_seen: bool,
     error: Option<StreamError>,
+    repeated: RepeatedEvent,
     oversized: Option<OversizedEvent>,
 }
 
@@ -72,8 +74,14 @@ impl StreamCounts {
             SseEvent::Piece(bytes) => return self.take_piece(bytes),
         };
         self.oversized = None;
-        let facts = look(self.endpoint, event);
         self.events += 1;
+        if let Some(facts) = self.repeated.read(event) {
+            self.bytes = self.bytes.saturating_add(facts.bytes);
+            self.open |= facts.choices;
+            return self.decide(StreamVerdict::Answer);
+        }
+        let facts = look(self.endpoint, event);
+        self.repeated.learn(event, &facts);
         self.bytes = self.bytes.saturating_add(facts.bytes);
         self.number = facts.number.or(self.number);
         self.open = (self.open | facts.choices) & !facts.ended;

@@ -79,6 +79,7 @@ impl Routing {
             target_index: compiler.target_index,
             recipes,
             recipe_index,
+            direct: "direct".into(),
             alias_index: aliases.iter().cloned().collect(),
             aliases,
             warnings: compiler.warnings,
