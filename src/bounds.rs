@@ -492,10 +492,6 @@ pub(crate) const RETENTION_BATCH: usize = 500;
 /// Batches of [`RETENTION_BATCH`] rows that one look at the audit deletes: more than can be
 /// added until the next one.
 pub(crate) const AUDIT_STEPS: usize = 1_000;
-/// Denominator of the share of audit rows that strangers may take when there are too many.
-pub(crate) const AUDIT_STRANGERS: u64 = 10;
-/// The same for users.
-pub(crate) const AUDIT_USERS: u64 = 2;
 pub(crate) const AUDIT_ROWS_MIN: u64 = 100;
 pub(crate) const AUDIT_ROWS_MAX: u64 = 1_000_000_000;
 /// Characters kept of a client's `X-Request-Id`.

@@ -477,7 +477,7 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
     let limits = json!({"limits": {"budget": {"usd": 0.0002, "per": "month"}}});
     let mut world =
         World::start(Provider::always(scripted::completion("well")).await, limits).await;
-    world.faults.panic_at(PanicPoint::Books, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    world.faults.panic_at(PanicPoint::Usage, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     let counted = async || world.metric("rerouter_panics_total").await;
     let good = async || {
         until("an answer", async || {

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::page::{self, Query};
 use super::{ClientOrigin, answer};
 use crate::app::App;
-use crate::auth::{AgentCredential, Principal};
+use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::id::{AuditId, RequestId, UserId};
-use crate::store::{Action, AuditFilter, AuditRow, Event, Rank};
+use crate::store::{Action, AuditFilter, AuditRow, Event};
 
 /// Query parameters of the list.
 pub(super) const PARAMETERS: &[&str] =
@@ -75,19 +75,6 @@ const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/messages/count_tokens",      "captured itself"),
 ];
 
-/// The rank of an event for the retention of the audit. Changes of the routing document rank as an
-/// admin's, also if made by a key with that scope.
-fn rank(who: &Principal, action: Action) -> Rank {
-    match who {
-        who if who.is_admin() => Rank::Admin,
-        _ if matches!(action, Action::ConfigPut | Action::ConfigRollback) => Rank::Admin,
-        Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open } => {
-            Rank::Stranger
-        }
-        _ => Rank::User,
-    }
-}
-
 /// The event of this request, for [`Store::noting`](crate::store::Store::noting).
 pub(super) fn event(
     app: &App,
@@ -98,7 +85,7 @@ pub(super) fn event(
     id: &str,
 ) -> Event {
     let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
-    Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, kind, id)
+    Event::new(app.clock.now(), who.actor(), action, kind, id)
         .by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
@@ -114,14 +101,8 @@ pub(crate) async fn foreign(
     if who.user_id().as_ref() == Some(owner) {
         return Ok(());
     }
-    let event = Event::new(
-        app.clock.now(),
-        (who.actor(), rank(who, action)),
-        action,
-        "capture",
-        capture.as_str(),
-    )
-    .by(request, address);
+    let event = Event::new(app.clock.now(), who.actor(), action, "capture", capture.as_str())
+        .by(request, address);
     Ok(app.store.note(event).await?)
 }
 
@@ -187,26 +168,6 @@ mod tests {
         assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), routes);
         assert_eq!(named.len(), routes.len(), "a route stands twice");
         assert!(NOT_NOTED.iter().all(|(.., reason)| !reason.is_empty()));
-    }
-
-    #[test]
-    fn what_is_live_for_everybody_is_of_an_admin_s_rank() {
-        let (open, nobody) =
-            (Principal::AgentTenant { via: AgentCredential::Open }, Principal::Anonymous);
-        assert_eq!(
-            (rank(&open, Action::AgentCreate), rank(&nobody, Action::UserCreate)),
-            (Rank::Stranger, Rank::Stranger)
-        );
-        assert_eq!(rank(&Principal::Admin, Action::KeyCreate), Rank::Admin);
-        let tenant = Principal::AgentTenant { via: AgentCredential::CloudKey };
-        for action in Action::ALL {
-            let expected = if matches!(action, Action::ConfigPut | Action::ConfigRollback) {
-                Rank::Admin
-            } else {
-                Rank::User
-            };
-            assert_eq!(rank(&tenant, *action), expected, "{}", action.as_str());
-        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Limiter {
             period: grant.period,
             counted: grant.counted,
         });
-        let kept = store.keep_books(spend.collect(), sums.clone()).await;
+        let kept = store.write_usage(spend.collect(), sums.clone()).await;
         if kept.is_err() {
             let mut pending = self.pending();
             sums.into_iter().for_each(|(key, sums)| pending.add(key, &sums));
@@ -309,6 +309,6 @@ impl Limiter {
         let oldest = now
             .checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs()))
             .map_or(0, day);
-        store.trim_books(period(Per::Month, now), oldest).await
+        store.trim_usage(period(Per::Month, now), oldest).await
     }
 }

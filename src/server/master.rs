@@ -14,7 +14,7 @@ use super::{BootError, master_file};
 use crate::atomic_file;
 use crate::id::Random;
 use crate::secret::{Keyring, Secret, SecretBytes, constant_time_eq};
-use crate::store::{Action, Actor, Event, Opening, Rank, WrappedRootKey};
+use crate::store::{Action, Actor, Event, Opening, WrappedRootKey};
 
 /// The variable of the master key.
 pub(crate) const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
@@ -160,7 +160,7 @@ impl MasterKeys {
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
         Event::new(
             self.now,
-            (operator, Rank::Admin),
+            operator,
             Action::MasterKeyChange,
             "master_key",
             &generation.to_string(),

@@ -117,7 +117,7 @@ async fn write_usage(app: Arc<App>) {
     loop {
         app.limits.due().await;
         let write = async {
-            app.store.faults().pass(PanicPoint::Books);
+            app.store.faults().pass(PanicPoint::Usage);
             app.limits.write(&app.store, app.clock.now()).await
         };
         match catch(&app, write).await {

@@ -1,22 +1,21 @@
-//! The statements of agents, in `accounts.db` beside the keys: one transaction each, as every
-//! mutation of accounts.
+//! Agents.
 
 use std::fmt::Write;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sha2::{Digest, Sha256};
 
-use super::StoreError;
-use super::accounts::{from_json, json, time};
-use super::rows::{AgentRow, Change};
+use super::changes::{Change, Committed};
+use super::columns::{Columns, json};
+use super::rows::AgentRow;
+use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::AgentId;
 
 impl AgentRow {
-    /// The strong entity tag of what is known of it, without quotes (RFC 9110 section 8.8.3):
-    /// another value, another tag.
+    /// Its strong entity tag, without quotes (RFC 9110 section 8.8.3).
     pub fn etag(&self) -> String {
-        let said = serde_json::json!([
+        let all = serde_json::json!([
             self.id,
             self.name,
             self.description,
@@ -29,7 +28,7 @@ impl AgentRow {
             self.created_at.as_microsecond(),
             self.updated_at.as_microsecond(),
         ]);
-        Sha256::digest(said.to_string()).iter().take(16).fold(
+        Sha256::digest(all.to_string()).iter().take(16).fold(
             String::with_capacity(32),
             |mut tag, byte| {
                 // Writing into a string does not fail.
@@ -40,18 +39,45 @@ impl AgentRow {
     }
 }
 
-/// Adds an agent whose name is free, while there are not too many.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    agent: AgentRow,
-) -> Result<Vec<Change>, StoreError> {
-    free(transaction, &agent)?;
+impl Store {
+    /// Adds an agent; [`StoreError::Conflict`] if its name is taken, [`StoreError::LimitReached`]
+    /// if there are too many.
+    pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed, StoreError> {
+        self.mutate(move |transaction| insert(transaction, agent)).await
+    }
+
+    /// Replaces the agent with the entity tag `seen`; [`StoreError::Stale`] if it has another now,
+    /// [`StoreError::Conflict`] if its new name is taken.
+    pub async fn update_agent(
+        &self,
+        agent: AgentRow,
+        seen: String,
+    ) -> Result<Committed, StoreError> {
+        self.mutate(move |transaction| update(transaction, agent, &seen)).await
+    }
+
+    /// Deletes an agent; [`StoreError::Stale`] if it no longer has the entity tag `seen`. No change
+    /// if there is no such agent.
+    pub async fn delete_agent(
+        &self,
+        id: &AgentId,
+        seen: Option<String>,
+    ) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| delete(transaction, &id, seen.as_deref())).await
+    }
+}
+
+fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>, StoreError> {
+    check_name(transaction, &agent)?;
     let count: i64 = transaction.query_row("SELECT count(*) FROM agents", [], |row| row.get(0))?;
     if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::AGENTS {
         return Err(StoreError::LimitReached);
     }
     transaction.execute(
-        "INSERT INTO agents (id, name, description, model, instructions, defaults, tools, trusted, metadata, created_at, updated_at)
+        "INSERT INTO agents
+           (id, name, description, model, instructions, defaults, tools, trusted, metadata,
+            created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             agent.id.as_str(),
@@ -70,8 +96,7 @@ pub(super) fn insert(
     Ok(vec![Change::Agent(agent.into())])
 }
 
-/// Writes an agent over the one that was seen, where its name is still free.
-pub(super) fn update(
+fn update(
     transaction: &Transaction<'_>,
     agent: AgentRow,
     seen: &str,
@@ -80,10 +105,11 @@ pub(super) fn update(
     if known.etag() != seen {
         return Err(StoreError::Stale);
     }
-    free(transaction, &agent)?;
+    check_name(transaction, &agent)?;
     transaction.execute(
-        "UPDATE agents SET name = ?2, description = ?3, model = ?4, instructions = ?5, defaults = ?6, tools = ?7, trusted = ?8,
-         metadata = ?9, updated_at = ?10 WHERE id = ?1",
+        "UPDATE agents SET name = ?2, description = ?3, model = ?4, instructions = ?5,
+           defaults = ?6, tools = ?7, trusted = ?8, metadata = ?9, updated_at = ?10
+         WHERE id = ?1",
         params![
             agent.id.as_str(),
             agent.name,
@@ -106,20 +132,15 @@ fn find(transaction: &Transaction<'_>, id: &AgentId) -> Result<Option<AgentRow>,
         .optional()?)
 }
 
-/// Refuses a name that another agent has.
-fn free(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
+/// [`StoreError::Conflict`] if another agent has the name.
+fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
     let other = "SELECT 1 FROM agents WHERE name = ?1 AND id <> ?2";
-    match transaction
-        .query_row(other, [agent.name.as_str(), agent.id.as_str()], |_| Ok(()))
-        .optional()?
-    {
-        Some(()) => Err(StoreError::Conflict),
-        None => Ok(()),
-    }
+    let names = [agent.name.as_str(), agent.id.as_str()];
+    let taken = transaction.query_row(other, names, |_| Ok(())).optional()?;
+    taken.map_or(Ok(()), |()| Err(StoreError::Conflict))
 }
 
-/// Deletes an agent, if it is what was `seen`; one that is not there is no change.
-pub(super) fn delete(
+fn delete(
     transaction: &Transaction<'_>,
     id: &AgentId,
     seen: Option<&str>,
@@ -136,17 +157,18 @@ pub(super) fn delete(
 }
 
 pub(super) fn agent(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
+    let mut columns = Columns::of(row);
     Ok(AgentRow {
-        id: AgentId::known(&row.get::<_, String>("id")?),
-        name: row.get("name")?,
-        description: row.get("description")?,
-        model: row.get("model")?,
-        instructions: row.get("instructions")?,
-        defaults: from_json(row, "defaults")?,
-        tools: from_json(row, "tools")?,
-        trusted: row.get("trusted")?,
-        metadata: from_json(row, "metadata")?,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
+        id: AgentId::known(columns.text()?),
+        name: columns.get()?,
+        description: columns.get()?,
+        model: columns.get()?,
+        instructions: columns.get()?,
+        defaults: columns.json()?,
+        tools: columns.json()?,
+        trusted: columns.get()?,
+        metadata: columns.json()?,
+        created_at: columns.time()?,
+        updated_at: columns.time()?,
     })
 }

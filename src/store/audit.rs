@@ -1,6 +1,6 @@
-//! The audit: who did what to what, one row an action, in `accounts.db` beside what was changed. A
-//! row is written in the transaction of its change, or before what the database does not hold; it
-//! is never changed, and leaves by retention only.
+//! The audit: who did what to what, one row an action. A row is written in the transaction of its
+//! change, or before an action that this database does not hold. It never changes, and only the
+//! retention deletes it.
 
 use std::net::IpAddr;
 
@@ -9,34 +9,35 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 
-use super::StoreError;
-use super::accounts::time;
-use super::rows::{Actor, Change};
+use super::changes::Change;
+use super::columns::Columns;
+use super::rows::Actor;
+use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
-    ($($name:ident $word:literal $says:literal;)*) => {
-        /// What was done: every word that the audit has.
+    ($($name:ident $word:literal $meaning:literal;)*) => {
+        /// An audited action.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Action {
-            $(#[doc = $says] $name,)*
+            $(#[doc = $meaning] $name,)*
         }
 
         impl Action {
             pub const ALL: &[Action] = &[$(Action::$name,)*];
 
-            /// The word of it, in rows and filters.
+            /// Its name in rows and filters.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Action::$name => $word,)*
                 }
             }
 
-            /// What the word means, for people.
+            /// For the OpenAPI document.
             pub fn meaning(self) -> &'static str {
                 match self {
-                    $(Action::$name => $says,)*
+                    $(Action::$name => $meaning,)*
                 }
             }
         }
@@ -44,31 +45,42 @@ macro_rules! actions {
 }
 
 actions! {
-    KeyCreate "key.create" "A key was made; by an admin for somebody else with a second row, whose target is that user.";
+    KeyCreate "key.create"
+        "A key was created. If an admin did it for a user, a second row has that user.";
     KeyUpdate "key.update" "A key's record was changed.";
-    KeyRotate "key.rotate" "A key was given another secret; one of somebody else's by an admin with a second row, whose target is that user.";
-    KeyRevoke "key.revoke" "A key was ended.";
-    UserCreate "user.create" "A user was made, by registration or by an admin.";
-    UserUpdate "user.update" "A user's name, role or limits were changed, or a disabled user may log in again.";
+    KeyRotate "key.rotate"
+        "A key got another secret. If an admin did it for a user, a second row has that user.";
+    KeyRevoke "key.revoke" "A key was revoked.";
+    UserCreate "user.create" "A user was created, by registration or by an admin.";
+    UserUpdate "user.update"
+        "A user's name, role or limits were changed, or a disabled user was enabled.";
     UserDisable "user.disable" "A user was disabled: sessions ended, keys refused.";
     PasswordChange "password.change" "A user changed the password; every other session ended.";
-    SessionCreate "session.create" "A user logged in: the actor is the new session, the target the user.";
-    SessionRefused "session.refused" "A wrong password, or a login that may not be; ten rows a quarter of an hour for a user, and for all unknown ones.";
+    SessionCreate "session.create"
+        "A user logged in: the actor is the new session, the target the user.";
+    SessionRefused "session.refused"
+        "A login was refused; at most ten rows in 15 minutes for a user, and for all unknown ones.";
     SessionEnd "session.end" "A session was ended by a logout.";
-    AgentCreate "agent.create" "An agent was made.";
+    AgentCreate "agent.create" "An agent was created.";
     AgentUpdate "agent.update" "An agent was changed.";
     AgentDelete "agent.delete" "An agent was deleted.";
     NodeCreate "node.create" "A node was enrolled.";
-    NodeRotate "node.rotate" "A node was given another secret.";
+    NodeRotate "node.rotate" "A node got another secret.";
     NodeDelete "node.delete" "A node was deleted.";
     ConfigPut "config.put" "A routing document was made live by the API.";
-    ConfigRollback "config.rollback" "A routing document that was live was made live again.";
-    MasterKeyChange "master_key.change" "A start changed the master key: the actor is the operator, the target the generation of the new one.";
-    CaptureRead "capture.read" "An admin reads or compares somebody else's capture; the row comes before the answer.";
-    CaptureReroute "capture.reroute" "An admin runs somebody else's capture again; the row comes before the run.";
-    CaptureEvaluate "capture.evaluate" "A document of one's own, its revision the target, is tried on captures of others: by an admin, or by the gate of a change; the row comes before.";
-    CaptureImport "capture.import" "Captures were taken in from a file; the row comes before they are, its target is the request.";
-    CaptureDelete "capture.delete" "A capture is deleted, by its owner or an admin; the row comes before the deletion.";
+    ConfigRollback "config.rollback" "An earlier routing document was made live again.";
+    MasterKeyChange "master_key.change"
+        "A start changed the master key: the actor is the operator, the target its new generation.";
+    CaptureRead "capture.read"
+        "An admin reads or compares another user's capture; the row is written before the answer.";
+    CaptureReroute "capture.reroute"
+        "An admin reroutes another user's capture; the row is written before the run.";
+    CaptureEvaluate "capture.evaluate"
+        "A document (its revision) is evaluated on captures of others; the row is written before.";
+    CaptureImport "capture.import"
+        "Captures are imported; the row is written before, and its target is the request.";
+    CaptureDelete "capture.delete"
+        "A capture is deleted, by its owner or an admin; the row is written before.";
 }
 
 impl Action {
@@ -78,99 +90,111 @@ impl Action {
     }
 }
 
-/// What something was done to.
+/// The object of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct AuditTarget {
     /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an
     /// import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id; of a `config` the revision, of a `master_key` its generation, of a user whom nobody
-    /// knows `unknown`.
+    /// Its id; the revision of a `config`, the generation of a `master_key`, `unknown` for an
+    /// unknown user.
     pub id: String,
 }
 
-/// Whose doing something is. Where there are too many rows those of lower rank leave first: nobody
-/// makes room for what they do by doing much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
-    /// Nobody's in particular: registrations, refused logins, AGENT while it is open.
-    Stranger = 0,
-    /// A user's, or that of AGENT's tenant by a key.
-    User = 1,
-    Admin = 2,
+impl AuditTarget {
+    fn new(kind: &str, id: &str) -> Self {
+        AuditTarget { kind: kind.to_owned(), id: id.to_owned() }
+    }
 }
 
-/// What is to be written of an action. Nothing in it is secret.
+/// An action that is to be audited. It holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: Timestamp,
     pub actor: Actor,
-    /// Whose doing that is.
-    pub rank: Rank,
     pub action: Action,
-    pub target: Target,
+    pub target: AuditTarget,
     pub request: Option<RequestId>,
     pub address: Option<IpAddr>,
-    /// Whom it concerns beside that, with a row of its own.
-    pub also: Option<Target>,
+    /// A second target, with a row of its own.
+    pub also: Option<AuditTarget>,
 }
 
 impl Event {
-    /// An action, not by any request, of somebody of that rank.
-    pub fn new(
-        at: Timestamp,
-        (actor, rank): (Actor, Rank),
-        action: Action,
-        kind: &str,
-        id: &str,
-    ) -> Self {
-        let target = Target { kind: kind.to_owned(), id: id.to_owned() };
-        Event { at, actor, rank, action, target, request: None, address: None, also: None }
+    /// An action that came by no request.
+    pub fn new(at: Timestamp, actor: Actor, action: Action, kind: &str, id: &str) -> Self {
+        let target = AuditTarget::new(kind, id);
+        Event { at, actor, action, target, request: None, address: None, also: None }
     }
 
-    /// The request that it came by, and from where that came.
+    /// Sets the request that it came by, and the client's address.
     #[must_use]
     pub fn by(self, request: Option<RequestId>, address: Option<IpAddr>) -> Self {
         Event { request, address, ..self }
     }
 
-    /// Whom it concerns beside its target.
+    /// Sets the second target.
     #[must_use]
     pub fn also(self, kind: &str, id: &str) -> Self {
-        Event { also: Some(Target { kind: kind.to_owned(), id: id.to_owned() }), ..self }
+        Event { also: Some(AuditTarget::new(kind, id)), ..self }
     }
 }
 
-/// An action as it was written.
+/// A row of the audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     pub id: AuditId,
     pub at: Timestamp,
     pub actor: Actor,
-    /// What, as it was called then.
+    /// The name of the action when the row was written.
     pub action: String,
-    pub target: Target,
+    pub target: AuditTarget,
     pub request: Option<String>,
     pub address: Option<String>,
 }
 
-/// Which rows to list; what is not set does not filter.
+/// Which rows to list. A field that is not set does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
-    /// Done by the actor with this id.
+    /// The id of the actor.
     pub actor: Option<String>,
     pub action: Option<Action>,
-    /// Done to what has this id.
+    /// The id of the target.
     pub target: Option<String>,
+}
+
+impl Store {
+    /// This store for an audited action: each mutation by the returned handle that changes anything
+    /// writes a row of `event` in its transaction.
+    #[must_use]
+    pub fn noting(&self, event: Event) -> Store {
+        Store { event: Some(event.into()), ..self.clone() }
+    }
+
+    /// Writes an audit row of an action that this database does not hold.
+    pub async fn note(&self, event: Event) -> Result<(), StoreError> {
+        self.write(move |transaction| insert(transaction, &event)).await
+    }
+
+    /// Up to `limit` rows before `after`, the last commit first. `None` if `after` never was a row.
+    pub async fn audit(
+        &self,
+        filter: AuditFilter,
+        limit: usize,
+        after: Option<AuditId>,
+    ) -> Result<Option<Vec<AuditRow>>, StoreError> {
+        self.read(move |connection| list(connection, &filter, limit, after.as_ref())).await
+    }
 }
 
 pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
     let mut write = transaction.prepare_cached(
-        "INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, request, address, rank)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO audit
+           (id, at, actor_type, actor, action, target_type, target, request, address)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     write.execute(params![
         AuditId::new(event.at, &Random::System).as_str(),
@@ -182,18 +206,18 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(),
         event.target.id,
         event.request.as_ref().map(RequestId::as_str),
         event.address.map(|address| address.to_string()),
-        event.rank as u8
     ])?;
     Ok(())
 }
 
-/// A change of a key may be one of those that descend from it, or concern somebody else: each has a
-/// row of its own.
-pub(super) fn insert_for_others(
+/// Writes the rows of a mutation: one for its event, one for the second target, and one for each
+/// descendant of a key that changed with it.
+pub(super) fn insert_all(
     transaction: &Transaction<'_>,
     event: &Event,
     changes: &[Change],
 ) -> Result<(), StoreError> {
+    insert(transaction, event)?;
     if let Some(also) = &event.also {
         insert(transaction, &Event { target: also.clone(), ..event.clone() })?;
     }
@@ -204,45 +228,36 @@ pub(super) fn insert_for_others(
         if let Change::Key(key) = change
             && key.id.as_str() != event.target.id
         {
-            let target = Target { id: key.id.to_string(), ..event.target.clone() };
+            let target = AuditTarget { id: key.id.to_string(), ..event.target.clone() };
             insert(transaction, &Event { target, ..event.clone() })?;
         }
     }
     Ok(())
 }
 
-/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when
-/// `after` never was a row. One that has left since is as good: then it is those that are not
-/// younger than it. What was done in its millisecond may come again, rather than not at all.
-pub(super) fn list(
+fn list(
     connection: &Connection,
     filter: &AuditFilter,
     limit: usize,
     after: Option<&AuditId>,
 ) -> Result<Option<Vec<AuditRow>>, StoreError> {
-    let mut filter = filter.clone();
     let mut last: i64 = connection.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
     if let Some(after) = after {
         let place = "SELECT seq FROM audit WHERE id = ?1";
         let place: Option<i64> =
             connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
-        let next = after.at().and_then(|at| {
-            Timestamp::from_microsecond(at.as_microsecond().checked_add(1_000)?).ok()
-        });
-        match (place, next) {
-            (Some(place), _) => last = place - 1,
-            (None, Some(next)) => {
-                filter.until = Some(filter.until.map_or(next, |until| until.min(next)))
-            }
-            (None, None) => return Ok(None),
+        match place {
+            Some(place) => last = place - 1,
+            // The retention deleted the row, and so all rows before it.
+            None => return Ok(after.at().map(|_| Vec::new())),
         }
     }
     if filter.since.is_none() && filter.until.is_none() {
-        return page(connection, &filter, (0, last), limit).map(Some);
+        return page(connection, filter, (0, last), limit).map(Some);
     }
-    // Mostly what is asked for is near. Else it is looked up where rows of that time are: a clock
-    // that was set back, or forth, makes that more, and leaves none out.
-    let rows = page(connection, &filter, (last.saturating_sub(NEAR), last), limit)?;
+    // Most queries are for the newest rows. Others look up first between which rows the time lies;
+    // a clock that was set makes that range larger, and leaves no row out.
+    let rows = page(connection, filter, (last.saturating_sub(NEAR), last), limit)?;
     if rows.len() >= limit {
         return Ok(Some(rows));
     }
@@ -252,27 +267,27 @@ pub(super) fn list(
     let span: Option<(i64, i64)> =
         connection.prepare_cached(OF_TIME)?.query_row([since, until], of_time)?;
     let Some((first, newest)) = span else { return Ok(Some(Vec::new())) };
-    page(connection, &filter, (first, newest.min(last)), limit).map(Some)
+    page(connection, filter, (first, newest.min(last)), limit).map(Some)
 }
 
 /// The row that was written last.
 const LAST: &str = "SELECT coalesce(max(seq), 0) FROM audit";
-/// From where to where rows of a time are.
+/// The first and the last row of a time.
 const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
-/// Rows of any time that are looked through before it is looked up where those of the time are.
+/// Newest rows that a query for a time reads before it looks up where rows of that time are.
 const NEAR: i64 = bounds::LIST_ROWS as i64;
 
-/// Those of these places that match, the last first.
+/// The matching rows between two places, the last first.
 fn page(
     connection: &Connection,
     filter: &AuditFilter,
     (first, last): (i64, i64),
     limit: usize,
 ) -> Result<Vec<AuditRow>, StoreError> {
-    let (conditions, mut values) = narrowed(filter);
+    let (conditions, mut values) = conditions(filter);
     values.extend([first, last, i64::try_from(limit).unwrap_or(i64::MAX)].map(Value::from));
     let mut statement = connection.prepare_cached(&select(&conditions))?;
-    let rows = statement.query_map(params_from_iter(values), read)?;
+    let rows = statement.query_map(params_from_iter(values), row)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -282,10 +297,9 @@ fn select(conditions: &[&str]) -> String {
     format!("SELECT * FROM audit WHERE {conditions}seq >= ? AND seq <= ? ORDER BY seq DESC LIMIT ?")
 }
 
-/// The conditions of a filter, with their values. Of what is named the rarest by its nature is
-/// looked up: a target, else an actor, else an action; a plus keeps the indices of the others out
-/// of it.
-fn narrowed(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
+/// The conditions of a filter, with their values. The rarest of target, actor and action is looked
+/// up by its index, in this order; a plus keeps the query off the other indices.
+fn conditions(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
     let time = |at: &Timestamp| Value::from(at.as_microsecond());
     let (target, actor) = (filter.target.is_some(), filter.actor.is_some());
     let narrow = [
@@ -302,15 +316,17 @@ fn narrowed(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
     named.unzip()
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+fn row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+    let mut columns = Columns::of(row);
+    let _seq: i64 = columns.get()?;
     Ok(AuditRow {
-        id: AuditId::known(&row.get::<_, String>("id")?),
-        at: time(row, "at")?,
-        actor: Actor { kind: row.get("actor_type")?, id: row.get("actor")? },
-        action: row.get("action")?,
-        target: Target { kind: row.get("target_type")?, id: row.get("target")? },
-        request: row.get("request")?,
-        address: row.get("address")?,
+        id: AuditId::known(columns.text()?),
+        at: columns.time()?,
+        actor: Actor { kind: columns.get()?, id: columns.get()? },
+        action: columns.get()?,
+        target: AuditTarget { kind: columns.get()?, id: columns.get()? },
+        request: columns.get()?,
+        address: columns.get()?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Copies of databases that another process may be writing to, each as it is at one moment.
+//! Copies of databases that another process may be writing to, each as of one moment.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,11 +17,11 @@ const ACCOUNTS: &str = "accounts.db";
 /// The index of captures.
 const CAPTURES: &str = "captures.db";
 
-/// Copies the database of accounts from one directory into another, where it must not be yet.
+/// Copies the database of accounts into another directory, which must not have one.
 pub(crate) fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
     let copy = copy(&from.join(ACCOUNTS), &to.join(ACCOUNTS))?;
-    let said: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if said == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(said)) }
+    let check: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if check == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(check)) }
 }
 
 /// Copies the index of captures; returns the numbers of its segments.
@@ -33,7 +33,7 @@ pub(crate) fn copy_capture_index(from: &Path, to: &Path) -> Result<Vec<i64>, Sto
     Ok(segments)
 }
 
-/// Deletes segments and their captures from such a copy.
+/// Deletes segments and their captures from the copy in `to`.
 pub(crate) fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> {
     let path = to.join(CAPTURES);
     let mut copy = Connection::open(&path)?;
@@ -41,8 +41,8 @@ pub(crate) fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), Store
     close(copy, &path)
 }
 
-/// A copy in one step, within one transaction of a reader: in several it would begin again with
-/// every write meanwhile.
+/// Copies in one step, within one read transaction: with more steps, each write in between would
+/// start it again.
 fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
     let source = open_to_read(from)?;
     File::options().create_new(true).write(true).mode(0o600).open(to)?;
@@ -54,14 +54,14 @@ fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
                 drop(backup);
                 return Ok(copy);
             }
-            // Somebody recovers the log at this moment, or has just begun to.
+            // A process is recovering the log.
             _ => std::thread::park_timeout(bounds::BACKUP_WAIT),
         }
     }
     Err(StoreError::unavailable(format!("{} is busy", from.display())))
 }
 
-/// Leaves one file, durable.
+/// Closes a copy as one durable file, without a journal.
 fn close(copy: Connection, path: &Path) -> Result<(), StoreError> {
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     copy.close().map_err(|(_, error)| error)?;

@@ -42,7 +42,7 @@ fn open_checked(path: &Path) -> Result<rusqlite::Connection, StoreError> {
             return Err(StoreError::Damaged(result));
         }
     }
-    schema::migrate(&mut index, schema::CAPTURES)?;
+    schema::prepare(&mut index, &schema::CAPTURES)?;
     Ok(index)
 }
 

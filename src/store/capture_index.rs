@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::capture_list::{self, LOCATION, location};
 use super::capture_rows::{CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow};
 use super::worker::BUSY;
-use super::{Backend, Store, StoreError};
+use super::{Store, StoreError};
 use crate::id::{KeyId, RequestId, UserId};
 
 /// Pages that an index without captures takes at most.
@@ -39,8 +39,7 @@ impl CaptureIndex {
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let Backend::Sqlite(sqlite) = &*self.store.backend;
-        sqlite.write_captures(&self.store.faults, work).await
+        self.store.sqlite.write_captures(&self.store.faults, work).await
     }
 
     async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
@@ -48,8 +47,7 @@ impl CaptureIndex {
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let Backend::Sqlite(sqlite) = &*self.store.backend;
-        sqlite.reader.read(&self.store.faults, work).await
+        self.store.sqlite.reader.read(&self.store.faults, work).await
     }
 
     /// Inserts captures and updates their segment: all or none. A capture that is there already is

@@ -134,7 +134,7 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
     rows[2].state = "failed".into();
     append(&store, &rows, 1).await;
-    let Backend::Sqlite(sqlite) = &*store.backend;
+    let sqlite = &store.sqlite;
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
     let page = async |after: Option<RequestId>| {
         let filter = filter.clone();
@@ -162,7 +162,7 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..3_000).map(|second| row(second, &random)).collect();
     append(&store, &rows[..100], 1).await;
-    let Backend::Sqlite(sqlite) = &*store.backend;
+    let sqlite = &store.sqlite;
     let writing = tokio::spawn({
         let (store, rows) = (store.clone(), rows[100..].to_vec());
         async move {
@@ -223,7 +223,7 @@ async fn failures_are_found_among_any_number_of_others() {
     }
     rows[3].owner = UserId::known("usr_bob");
     append(&store, &rows, 1).await;
-    let Backend::Sqlite(sqlite) = &*store.backend;
+    let sqlite = &store.sqlite;
     for (owner, statuses, expected) in [
         (None, vec![(500, 599)], vec![1]),
         (None, vec![(500, 599), (404, 404)], vec![2, 1]),

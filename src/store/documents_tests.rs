@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::*;
 use crate::store::tests::at;
-use crate::store::{schema, worker};
 
 const CANARY: &str = "sk-canary-8277e0910d750195";
 
@@ -49,38 +48,6 @@ async fn a_text_opens_under_its_key_and_for_its_revision_only() {
         matches!(other.document("0123456789ab").await, Err(StoreError::Damaged(why)) if why.contains("0123456789ab"))
     );
     let key = SecretBytes::new([5; 32]);
-    assert!(opened(&key, "ba9876543210", &sealed(&key, "0123456789ab", "one").unwrap()).is_err());
-}
-
-#[tokio::test]
-async fn texts_that_a_build_kept_in_clear_are_sealed_at_the_next_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("accounts.db");
-    let text = format!("api_key: {CANARY}\n").repeat(1_000);
-    let (before, _) = schema::ACCOUNTS.split_at(schema::ACCOUNTS.len() - 1);
-    let mut old = worker::open(&path, worker::Durability::Full).unwrap();
-    schema::migrate(&mut old, before).unwrap();
-    for number in 1..=3 {
-        let insert =
-            "INSERT INTO documents (revision, text, created_at, live_at) VALUES (?1, ?2, ?3, ?3)";
-        old.execute(insert, params![format!("{number:012}"), text, number]).unwrap();
-    }
-    // As a process leaves it that is killed: with its journal.
-    let copy = tempfile::tempdir().unwrap();
-    for name in ["accounts.db", "accounts.db-wal"] {
-        std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
-    }
-    drop(old);
-    assert_eq!((in_clear(dir.path()).len(), in_clear(copy.path()).len()), (1, 1));
-    for dir in [dir, copy] {
-        for _ in 0..2 {
-            let store = Store::open(dir.path()).await.unwrap();
-            assert_eq!(in_clear(dir.path()), NO_FILE, "while it runs");
-            assert_eq!(store.live_document().await.unwrap(), Some(text.clone()));
-            assert_eq!(store.document("000000000001").await.unwrap(), Some(text.clone()));
-            assert_eq!(store.documents(10, None).await.unwrap().len(), 3);
-            drop(store);
-            assert_eq!(in_clear(dir.path()), NO_FILE);
-        }
-    }
+    let sealed = sealed(&key, "0123456789ab", "one").unwrap();
+    assert!(opened(&key, &("ba9876543210".to_owned(), sealed)).is_err());
 }

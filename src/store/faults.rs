@@ -1,5 +1,5 @@
-//! Failures on demand, for tests of full and hanging disks and of panics. The switches are handed
-//! in and never a build flag, so the tested code is the code that runs.
+//! Failures on demand, for tests of full and hanging disks and of panics. They are switches of a
+//! store and no build flag: the tested code is the released code.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
 
-/// A point at which a request, or background work, can be made to panic.
+/// A place in a request, or in background work, that can be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PanicPoint {
     /// After authentication, before the handler of any interface.
@@ -16,12 +16,12 @@ pub enum PanicPoint {
     Decision,
     /// At the start of an attempt, in a hook of the proxy.
     Attempt,
-    /// After the head of a provider's answer, in a hook of the proxy.
+    /// After the head of a provider's response, in a hook of the proxy.
     Head,
-    /// In an answer of which the client already has a part.
+    /// In a response that the client has in part.
     Content,
     /// In background work: before spend and usage are written.
-    Books,
+    Usage,
     /// On the thread that writes accounts, before the commit.
     Commit,
     /// In background work: at the start of a round of the capture writer.
@@ -37,14 +37,14 @@ pub enum PanicPoint {
 }
 
 impl PanicPoint {
-    /// All of them, each at its own number.
+    /// All, in the order of their numbers.
     pub const ALL: [PanicPoint; 12] = [
         PanicPoint::Entry,
         PanicPoint::Decision,
         PanicPoint::Attempt,
         PanicPoint::Head,
         PanicPoint::Content,
-        PanicPoint::Books,
+        PanicPoint::Usage,
         PanicPoint::Commit,
         PanicPoint::Round,
         PanicPoint::Draft,
@@ -68,11 +68,11 @@ struct Switches {
     accounts_full: AtomicBool,
     writes_stalled: Mutex<bool>,
     disk_full: AtomicBool,
-    /// Bytes that the next write into a segment gets to, and one; 0: all of them.
+    /// One more than the bytes that the next write into a segment writes; 0 if it writes all.
     torn_at: AtomicUsize,
     syncs_left: AtomicU32,
     panics: [AtomicU32; PanicPoint::ALL.len()],
-    said: Mutex<String>,
+    message: Mutex<String>,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -85,7 +85,7 @@ impl Faults {
         self.0.writes_left.store(count, Ordering::Release);
     }
 
-    /// Of the next mutations of accounts the one after `spared` fails.
+    /// After `spared` mutations of accounts, the next one fails.
     pub fn fail_write_after(&self, spared: u32) {
         self.0.writes_spared.store(spared, Ordering::Release);
         self.fail_writes(1);
@@ -96,8 +96,8 @@ impl Faults {
         self.0.every_write.store(true, Ordering::Release);
     }
 
-    /// Everything that is asked of accounts and of the index of captures fails until
-    /// [`Faults::clear`]. What a start reads does not.
+    /// Every read of accounts and of the index of captures fails until [`Faults::clear`], except
+    /// those of a start.
     pub fn fail_every_read(&self) {
         self.0.every_read.store(true, Ordering::Release);
     }
@@ -127,14 +127,14 @@ impl Faults {
         self.0.torn_at.store(bytes.saturating_add(1), Ordering::Release);
     }
 
-    /// The next `count` times that a segment is to survive the loss of power fail.
+    /// The next `count` syncs of segments fail.
     pub fn fail_syncs(&self, count: u32) {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
-    /// The next `count` passes of `point` panic with these words.
-    pub fn panic_at(&self, point: PanicPoint, count: u32, saying: &str) {
-        saying.clone_into(&mut self.0.said.lock().unwrap_or_else(PoisonError::into_inner));
+    /// `point` panics the next `count` times, with this message.
+    pub fn panic_at(&self, point: PanicPoint, count: u32, message: &str) {
+        message.clone_into(&mut self.0.message.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(left) = self.0.panics.get(point as usize) {
             left.store(count, Ordering::Release);
         }
@@ -145,12 +145,12 @@ impl Faults {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// How many appends and deletions of captures hang now.
+    /// How many appends and deletions of captures hang.
     pub fn hanging(&self) -> u32 {
         self.0.hanging.load(Ordering::Acquire)
     }
 
-    /// All is well again.
+    /// Ends all failures.
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
@@ -168,7 +168,7 @@ impl Faults {
         self.0.writes_released.notify_all();
     }
 
-    /// Whether every write fails: a health check must see that without spending a counted fault.
+    /// Whether every write fails. A health check asks this, and uses up no counted failure.
     pub(super) fn broken(&self) -> bool {
         self.0.every_write.load(Ordering::Acquire)
     }
@@ -191,7 +191,7 @@ impl Faults {
         }
     }
 
-    /// On the thread of a connection, before something is asked.
+    /// On the thread of a connection, before a read.
     pub(super) fn before_read(&self) -> Result<(), StoreError> {
         if self.0.every_read.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("read failed on demand".into()))
@@ -200,12 +200,12 @@ impl Faults {
         }
     }
 
-    /// Before a write into a segment: after how many bytes it breaks off, if it does.
+    /// After how many bytes a write into a segment fails.
     pub fn torn_write(&self) -> Option<usize> {
         self.0.torn_at.swap(0, Ordering::AcqRel).checked_sub(1)
     }
 
-    /// Before a segment is made to survive the loss of power.
+    /// Before a segment is synced.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) {
             Err(io::Error::other("sync failed on demand"))
@@ -214,8 +214,8 @@ impl Faults {
         }
     }
 
-    /// Panics if a panic is due at `point`.
-    #[allow(clippy::panic)] // it is the fault
+    /// Panics if `point` is to panic.
+    #[allow(clippy::panic)] // on demand
     pub fn pass(&self, point: PanicPoint) {
         if self
             .0
@@ -223,12 +223,12 @@ impl Faults {
             .get(point as usize)
             .is_some_and(|left| left.load(Ordering::Acquire) > 0 && spend(left))
         {
-            let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            std::panic::panic_any(said);
+            let message = self.0.message.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            std::panic::panic_any(message);
         }
     }
 
-    /// On the capture writer's thread, before an append: waits while stalled.
+    /// On the capture writer's thread, before an append. Waits while appends hang.
     pub(super) fn before_append(&self) -> Result<(), StoreError> {
         let mut stalled = self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         if *stalled {

@@ -1,217 +1,303 @@
-//! Changes of keys that reach beyond one row: a patch, which the keys that descend from it have to
-//! follow, the end of a whole descent, and when keys were last used.
-
-use std::collections::BTreeMap;
+//! API keys: they are made, get another secret, end, and are forgotten.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::accounts::{json, key};
-use super::rows::{Change, Committed, KeyPatch, KeyRow, Seen};
-use super::{Backend, Pairs, Store, StoreError, accounts};
-use crate::id::KeyId;
+use super::changes::{Change, Committed};
+use super::columns::{Columns, json};
+use super::limits::Limits;
+use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
+use super::{Store, StoreError};
+use crate::bounds;
+use crate::id::{KeyId, UserId};
+use crate::interface::Interface;
 
 impl Store {
-    /// Adds a key that another one makes; as [`Store::create_key`], and [`StoreError::Conflict`]
-    /// when its maker is no more what was seen of it, by its generation.
-    pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite
-            .mutate(self, move |transaction| accounts::insert_key(transaction, key, Some(seen)))
-            .await
+    /// Adds a key; [`StoreError::LimitReached`] if its owner has too many live keys,
+    /// [`StoreError::KeyRevoked`] if its parent is revoked.
+    pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
+        self.create_keys(vec![key]).await
     }
 
-    /// Adds many keys in one transaction, all of them or none; each as [`Store::create_key`].
+    /// Adds keys in one transaction, all or none; each as [`Store::create_key`].
     pub async fn create_keys(&self, keys: Vec<KeyRow>) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
         let insert = move |transaction: &Transaction<'_>| {
             let mut changes = Vec::new();
             for key in keys {
-                changes.extend(accounts::insert_key(transaction, key, None)?);
+                changes.extend(insert(transaction, key, None)?);
             }
             Ok(changes)
         };
-        sqlite.mutate(self, insert).await
+        self.mutate(insert).await
     }
 
-    /// Changes a key's record, narrows those that descend from it to its new limits and end, and
-    /// gives its new labels to those that had its old ones. [`StoreError::KeyRevoked`] when it has
-    /// ended, [`StoreError::Conflict`] when it, or what else the change was decided on, is no more
-    /// what was `seen`, [`StoreError::LimitReached`] when one that is vouched for finds no room
-    /// among its owner's.
-    pub async fn patch_key(
+    /// Adds a key that its parent makes: as [`Store::create_key`], and [`StoreError::Conflict`] if
+    /// the parent is no longer of the generation `seen`.
+    pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
+        self.mutate(move |transaction| insert(transaction, key, Some(seen))).await
+    }
+
+    /// Ends a key. No change if it has ended.
+    pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| revoke(transaction, &id, at, ONE)).await
+    }
+
+    /// Ends a key and all its descendants, whoever owns them. No change if they have ended.
+    pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| revoke(transaction, &id, at, DESCENT)).await
+    }
+
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] if it
+    /// has ended, [`StoreError::Conflict`] if a key is no longer as `seen`.
+    pub async fn rotate_key(
         &self,
         id: &KeyId,
-        patch: KeyPatch,
+        secret: NewSecret,
         seen: Seen,
+        at: Timestamp,
     ) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(self, move |transaction| self::patch(transaction, &id, patch, &seen)).await
-    }
-
-    /// Ends a key and all that descend from it, whosever they are; again is no change.
-    pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.mutate(self, move |transaction| end_descent(transaction, &id, at)).await
-    }
-
-    /// Notes when keys were last used, which moves no revision.
-    pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| note_used(transaction, &used)).await.map(|_| ())
+        self.mutate(move |transaction| rotate(transaction, &id, &secret, &seen, at)).await
     }
 }
 
-/// Whether a change of `key` was decided on what is here now.
-pub(super) fn still_seen(
+/// Counts the owner's live keys and reads the parent in the same transaction: no two creations
+/// pass the limit together, and no child outlives a revocation that it raced with.
+fn insert(
+    transaction: &Transaction<'_>,
+    key: KeyRow,
+    seen: Option<u32>,
+) -> Result<Vec<Change>, StoreError> {
+    let parent = match &key.parent {
+        None => Limits::default(),
+        Some(parent) => {
+            let parent = match find(transaction, parent) {
+                Ok(parent) if parent.revoked_at.is_none() => parent,
+                Ok(_) | Err(StoreError::NotFound) => return Err(StoreError::KeyRevoked),
+                Err(error) => return Err(error),
+            };
+            if seen.is_some_and(|seen| seen != parent.generation) {
+                return Err(StoreError::Conflict);
+            }
+            parent.limits
+        }
+    };
+    check_count(transaction, &key, key.created_at, parent.keys_per_user)?;
+    let mut changes = forget(transaction, &key.owner, key.created_at)?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO keys
+           (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels,
+            limits, status, created_at, expires_at, revoked_at, rotated_at, generation,
+            previous_digest, previous_expires_at, made_open, maker, last_used_at, metadata)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+            ?19, ?20, ?21, ?22, ?23)",
+    )?;
+    insert.execute(params![
+        key.id.as_str(),
+        key.interface.as_str(),
+        key.name,
+        key.redacted,
+        key.digest.as_slice(),
+        key.owner.as_str(),
+        json(&key.created_by)?,
+        key.parent.as_ref().map(KeyId::as_str),
+        json(&key.scopes)?,
+        json(&key.labels)?,
+        json(&key.limits)?,
+        key.status.as_str(),
+        key.created_at.as_microsecond(),
+        key.expires_at.map(Timestamp::as_microsecond),
+        key.revoked_at.map(Timestamp::as_microsecond),
+        key.rotated_at.map(Timestamp::as_microsecond),
+        key.generation,
+        key.previous.as_ref().map(|previous| previous.digest),
+        key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
+        key.made_open,
+        key.maker.as_ref().map(UserId::as_str),
+        key.last_used_at.map(Timestamp::as_microsecond),
+        json(&key.metadata)?,
+    ])?;
+    changes.push(Change::Key(key.into()));
+    Ok(changes)
+}
+
+/// [`StoreError::LimitReached`] if the owner of `key` has no room for it among the keys that are
+/// live at `at`. Keys that anonymous callers made while AGENT was open are off while it is
+/// enforced: they count only against each other.
+pub(super) fn check_count(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    at: Timestamp,
+    of_parent: Option<u64>,
+) -> Result<(), StoreError> {
+    let live: i64 = transaction
+        .prepare_cached(
+            "SELECT count(*) FROM keys
+             WHERE owner = ?1 AND revoked_at IS NULL
+               AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
+        )?
+        .query_row(params![key.owner.as_str(), at.as_microsecond(), key.made_open], |row| {
+            row.get(0)
+        })?;
+    let owner: Option<Limits> = transaction
+        .prepare_cached("SELECT limits FROM users WHERE id = ?1")?
+        .query_row([key.owner.as_str()], |row| Columns::of(row).json())
+        .optional()?;
+    let owner = owner.and_then(|limits| limits.keys_per_user);
+    let most =
+        [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    match u64::try_from(live).is_ok_and(|live| live < most) {
+        true => Ok(()),
+        false => Err(StoreError::LimitReached),
+    }
+}
+
+/// Deletes an owner's keys that have ended, except the newest: making and ending keys fills neither
+/// memory nor disk. A key with descendants stays, because they draw on its limits.
+fn forget(
+    transaction: &Transaction<'_>,
+    owner: &UserId,
+    now: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    let mut surplus = transaction.prepare_cached(
+        "DELETE FROM keys WHERE id IN
+           (SELECT id FROM
+              (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2)
+               ORDER BY id DESC LIMIT -1 OFFSET ?4) old
+            WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = old.id) LIMIT ?3)
+         RETURNING id",
+    )?;
+    let [most, kept] = [bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER]
+        .map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+    let forgotten =
+        |row: &Row<'_>| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?)));
+    let changes =
+        surplus.query_map(params![owner.as_str(), now.as_microsecond(), most, kept], forgotten)?;
+    Ok(changes.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Ends a key.
+const ONE: &str =
+    "UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL RETURNING *";
+
+/// Ends a key and its descendants.
+const DESCENT: &str = "
+    WITH RECURSIVE descent (id) AS
+      (SELECT ?1 UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
+    UPDATE keys SET revoked_at = ?2 WHERE id IN (SELECT id FROM descent) AND revoked_at IS NULL
+    RETURNING *";
+
+fn revoke(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    at: Timestamp,
+    update: &str,
+) -> Result<Vec<Change>, StoreError> {
+    find(transaction, id)?;
+    let mut update = transaction.prepare_cached(update)?;
+    let ended = update.query_map(params![id.as_str(), at.as_microsecond()], key)?;
+    Ok(ended.map(|row| row.map(|row| Change::Key(row.into()))).collect::<rusqlite::Result<_>>()?)
+}
+
+/// Of the secrets before, the last stays valid for its grace period.
+fn rotate(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    secret: &NewSecret,
+    seen: &Seen,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    let old = find(transaction, id)?;
+    if old.revoked_at.is_some() {
+        return Err(StoreError::KeyRevoked);
+    }
+    if old.expires_at.is_some_and(|end| end <= at) {
+        return Err(StoreError::KeyExpired);
+    }
+    check_seen(transaction, &old, seen)?;
+    transaction.execute(
+        "UPDATE keys SET redacted = ?2, digest = ?3, rotated_at = ?4, generation = generation + 1,
+           previous_digest = ?5, previous_expires_at = ?6 WHERE id = ?1",
+        params![
+            id.as_str(),
+            secret.redacted,
+            secret.digest.as_slice(),
+            at.as_microsecond(),
+            secret.grace_ends.map(|_| old.digest),
+            secret.grace_ends.map(Timestamp::as_microsecond),
+        ],
+    )?;
+    Ok(vec![Change::Key(find(transaction, id)?.into())])
+}
+
+/// [`StoreError::Conflict`] if `key`, or another key that a change was decided on, is no longer as
+/// `seen`.
+pub(super) fn check_seen(
     transaction: &Transaction<'_>,
     key: &KeyRow,
     seen: &Seen,
 ) -> Result<(), StoreError> {
-    let mut now = transaction.prepare_cached(
-        "SELECT generation FROM keys WHERE id = ?1 AND (revoked_at IS NULL OR ?2)",
-    )?;
-    let mut same = |other: &Option<(KeyId, u32)>, ended_too: bool| -> rusqlite::Result<bool> {
-        let Some((id, generation)) = other else { return Ok(true) };
-        Ok(now.query_row(params![id.as_str(), ended_too], |row| row.get::<_, u32>(0)).optional()?
-            == Some(*generation))
+    let same = |other: &Option<(KeyId, u32)>, may_have_ended: bool| match other {
+        None => Ok(true),
+        Some((id, generation)) => match find(transaction, id) {
+            Ok(now) => {
+                Ok(now.generation == *generation && (may_have_ended || now.revoked_at.is_none()))
+            }
+            Err(StoreError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        },
     };
-    // What its maker has bounds a key also when the maker has ended.
+    // The limits of the key that made it bound a key also after that one has ended.
     let same =
         key.generation == seen.generation && same(&seen.by, false)? && same(&seen.maker, true)?;
     if same { Ok(()) } else { Err(StoreError::Conflict) }
 }
 
-fn read(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
-    transaction
-        .query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)
-        .optional()?
-        .ok_or(StoreError::NotFound)
+pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
+    let mut one = transaction.prepare_cached("SELECT * FROM keys WHERE id = ?1")?;
+    one.query_row([id.as_str()], key).optional()?.ok_or(StoreError::NotFound)
 }
 
-fn patch(
-    transaction: &Transaction<'_>,
-    id: &KeyId,
-    patch: KeyPatch,
-    seen: &Seen,
-) -> Result<Vec<Change>, StoreError> {
-    let old = read(transaction, id)?;
-    if old.revoked_at.is_some() {
-        return Err(StoreError::KeyRevoked);
-    }
-    still_seen(transaction, &old, seen)?;
-    let new = KeyRow {
-        name: patch.name.unwrap_or_else(|| old.name.clone()),
-        metadata: patch.metadata.map_or_else(|| old.metadata.clone(), Pairs::from),
-        labels: patch.labels.unwrap_or_else(|| old.labels.clone()),
-        limits: patch.limits.unwrap_or_else(|| old.limits.clone()),
-        status: patch.status.unwrap_or(old.status),
-        expires_at: patch.expires_at.or(old.expires_at),
-        made_open: old.made_open && patch.vouched_at.is_none(),
-        ..old.clone()
-    };
-    if new == old {
-        return Ok(Vec::new());
-    }
-    if let Some(at) = patch.vouched_at.filter(|_| new.made_open != old.made_open) {
-        accounts::room_for_key(transaction, &new, at, None)?;
-    }
-    let followed =
-        new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
-    let mut changes = vec![write(transaction, new)?];
-    // Of each change the labels before it.
-    let mut labels = vec![old.labels];
-    // From parent to child. One that has no need to change bounds its own as it did before.
-    let mut next = 0;
-    while let (true, Some(Change::Key(above)), Some(before)) =
-        (followed, changes.get(next), labels.get(next))
-    {
-        let (above, before) = (std::sync::Arc::clone(above), before.clone());
-        for child in children(transaction, &above.id)? {
-            let own = child.labels.clone();
-            if let Some(change) = follow(transaction, child, &above, &before)? {
-                changes.push(change);
-                labels.push(own);
-            }
-        }
-        next += 1;
-    }
-    Ok(changes)
+pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+    key_with(row, &mut UserId::known)
 }
 
-fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
-    let mut children =
-        transaction.prepare_cached("SELECT * FROM keys WHERE parent = ?1 ORDER BY id")?;
-    Ok(children.query_map([id.as_str()], key)?.collect::<rusqlite::Result<_>>()?)
+/// Reads a key; `user` makes the ids of users.
+pub(super) fn key_with(
+    row: &Row<'_>,
+    user: &mut dyn FnMut(&str) -> UserId,
+) -> rusqlite::Result<KeyRow> {
+    let mut columns = Columns::of(row);
+    Ok(KeyRow {
+        id: KeyId::known(columns.text()?),
+        interface: columns.word(Interface::parse)?,
+        name: columns.get()?,
+        redacted: columns.get()?,
+        digest: columns.get()?,
+        owner: user(columns.text()?),
+        created_by: columns.json()?,
+        parent: columns.maybe_text()?.map(KeyId::known),
+        scopes: columns.json()?,
+        labels: columns.json()?,
+        limits: columns.json()?,
+        status: columns.word(KeyStatus::parse)?,
+        created_at: columns.time()?,
+        expires_at: columns.maybe_time()?,
+        revoked_at: columns.maybe_time()?,
+        rotated_at: columns.maybe_time()?,
+        generation: columns.get()?,
+        previous: previous(&mut columns)?,
+        made_open: columns.get()?,
+        maker: columns.maybe_text()?.map(user),
+        last_used_at: columns.maybe_time()?,
+        metadata: columns.json()?,
+    })
 }
 
-/// The change that keeps a key within the one that made it, and by the labels that it had of it
-/// (`before`), if it takes one.
-fn follow(
-    transaction: &Transaction<'_>,
-    mut child: KeyRow,
-    above: &KeyRow,
-    before: &BTreeMap<String, String>,
-) -> Result<Option<Change>, StoreError> {
-    let mut changed = child.limits.clamp(&above.limits);
-    if child.labels == *before && child.labels != above.labels {
-        child.labels.clone_from(&above.labels);
-        changed = true;
-    }
-    if let Some(end) = above.expires_at
-        && child.expires_at.is_none_or(|own| own > end)
-    {
-        child.expires_at = Some(end);
-        changed = true;
-    }
-    if changed { write(transaction, child).map(Some) } else { Ok(None) }
-}
-
-/// Writes what a patch may change, as the next generation.
-fn write(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
-    let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
-    let mut update = transaction.prepare_cached(
-        "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6, expires_at = ?7, generation = ?8, made_open = ?9
-         WHERE id = ?1",
-    )?;
-    update.execute(params![
-        row.id.as_str(),
-        row.name,
-        json(&row.metadata)?,
-        json(&row.labels)?,
-        json(&row.limits)?,
-        row.status.as_str(),
-        row.expires_at.map(Timestamp::as_microsecond),
-        row.generation,
-        row.made_open
-    ])?;
-    Ok(Change::Key(row.into()))
-}
-
-fn end_descent(
-    transaction: &Transaction<'_>,
-    id: &KeyId,
-    at: Timestamp,
-) -> Result<Vec<Change>, StoreError> {
-    read(transaction, id)?;
-    let mut end = transaction.prepare_cached(
-        "WITH RECURSIVE descent (id) AS (SELECT ?1 UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
-         UPDATE keys SET revoked_at = ?2 WHERE id IN (SELECT id FROM descent) AND revoked_at IS NULL RETURNING *",
-    )?;
-    let ended = end.query_map(params![id.as_str(), at.as_microsecond()], key)?;
-    Ok(ended.map(|row| row.map(|row| Change::Key(row.into()))).collect::<rusqlite::Result<_>>()?)
-}
-
-fn note_used(
-    transaction: &Transaction<'_>,
-    used: &[(KeyId, Timestamp)],
-) -> Result<Vec<Change>, StoreError> {
-    let mut note =
-        transaction.prepare_cached("UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)")?;
-    for (id, at) in used {
-        note.execute(params![id.as_str(), at.as_microsecond()])?;
-    }
-    Ok(Vec::new())
+fn previous(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<PreviousSecret>> {
+    let digest: Option<[u8; 32]> = columns.get()?;
+    let expires_at = columns.maybe_time()?;
+    Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }

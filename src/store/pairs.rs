@@ -1,11 +1,10 @@
-//! Short texts by name, as they lie in memory a million times: as large as they are, and nothing
-//! where there are none.
+//! Metadata of keys: a map that takes no memory when it is empty, for a million keys.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Names and values in the order of names; in JSON an object.
+/// Names and values, sorted by name. In JSON an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(Box<[(Box<str>, Box<str>)]>);
 

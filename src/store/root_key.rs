@@ -1,15 +1,12 @@
-//! The root key as the store keeps it, and the opening of a store, which needs it.
+//! The root key of a store, and the transaction of a start that reads or writes it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::sqlite::{DataDir, Sqlite};
+use super::audit::{self, Event};
 use super::worker::{checkpoint, open_to_look};
-use super::{Backend, Event, Faults, Store, StoreError, audit, schema};
-use crate::blocking::blocking;
-use crate::secret::SecretBytes;
+use super::{StoreError, schema};
 
 /// The root key of a store, wrapped by its master key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +23,7 @@ pub struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// The root key; none where the store is new.
+    /// The root key; none if the store is new.
     pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
         let row = |row: &Row<'_>| {
             Ok(WrappedRootKey { generation: row.get("generation")?, wrapped: row.get("wrapped")? })
@@ -34,11 +31,12 @@ impl Opening<'_> {
         Ok(self.transaction.query_row("SELECT * FROM root_key", [], row).optional()?)
     }
 
-    /// Writes the root key, in the place of the previous wrapping.
+    /// Writes the root key in place of the previous wrapping.
     pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<(), StoreError> {
         self.transaction.execute(
             "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
-             ON CONFLICT (one) DO UPDATE SET generation = excluded.generation, wrapped = excluded.wrapped",
+             ON CONFLICT (one) DO UPDATE
+               SET generation = excluded.generation, wrapped = excluded.wrapped",
             params![key.generation, key.wrapped],
         )?;
         Ok(())
@@ -54,9 +52,8 @@ impl Opening<'_> {
     }
 }
 
-/// Reads an existing store and changes nothing, also beside a process that uses it. None where
-/// there is no store, or one that cannot be read without writing: one of an earlier schema, or one
-/// that a crash left with a journal only.
+/// Reads an existing store without writing; a process may use it. `None` if there is no store, or
+/// if it cannot be read without writing because a crash left it with a journal only.
 pub(crate) fn inspect<T, E>(
     dir: &Path,
     read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
@@ -66,14 +63,14 @@ where
 {
     let Some(mut connection) = open_to_look(&dir.join("accounts.db"))? else { return Ok(None) };
     let transaction = connection.transaction().map_err(StoreError::from)?;
-    if !schema::is_of_this_build(&transaction, schema::ACCOUNTS)? {
+    if !schema::is_there(&transaction, &schema::ACCOUNTS)? {
         return Ok(None);
     }
     read(&Opening { transaction: &transaction }).map(Some)
 }
 
-/// Runs `unlock` in one transaction, which commits if it succeeds. A wrapping that it replaced is
-/// in no file then.
+/// Runs `unlock` in one transaction, which commits if it succeeds. No file holds a wrapping that it
+/// replaced.
 pub(super) fn unlock<T, E: From<StoreError>>(
     connection: &mut Connection,
     unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,
@@ -93,35 +90,11 @@ pub(super) fn unlock<T, E: From<StoreError>>(
     Ok(unlocked)
 }
 
-impl Store {
-    /// Opens the embedded store in a locked directory, making it where there is none. `unlock`
-    /// opens the root key, in one transaction that is durable when it succeeds and changes nothing
-    /// when it fails. It returns the key that seals texts of documents, and a value for the caller.
-    /// A newer schema is refused.
-    pub async fn open_in<T, E>(
-        dir: DataDir,
-        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
-    ) -> Result<(Store, T), E>
-    where
-        T: Send + 'static,
-        E: From<StoreError> + Send + 'static,
-    {
-        let opened = blocking(move || Sqlite::open(dir, unlock)).await;
-        let (sqlite, documents, unlocked) = opened.map_err(StoreError::from)??;
-        let store = Store {
-            backend: Arc::new(Backend::Sqlite(sqlite)),
-            faults: Faults::default(),
-            probe: Default::default(),
-            event: None,
-            documents,
-        };
-        Ok((store, unlocked))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::SecretBytes;
+    use crate::store::{DataDir, Store};
 
     fn key(generation: u32, wrapped: &[u8]) -> WrappedRootKey {
         WrappedRootKey { generation, wrapped: wrapped.to_vec() }

@@ -1,31 +1,26 @@
-//! What the store keeps, one plain struct a table. Nothing here knows how it is kept, and no
-//! `Debug` shows a password hash.
+//! The rows of the tables, as plain structs. No `Debug` shows a secret, digest or password hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::limits::Limits;
+use super::pairs::Pairs;
 use crate::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use crate::interface::Interface;
 
-use super::limits::Limits;
-use super::nodes::NodeRow;
-use super::pairs::Pairs;
-
-/// What a user may do.
+/// The role of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Own keys, own captures.
+    /// Sees own keys and captures only.
     User,
     Admin,
 }
 
 impl Role {
-    /// The word of it.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::User => "user",
@@ -33,27 +28,25 @@ impl Role {
         }
     }
 
-    /// Reads the word back.
     pub fn parse(word: &str) -> Option<Self> {
         [Role::User, Role::Admin].into_iter().find(|role| role.as_str() == word)
     }
 }
 
-/// A person who can log in.
+/// A user, who can log in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserRow {
     pub id: UserId,
     pub email: String,
     pub name: Option<String>,
-    /// What they may do.
     pub role: Role,
     /// The password's Argon2id hash in PHC form.
     pub password: String,
-    /// Whether sessions and keys of this user are refused.
+    /// Sessions and keys of a disabled user are refused.
     pub disabled: bool,
-    /// What routing rules may look at.
+    /// For conditions of routing rules.
     pub labels: BTreeMap<String, String>,
-    /// What all of the user's requests together may use up.
+    /// Limits of all requests of the user together.
     pub limits: Limits,
     pub created_at: Timestamp,
 }
@@ -68,16 +61,14 @@ impl fmt::Debug for UserRow {
     }
 }
 
-/// Whether a key that is neither expired nor revoked may be used.
+/// Whether a key is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
     Active,
-    /// Switched off for now.
     Inactive,
 }
 
 impl KeyStatus {
-    /// The word of it.
     pub fn as_str(self) -> &'static str {
         match self {
             KeyStatus::Active => "active",
@@ -85,7 +76,6 @@ impl KeyStatus {
         }
     }
 
-    /// Reads the word back.
     pub fn parse(word: &str) -> Option<Self> {
         [KeyStatus::Active, KeyStatus::Inactive].into_iter().find(|status| status.as_str() == word)
     }
@@ -100,96 +90,84 @@ pub struct Actor {
     pub id: String,
 }
 
-/// The secret that a rotation replaced, for as long as it is still accepted.
+/// The secret that a rotation replaced, valid for a grace period.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreviousSecret {
     pub digest: [u8; 32],
-    /// From when on it is refused.
     pub expires_at: Timestamp,
 }
 
-/// What takes the place of a key's secret.
+/// The next secret of a key.
 #[derive(Clone)]
 pub struct NewSecret {
-    /// What may be shown of it.
+    /// The part of it that may be shown.
     pub redacted: String,
     pub digest: [u8; 32],
-    /// Until when the old one is accepted beside it; without: not from now on.
+    /// The end of the grace period of the old secret, if it has one.
     pub grace_ends: Option<Timestamp>,
 }
 
-/// What a change of a key was decided on. Where one of these changed between the look and the
-/// write, nothing was decided.
+/// What a change of a key was decided on. The change is refused if one of these changed since.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The generation of the key that is changed.
     pub generation: u32,
-    /// The key that acts, with its generation, where it is a key that acts.
+    /// The key of the caller, with its generation.
     pub by: Option<(KeyId, u32)>,
-    /// The key that made the one that is changed, with its generation, where what it has bounds the
-    /// change.
+    /// The key that made it, with its generation, if that one's limits bound the change.
     pub maker: Option<(KeyId, u32)>,
 }
 
-/// What becomes of a key's record; what is not set stays.
+/// A change of a key's record. A field that is not set stays.
 #[derive(Clone, Debug, Default)]
 pub struct KeyPatch {
     pub name: Option<String>,
     pub metadata: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,
-    /// Other limits. No key that descends from it keeps wider ones.
+    /// No descendant keeps wider limits.
     pub limits: Option<Limits>,
     pub status: Option<KeyStatus>,
-    /// An earlier end. No key that descends from it ends later.
+    /// Earlier than before. No descendant expires later.
     pub expires_at: Option<Timestamp>,
-    /// When somebody who showed a credential vouched for a key that was made while AGENT was open:
-    /// from then on it is as any other.
+    /// When an authenticated caller vouched for a key that was made while AGENT was open. From then
+    /// on it is like any other key.
     pub vouched_at: Option<Timestamp>,
 }
 
-/// A key of any interface.
+/// An API key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
-    /// Its public name; says nothing about the secret.
+    /// Independent of the secret.
     pub id: KeyId,
-    /// Where it is known.
     pub interface: Interface,
     pub name: String,
-    /// What may be shown of the secret.
+    /// The part of the secret that may be shown.
     pub redacted: String,
     /// HMAC-SHA-256 of the secret.
     pub digest: [u8; 32],
-    /// On whose behalf it acts.
+    /// The user whom it authenticates.
     pub owner: UserId,
     pub created_by: Actor,
     /// The key that made it.
     pub parent: Option<KeyId>,
-    /// What it may do.
     pub scopes: Vec<String>,
-    /// What routing rules may look at.
+    /// For conditions of routing rules.
     pub labels: BTreeMap<String, String>,
-    /// What it may use up.
     pub limits: Limits,
-    /// Whether it is switched on.
     pub status: KeyStatus,
     pub created_at: Timestamp,
-    /// When it ends by itself.
     pub expires_at: Option<Timestamp>,
-    /// When it was ended.
     pub revoked_at: Option<Timestamp>,
-    /// When its secret was last replaced.
+    /// When it last got another secret.
     pub rotated_at: Option<Timestamp>,
-    /// How often it was written, its making counted: whoever decides on a row names the generation
-    /// that was seen.
+    /// Counts the versions of the row, from 1. A change names the generation that it is based on.
     pub generation: u32,
-    /// The secret before this one, where it had a grace.
     pub previous: Option<PreviousSecret>,
-    /// Whether it was made while AGENT was open, so that nobody had shown who they are.
+    /// Made by an anonymous caller while AGENT was open.
     pub made_open: bool,
-    /// The user who made it, by whatever credential; not known of keys from before that was written
-    /// down.
+    /// The user who made it.
     pub maker: Option<UserId>,
-    /// When it was last used; what is durable of that lags.
+    /// When it was last used. The stored value lags behind.
     pub last_used_at: Option<Timestamp>,
     pub metadata: Pairs,
 }
@@ -215,9 +193,8 @@ pub struct SessionRow {
     /// Digest of the Bearer token, another secret.
     pub token_digest: [u8; 32],
     pub created_at: Timestamp,
-    /// When it ends whatever happens.
     pub expires_at: Timestamp,
-    /// When it was last used; the durable value lags.
+    /// When it was last used. The stored value lags behind.
     pub last_seen: Timestamp,
 }
 
@@ -234,57 +211,25 @@ impl fmt::Debug for SessionRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentRow {
     pub id: AgentId,
-    /// Unique; what clients say.
+    /// Unique; clients use it as the model.
     pub name: String,
     pub description: Option<String>,
-    /// The alias that its requests are routed by.
+    /// The alias or model that its requests are routed by.
     pub model: String,
-    /// What every conversation begins with.
+    /// Put before each conversation.
     pub instructions: Option<String>,
-    /// Sampling fields, for requests that do not set them.
+    /// Request fields, such as `temperature`, for requests that do not set them.
     pub defaults: serde_json::Map<String, serde_json::Value>,
-    /// Tools that it brings along.
+    /// Tools that it adds to requests.
     pub tools: Vec<serde_json::Value>,
-    /// Whether who wrote it last had shown a credential.
+    /// Whether it was last written by an authenticated caller.
     pub trusted: bool,
     pub metadata: BTreeMap<String, String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// One entry of a table as it is now, or gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A user as it is now.
-    User(Arc<UserRow>),
-    /// A key as it is now.
-    Key(Arc<KeyRow>),
-    /// A key that ended long ago and is known no more.
-    KeyForgotten(KeyId),
-    /// A session as it is now.
-    Session(SessionRow),
-    /// A session that is no more.
-    SessionEnded(SessionId),
-    /// An agent as it is now.
-    Agent(Arc<AgentRow>),
-    /// An agent that is no more.
-    AgentDeleted(AgentId),
-    /// A node as it is now.
-    Node(Arc<NodeRow>),
-    /// A node that is no more.
-    NodeDeleted(NodeId),
-}
-
-/// What one mutation did, durably.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// Its place in the order of all mutations.
-    pub rev: u64,
-    /// What it changed; empty when there was nothing left to do.
-    pub changes: Vec<Change>,
-}
-
-/// A routing document that is kept, without its text.
+/// A kept routing document, without its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentRow {
     /// First 12 hex digits of its hash.
@@ -295,15 +240,91 @@ pub struct DocumentRow {
     pub live_at: Timestamp,
 }
 
-/// All tables at one revision.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// The last mutation that is inside.
-    pub rev: u64,
-    pub users: Vec<UserRow>,
-    /// All keys, of those that ended the newest of each owner.
-    pub keys: Vec<KeyRow>,
-    pub sessions: Vec<SessionRow>,
-    pub agents: Vec<AgentRow>,
-    pub nodes: Vec<NodeRow>,
+/// A machine that serves models: its enrolment and its last registration. Secrets are sealed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    pub id: NodeId,
+    pub name: String,
+    /// Patterns of the models that it may serve.
+    pub models: Vec<String>,
+    /// The only endpoint that it may register. If none is set: one at the address that it registers
+    /// from.
+    pub endpoint: Option<String>,
+    /// Counts its secrets, from 1.
+    pub generation: u32,
+    pub secret: Vec<u8>,
+    /// Valid until the present secret is used.
+    pub previous: Option<PreviousNodeSecret>,
+    pub created_at: Timestamp,
+    /// When it last got another secret.
+    pub rotated_at: Option<Timestamp>,
+    pub registration: Option<Registration>,
+}
+
+impl fmt::Debug for NodeRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeRow")
+            .field("id", &self.id)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The secret of the generation before.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PreviousNodeSecret {
+    pub secret: Vec<u8>,
+    pub expires_at: Timestamp,
+}
+
+/// The registration of a node.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Counts registrations, from 1. The store sets it.
+    pub epoch: u64,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+    /// When it was signed, in seconds since the epoch by the clock of the node. Messages signed
+    /// before belong to an earlier epoch.
+    pub signed_s: i64,
+    /// The node deregistered.
+    pub ended: bool,
+    pub version: String,
+    pub endpoint: String,
+    /// The credential that it wants from the gateway, sealed.
+    pub api_key: Option<Vec<u8>>,
+    pub models: Vec<NodeModel>,
+    /// Requests that it accepts at once.
+    pub max_concurrency: Option<u32>,
+    /// For conditions of routing rules.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Registration {
+    /// Whether a message is of an earlier registration, by its epoch, if it has one, and by the
+    /// time of its signature.
+    pub fn is_after(&self, epoch: Option<u64>, signed_s: i64) -> bool {
+        epoch.is_some_and(|epoch| epoch != self.epoch) || signed_s < self.signed_s
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("epoch", &self.epoch)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model that a node serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeModel {
+    pub id: String,
+    /// Context window in tokens.
+    #[serde(default)]
+    pub context: Option<u64>,
+    #[serde(default)]
+    pub capabilities: Option<Vec<String>>,
 }

@@ -1,91 +1,138 @@
-//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and
-//! `captures.db`, the index of captures, which may be written in bursts. Each has its own writer
-//! thread, so a burst of captures never stalls a key.
+//! The embedded store: `accounts.db`, where an acknowledged write survives a loss of power, and
+//! `captures.db`, the index of captures. Each has a writer thread of its own, so that a burst of
+//! captures delays no key.
 
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rusqlite::{Connection, Transaction};
+
+use super::audit::Event;
 use super::capture_file::open_index;
+use super::changes::{Change, Committed};
+use super::data_dir::DataDir;
 use super::root_key::{self, Opening};
-use super::rows::Committed;
-use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
-use super::{Faults, Follower, Store, StoreError, accounts, documents, schema};
+use super::worker::{Durability, Worker, checkpoint, discard_log, open, open_to_read};
+use super::{Faults, Follower, StoreError, schema, transaction};
 use crate::secret::SecretBytes;
 
-/// The four threads. The lock is given back last, when they have ended (fields drop in order).
+/// The four threads. Fields are dropped in order: the directory is unlocked when they have ended.
 pub(super) struct Sqlite {
     pub(super) accounts: Worker,
     pub(super) accounts_reader: Worker,
     pub(super) captures: Worker,
     pub(super) reader: Worker,
     follower: Arc<OnceLock<Follower>>,
+    /// A commit failed, and what it wrote to the log could not be discarded yet.
+    commit_failed: Arc<AtomicBool>,
     dir: DataDir,
 }
 
 impl Sqlite {
-    /// Opens or makes the files, if `unlock` opens the root key; blocking.
+    /// Opens or makes the files, if `unlock` opens the root key. Blocking.
     pub(super) fn open<T, E: From<StoreError>>(
         dir: DataDir,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E>,
     ) -> Result<(Self, SecretBytes, T), E> {
-        let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
-        schema::migrate(&mut accounts, schema::ACCOUNTS)?;
+        let mut accounts = open(&dir.path().join("accounts.db"), Durability::Full)?;
+        schema::prepare(&mut accounts, &schema::ACCOUNTS)?;
         let (key, unlocked) = root_key::unlock(&mut accounts, unlock)?;
-        documents::seal_clear(&mut accounts, &key)?;
         Ok((Sqlite::start(dir, accounts)?, key, unlocked))
     }
 
-    fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {
-        let accounts_path = dir.path.join("accounts.db");
-        let path = dir.path.join("captures.db");
+    fn start(dir: DataDir, accounts: Connection) -> Result<Self, StoreError> {
+        let accounts_path = dir.path().join("accounts.db");
+        let path = dir.path().join("captures.db");
         let captures = open_index(&path)?;
         Ok(Sqlite {
             reader: Worker::start("store-reader", open_to_read(&path)?)?,
             accounts_reader: Worker::start("store-audit", open_to_read(&accounts_path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
-            follower: Arc::new(OnceLock::new()),
+            follower: Arc::default(),
+            commit_failed: Arc::default(),
             dir,
         })
     }
 
-    /// Calls `follower` with every mutation from now on, in order; the first one stays.
+    /// Calls `follower` with every mutation from now on. `false` if there is one already.
     pub(super) fn follow(&self, follower: Follower) -> bool {
         self.follower.set(follower).is_ok()
     }
 
-    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable,
-    /// then followed by the tables in memory, then answered. A panic before the commit ends this
-    /// mutation alone. A panic after it would leave tables that may still accept an ended key, so
-    /// it ends the process: the next start reads the tables whole.
-    pub(super) async fn mutate<F>(&self, by: &Store, write: F) -> Result<Committed, StoreError>
+    /// Runs a transaction on accounts, and `after` when it is durable.
+    async fn run<T, U>(
+        &self,
+        faults: &Faults,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        after: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError>
     where
-        F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError>
-            + Send
-            + 'static,
+        U: Send + 'static,
     {
-        let (faults, event, follower) =
-            (by.faults.clone(), by.event.clone(), Arc::clone(&self.follower));
-        let work = move |connection: &mut rusqlite::Connection| {
-            let committed = accounts::mutate(connection, &faults, event.as_deref(), write)?;
-            if let Some(follower) = follower.get()
-                && !committed.changes.is_empty()
-                && catch_unwind(AssertUnwindSafe(|| follower(&committed))).is_err()
-            {
-                log::error!(
-                    "a table in memory could not follow a durable change: the process aborts"
-                );
-                std::process::abort();
+        let (faults, commit_failed) = (faults.clone(), Arc::clone(&self.commit_failed));
+        let work = move |connection: &mut Connection| {
+            // A commit whose sync fails is reported as failed, but it may be in the log as a whole:
+            // a start would read it, and the tables in memory do not have it.
+            let discard = |connection: &mut Connection| {
+                discard_log(connection)?;
+                commit_failed.store(false, Ordering::Release);
+                Ok::<_, StoreError>(())
+            };
+            if commit_failed.load(Ordering::Acquire) {
+                discard(connection)?;
             }
-            Ok(committed)
+            let mut committing = false;
+            let done = transaction::run(connection, &faults, work, &mut committing);
+            if committing && done.is_err() {
+                commit_failed.store(true, Ordering::Release);
+                if let Err(error) = discard(connection) {
+                    log::error!("a failed commit may still be in the log of accounts.db: {error}");
+                }
+            }
+            done.map(after)
         };
         self.accounts.run(work).await
     }
 
-    /// Does `work` on the capture writer's thread, after what was sent there before.
+    /// A transaction that no table in memory follows.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        faults: &Faults,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(faults, work, |done| done).await
+    }
+
+    /// A mutation: it is durable, then the tables in memory follow it, then it is acknowledged. A
+    /// panic before the commit fails this mutation only. A panic after it aborts the process,
+    /// because the tables might still accept a key that has ended: the next start reads them whole.
+    pub(super) async fn mutate(
+        &self,
+        faults: &Faults,
+        event: Option<Arc<Event>>,
+        work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
+    ) -> Result<Committed, StoreError> {
+        let follower = Arc::clone(&self.follower);
+        let mutate = move |transaction: &Transaction<'_>| {
+            transaction::mutate(transaction, event.as_deref(), work)
+        };
+        let follow = move |committed: Committed| {
+            if let Some(follower) = follower.get()
+                && !committed.changes.is_empty()
+                && catch_unwind(AssertUnwindSafe(|| follower(&committed))).is_err()
+            {
+                log::error!("a table in memory failed to follow a durable change: aborting");
+                std::process::abort();
+            }
+            committed
+        };
+        self.run(faults, mutate, follow).await
+    }
+
+    /// Runs `work` on the thread that writes captures.
     pub(super) async fn write_captures<T, F>(
         &self,
         faults: &Faults,
@@ -93,126 +140,37 @@ impl Sqlite {
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     {
         let faults = faults.clone();
-        let work = move |connection: &mut rusqlite::Connection| {
+        let work = move |connection: &mut Connection| {
             faults.before_append()?;
             work(connection)
         };
         self.captures.run(work).await
     }
 
-    /// Moves what is in the write-ahead logs into the databases.
+    /// Moves the write-ahead logs into the databases.
     pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
         let (accounts, captures) =
             tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
         accounts.and(captures)
     }
 
-    /// Where the files are.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// The data directory: whoever has this value has it alone, in this process and among all.
-pub struct DataDir {
-    path: PathBuf,
-    _locks: (Option<File>, File),
-}
-
-/// The files of the directory that a start writes to.
-const FILES: [&str; 7] = [
-    "lock",
-    "accounts.db",
-    "accounts.db-wal",
-    "accounts.db-shm",
-    "captures.db",
-    "captures.db-wal",
-    "captures.db-shm",
-];
-
-impl DataDir {
-    /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another
-    /// has it.
-    pub fn take(path: &Path) -> Result<DataDir, StoreError> {
-        let named = |error: std::io::Error| {
-            StoreError::Unavailable(format!("data directory {}: {error}", path.display()))
-        };
-        make(path).map_err(named)?;
-        let lock = |file: File| match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(named(error)),
-        };
-        // The directory itself is locked, as nobody takes that away while its files are in use; and
-        // the file, as earlier builds look at that alone, and some network file systems lock files
-        // only.
-        let dir = match lock(File::open(path).map_err(named)?) {
-            Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
-            dir => dir.ok(),
-        };
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(named)?;
-        Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
-    }
-
-    /// Whether the directory can be made, and it and its files be written to; else why not. Leaves
-    /// nothing behind, also beside a process that has it.
-    pub fn try_out(path: &Path) -> Result<(), String> {
-        let why = |path: &Path, error: std::io::Error| {
-            format!("cannot write to {}: {error}", path.display())
-        };
-        let missing: Vec<&Path> = path
-            .ancestors()
-            .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
-            .collect();
-        let draft = path.join(format!("check-{}", std::process::id()));
-        let tried =
-            make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
-        // It may not have come to that.
-        let _none = std::fs::remove_file(&draft);
-        for made in missing {
-            let _none = std::fs::remove_dir(made);
-        }
-        tried.map_err(|error| why(path, error))?;
-        for file in FILES.map(|name| path.join(name)) {
-            match File::options().append(true).open(&file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(why(&file, error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-fn make(path: &Path) -> std::io::Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => std::io::ErrorKind::NotADirectory.into(),
-        _ => error,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::Command;
 
-    use super::super::PanicPoint;
     use super::super::tests::user;
     use super::*;
     use crate::id::Random;
+    use crate::store::{PanicPoint, Store};
 
     #[tokio::test]
     async fn a_panic_before_the_commit_ends_one_mutation() {
@@ -228,6 +186,46 @@ mod tests {
         assert!(store.load().await.unwrap().users.is_empty(), "it is rolled back");
         store.create_user(bob.clone()).await.unwrap();
         assert_eq!(store.load().await.unwrap().users, [bob]);
+    }
+
+    /// The users that a start reads from the files of `dir` as they are now.
+    async fn users_after_a_kill(dir: &Path) -> Vec<String> {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["accounts.db", "accounts.db-wal"] {
+            std::fs::copy(dir.join(name), copy.path().join(name)).unwrap();
+        }
+        let store = Store::open(copy.path()).await.unwrap();
+        store.load().await.unwrap().users.into_iter().map(|user| user.email).collect()
+    }
+
+    /// As after a failed sync: the log holds the whole commit, and its index does not know of it.
+    #[tokio::test]
+    async fn what_a_failed_commit_wrote_is_read_by_no_start() {
+        let (dir, twin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let random = Random::seeded(4);
+        let store = Store::open(dir.path()).await.unwrap();
+        store.create_user(user("a@b.c", &random)).await.unwrap();
+        for name in ["accounts.db", "accounts.db-wal"] {
+            std::fs::copy(dir.path().join(name), twin.path().join(name)).unwrap();
+        }
+        let log = dir.path().join("accounts.db-wal");
+        let length = std::fs::metadata(&log).unwrap().len() as usize;
+        let other = Store::open(twin.path()).await.unwrap();
+        other.create_user(user("d@e.f", &random)).await.unwrap();
+        let commit = std::fs::read(twin.path().join("accounts.db-wal")).unwrap().split_off(length);
+        let mut file = std::fs::File::options().append(true).open(&log).unwrap();
+        std::io::Write::write_all(&mut file, &commit).unwrap();
+        assert_eq!(users_after_a_kill(dir.path()).await, ["a@b.c", "d@e.f"], "the danger");
+
+        let fails = |transaction: &Transaction<'_>| {
+            let session = "INSERT INTO sessions VALUES ('sess_1', 'nobody', x'01', x'02', 0, 0, 0)";
+            transaction.pragma_update(None, "defer_foreign_keys", true)?;
+            Ok(transaction.execute(session, [])?)
+        };
+        store.write(fails).await.unwrap_err();
+        assert_eq!(users_after_a_kill(dir.path()).await, ["a@b.c"]);
+        store.create_user(user("g@h.i", &random)).await.unwrap();
+        assert_eq!(users_after_a_kill(dir.path()).await, ["a@b.c", "g@h.i"]);
     }
 
     /// The directory of the store, for the process that is to abort.

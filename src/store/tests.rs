@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use jiff::Timestamp;
+
 use super::rows::PreviousSecret;
 use super::*;
-use crate::id::{NodeId, Random, UserId};
+use crate::id::{AgentId, KeyId, NodeId, Random, SessionId, UserId};
 use crate::interface::Interface;
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -152,18 +154,20 @@ async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_and_a_second_process_are_refused() {
+async fn another_schema_and_a_second_process_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = Store::open(dir.path()).await.unwrap();
     assert!(matches!(refused(dir.path()).await, StoreError::Locked(_)));
     drop(first);
-    rusqlite::Connection::open(dir.path().join("accounts.db"))
-        .unwrap()
-        .pragma_update(None, "user_version", 99)
-        .unwrap();
-    let error = refused(dir.path()).await;
-    assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99"));
+    for schema in [1, 13, 99] {
+        rusqlite::Connection::open(dir.path().join("accounts.db"))
+            .unwrap()
+            .pragma_update(None, "user_version", schema)
+            .unwrap();
+        let error = refused(dir.path()).await;
+        assert!(matches!(error, StoreError::OtherSchema { found, .. } if found == schema));
+        assert!(error.to_string().contains(&format!("schema {schema},")), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -274,31 +278,15 @@ async fn nobody_else_reads_the_files() {
 }
 
 #[tokio::test]
-async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
+async fn a_rotation_keeps_the_secret_before_it_and_is_refused_for_a_key_that_has_ended() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(7);
     let row = KeyRow { expires_at: None, ..key(&UserId::admin(), &random) };
-    {
-        let file = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
-        file.execute_batch(schema::ACCOUNTS[0]).unwrap();
-        file.pragma_update(None, "user_version", 1).unwrap();
-        file.execute("INSERT INTO state (one, rev) VALUES (1, 4)", []).unwrap();
-        let values =
-            (row.id.as_str(), row.digest, row.owner.as_str(), row.created_at.as_microsecond());
-        file.execute(
-            "INSERT INTO keys (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels, limits, status,
-               created_at, metadata)
-             VALUES (?1, 'router', 'ci', 'rtr_AbCd…iBxe', ?2, ?3, '{\"type\":\"session\",\"id\":\"sess_1\"}', NULL,
-               '[\"inference\"]', '{}', '{\"models\":[\"auto\"]}', 'active', ?4, '{\"a\":\"b\"}')",
-            values,
-        )
-        .unwrap();
-    }
     let secret =
         NewSecret { redacted: "rtr_new…".into(), digest: [9; 32], grace_ends: Some(at(60)) };
     let rotated = {
         let store = Store::open(dir.path()).await.unwrap();
-        assert_eq!(store.load().await.unwrap().keys, std::slice::from_ref(&row));
+        store.create_key(row.clone()).await.unwrap();
         let committed = store.rotate_key(&row.id, secret.clone(), seen(1), at(3)).await.unwrap();
         let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
         KeyRow::clone(rotated)

@@ -1,40 +1,107 @@
-//! The statements that change users, in `accounts.db`: one transaction each, as every mutation of
-//! accounts.
+//! Users.
 
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::StoreError;
-use super::accounts::{json, session_id, user};
-use super::rows::{Change, Role, UserRow};
-use crate::id::UserId;
+use super::changes::{Change, Committed};
+use super::columns::{Columns, json};
+use super::rows::{Role, UserRow};
+use super::sessions::session_id;
+use super::{Store, StoreError};
+use crate::id::{SessionId, UserId};
 
-/// What becomes of a user; asked again where a write is tried again.
+/// How a user is changed. It is called again if the write is retried.
 pub(crate) type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
 
-/// Whether a user sees to users; the built-in one, who is in no table, does.
-pub(super) fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
+impl Store {
+    /// Adds a user; [`StoreError::Conflict`] if the e-mail is taken.
+    pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
+        self.create_user_by(user, None).await
+    }
+
+    /// Adds a user for an admin; [`StoreError::Stale`] if `by` is no longer an admin.
+    pub async fn create_user_by(
+        &self,
+        user: UserRow,
+        by: Option<UserId>,
+    ) -> Result<Committed, StoreError> {
+        let insert = move |transaction: &Transaction<'_>| {
+            by.map_or(Ok(()), |by| check_admin(transaction, &by))?;
+            insert(transaction, user)
+        };
+        self.mutate(insert).await
+    }
+
+    /// Changes a user, and ends the sessions of one who is disabled; [`StoreError::LastAdmin`] if
+    /// no admin would be left, unless `last_may_go`.
+    pub async fn update_user(
+        &self,
+        id: &UserId,
+        last_may_go: bool,
+        change: ChangeUser,
+    ) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| update(transaction, &id, last_may_go, &*change)).await
+    }
+
+    /// Replaces a user's password hash and ends all sessions but `keep`;
+    /// [`StoreError::Conflict`] if `old` is no longer the hash.
+    pub async fn change_password(
+        &self,
+        user: &UserId,
+        old: String,
+        new: String,
+        keep: &SessionId,
+    ) -> Result<Committed, StoreError> {
+        let (user, keep) = (user.clone(), keep.clone());
+        self.mutate(move |transaction| change_password(transaction, &user, &old, &new, &keep)).await
+    }
+}
+
+/// The built-in admin is in no table.
+fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
     let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND NOT disabled";
     let found =
         transaction.query_row(admin, [id.as_str(), Role::Admin.as_str()], |_| Ok(())).optional()?;
     if found.is_some() || *id == UserId::admin() { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// Changes a user, and ends the sessions of one who is disabled then.
-pub(super) fn update(
+fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, StoreError> {
+    let taken = "SELECT 1 FROM users WHERE email = ?1";
+    if transaction.query_row(taken, [&user.email], |_| Ok(())).optional()?.is_some() {
+        return Err(StoreError::Conflict);
+    }
+    transaction.execute(
+        "INSERT INTO users
+           (id, email, name, role, password, disabled, labels, limits, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            user.id.as_str(),
+            user.email,
+            user.name,
+            user.role.as_str(),
+            user.password,
+            user.disabled,
+            json(&user.labels)?,
+            json(&user.limits)?,
+            user.created_at.as_microsecond(),
+        ],
+    )?;
+    Ok(vec![Change::User(user.into())])
+}
+
+fn update(
     transaction: &Transaction<'_>,
     id: &UserId,
     last_may_go: bool,
     change: &dyn Fn(&mut UserRow) -> Result<(), StoreError>,
 ) -> Result<Vec<Change>, StoreError> {
-    let one = "SELECT * FROM users WHERE id = ?1";
-    let before =
-        transaction.query_row(one, [id.as_str()], user).optional()?.ok_or(StoreError::NotFound)?;
+    let before = find(transaction, id)?;
     let mut after = before.clone();
     change(&mut after)?;
-    let sees_to_users = |user: &UserRow| user.role == Role::Admin && !user.disabled;
-    if sees_to_users(&before) && !sees_to_users(&after) && !last_may_go {
+    let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
+    if is_admin(&before) && !is_admin(&after) && !last_may_go {
         let others = "SELECT count(*) FROM users WHERE id <> ?1 AND role = ?2 AND NOT disabled";
         let others: i64 =
             transaction.query_row(others, [id.as_str(), Role::Admin.as_str()], |row| row.get(0))?;
@@ -54,14 +121,62 @@ pub(super) fn update(
                 json(&after.limits)?
             ],
         )?;
-        changes.push(Change::User(transaction.query_row(one, [id.as_str()], user)?.into()));
+        changes.push(Change::User(find(transaction, id)?.into()));
     }
     if after.disabled {
-        let mut end =
-            transaction.prepare_cached("DELETE FROM sessions WHERE user = ?1 RETURNING id")?;
-        for ended in end.query_map([id.as_str()], session_id)? {
-            changes.push(Change::SessionEnded(ended?));
-        }
+        end_sessions(transaction, id, "", &mut changes)?;
     }
     Ok(changes)
+}
+
+/// Of two changes at once only one knew the password.
+fn change_password(
+    transaction: &Transaction<'_>,
+    id: &UserId,
+    old: &str,
+    new: &str,
+    keep: &SessionId,
+) -> Result<Vec<Change>, StoreError> {
+    let update = "UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3";
+    if transaction.execute(update, params![id.as_str(), new, old])? == 0 {
+        return Err(StoreError::Conflict);
+    }
+    let mut changes = vec![Change::User(find(transaction, id)?.into())];
+    end_sessions(transaction, id, keep.as_str(), &mut changes)?;
+    Ok(changes)
+}
+
+/// Ends all sessions of a user but `keep`.
+fn end_sessions(
+    transaction: &Transaction<'_>,
+    id: &UserId,
+    keep: &str,
+    changes: &mut Vec<Change>,
+) -> Result<(), StoreError> {
+    let end = "DELETE FROM sessions WHERE user = ?1 AND id <> ?2 RETURNING id";
+    let mut end = transaction.prepare_cached(end)?;
+    for ended in end.query_map([id.as_str(), keep], session_id)? {
+        changes.push(Change::SessionEnded(ended?));
+    }
+    Ok(())
+}
+
+fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow, StoreError> {
+    let one = "SELECT * FROM users WHERE id = ?1";
+    transaction.query_row(one, [id.as_str()], user).optional()?.ok_or(StoreError::NotFound)
+}
+
+pub(super) fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
+    let mut columns = Columns::of(row);
+    Ok(UserRow {
+        id: UserId::known(columns.text()?),
+        email: columns.get()?,
+        name: columns.get()?,
+        role: columns.word(Role::parse)?,
+        password: columns.get()?,
+        disabled: columns.get()?,
+        labels: columns.json()?,
+        limits: columns.json()?,
+        created_at: columns.time()?,
+    })
 }

@@ -1,5 +1,5 @@
-//! A thread that owns one SQLite connection and does what it is sent, in order. Async code never
-//! touches a connection: it sends a closure and waits for the reply, which comes after `COMMIT`.
+//! A thread that owns one SQLite connection and runs the jobs that it is sent, in order. Async code
+//! never touches a connection: it sends a closure and waits for the result.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,18 +8,17 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Faults, StoreError};
 
-/// Jobs waiting for one connection; beyond it the store counts as unavailable rather than let
-/// requests pile up.
+/// Jobs that wait for a connection. Beyond it the store is unavailable: requests do not pile up.
 const QUEUE: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// The handle to such a thread. Dropping it finishes the queue and ends the thread.
+/// The handle of such a thread. Dropping it runs the jobs that wait, and ends the thread.
 pub(super) struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -31,9 +30,8 @@ impl Worker {
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
-                // A mistake of ours in one job is the end of that job, which is rolled back and
-                // answered as a failure, and not of all that is still to be written. What a job
-                // does after its commit is that job's to watch over.
+                // A panic fails its job only, whose transaction is rolled back. After a commit the
+                // job must catch panics itself.
                 if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
                     log::error!("a job of the store panicked");
                 }
@@ -46,8 +44,7 @@ impl Worker {
         Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Runs `work` on the thread. Once sent it runs to its end, also when the caller goes away
-    /// meanwhile.
+    /// Runs `work` on the thread. It runs to its end even if the caller is dropped.
     pub(super) async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -55,7 +52,7 @@ impl Worker {
     {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            // A caller that went away needs no reply; what was done stays done.
+            // A caller that was dropped needs no reply.
             let _gone = reply.send(work(connection));
         });
         let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
@@ -63,7 +60,7 @@ impl Worker {
         answer.await.map_err(StoreError::unavailable)?
     }
 
-    /// The same for what changes nothing, where reads may fail as `faults` says.
+    /// Runs `work`, which only reads; it may fail as `faults` says.
     pub(super) async fn read<T, F>(&self, faults: &Faults, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -84,27 +81,26 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A thread that panicked has nothing more to finish.
+            // A thread that panicked has ended too.
             let _ended = thread.join();
         }
     }
 }
 
-/// How much an acknowledged write survives.
+/// What an acknowledged write survives.
 #[derive(Clone, Copy)]
 pub(super) enum Durability {
-    /// Also the loss of power: an fsync each commit.
+    /// A loss of power: each commit is synced.
     Full,
-    /// The end of the process; power loss may take the last commits.
+    /// The end of the process. A loss of power may lose the last commits.
     Process,
 }
 
-/// How long a connection waits for another one's transaction.
+/// How long a connection waits for the transaction of another.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// Moves what the write-ahead log holds into the database itself, durably, and empties the log.
-/// Where a reader is in the way it moves as much as it can, and the log stays: whoever waits to
-/// write would wait for that reader too.
+/// Moves the write-ahead log into the database, durably, and empties it. If a reader is in the way,
+/// it moves as much as it can and leaves the log: it does not let writers wait for a reader.
 pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> {
     connection.busy_timeout(Duration::ZERO)?;
     let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -112,9 +108,19 @@ pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> 
     Ok(moved?)
 }
 
-/// Opens a database for writing, with the settings that hold for all of ours.
+/// Moves all commits of this connection into the database, and cuts off what else is in the
+/// write-ahead log. It waits for readers.
+pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
+    let busy = |row: &Row<'_>| row.get::<_, bool>(0);
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], busy)? {
+        true => Err(StoreError::unavailable("a reader is in the way")),
+        false => Ok(()),
+    }
+}
+
+/// Opens or makes a database for writing.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
-    // Made for this user only, before anything is in it; SQLite gives its journals the same mode.
+    // SQLite gives its journals the mode of the database.
     File::options()
         .create(true)
         .append(true)
@@ -131,12 +137,12 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, St
     )?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // What is deleted or replaced is overwritten: salts of captures, wrappings of the root key.
+    // Deleted values are overwritten: salts of captures, wrappings of the root key.
     connection.pragma_update(None, "secure_delete", true)?;
     Ok(connection)
 }
 
-/// Opens a second connection that only reads.
+/// Opens a connection that only reads.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     use rusqlite::OpenFlags;
     let connection = Connection::open_with_flags(
@@ -148,15 +154,15 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens a database that is there for one look, and leaves no file beside it: SQLite would make
-/// journals for a reader, too, of whoever runs this. None where it cannot do without.
+/// Opens an existing database to read it, and makes no journal beside it, which might belong to
+/// another user than the gateway's. `None` if the database cannot be read without.
 pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
     use rusqlite::OpenFlags;
     let beside = |extension: &str| path.with_extension(extension).exists();
     match (path.exists(), beside("db-wal"), beside("db-shm")) {
-        // A process has it, or one was killed.
+        // A process uses it, or one was killed.
         (true, true, true) => open_to_read(path).map(Some),
-        // Nobody has it. Whoever begins to write meanwhile does that in a journal first.
+        // No process uses it. One that begins to write meanwhile writes to a journal first.
         (true, false, _) => {
             let mut uri = "file:".to_owned();
             for byte in path.as_os_str().as_encoded_bytes() {

@@ -1,5 +1,5 @@
-//! One question to the store at a time whether it works, for all who ask meanwhile: they are many
-//! and anybody, and its thread has a queue for those who write.
+//! One check at a time, whose result all concurrent callers share: anybody may ask for the health
+//! of the gateway, and the queue of the store is for writes.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,49 +7,46 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-/// What those who wait for an answer share.
-type Asked = Option<Shared<BoxFuture<'static, bool>>>;
+type RunningCheck = Option<Shared<BoxFuture<'static, bool>>>;
 
-/// The question that is under way.
+/// The running check.
 #[derive(Clone, Default)]
-pub(super) struct Probe(Arc<Mutex<Asked>>);
+pub(super) struct SingleFlight(Arc<Mutex<RunningCheck>>);
 
-impl Probe {
-    /// The answer to the question that is under way, or to this one where none is. It goes on when
-    /// who asked leaves.
-    pub(super) async fn ask<F: Future<Output = bool> + Send + 'static>(
+impl SingleFlight {
+    /// The result of the running check, or of a new one. It runs to its end even if all callers are
+    /// dropped.
+    pub(super) async fn run<F: Future<Output = bool> + Send + 'static>(
         &self,
-        question: impl FnOnce() -> F,
+        check: impl FnOnce() -> F,
     ) -> bool {
-        let answer = {
-            let mut under_way = self.lock();
-            match under_way.as_ref() {
-                Some(answer) => answer.clone(),
+        let result = {
+            let mut running = self.lock();
+            match running.as_ref() {
+                Some(result) => result.clone(),
                 None => {
-                    let (probe, question) = (self.clone(), question());
-                    // Whoever asks from here on asks anew, also where nobody waited for this
-                    // answer; after a panic too.
-                    let asked = tokio::spawn(async move {
-                        let _over = Over(probe);
-                        question.await
+                    let (end, check) = (EndOfCheck(self.clone()), check());
+                    let check = tokio::spawn(async move {
+                        let _end = end;
+                        check.await
                     });
-                    let answer = asked.map(|answer| answer.unwrap_or(false)).boxed().shared();
-                    under_way.insert(answer).clone()
+                    let result = check.map(|result| result.unwrap_or(false)).boxed().shared();
+                    running.insert(result).clone()
                 }
             }
         };
-        answer.await
+        result.await
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
+    fn lock(&self) -> MutexGuard<'_, RunningCheck> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The end of a question.
-struct Over(Probe);
+/// Callers from here on start a new check, also after a panic.
+struct EndOfCheck(SingleFlight);
 
-impl Drop for Over {
+impl Drop for EndOfCheck {
     fn drop(&mut self) {
         self.0.lock().take();
     }
@@ -64,9 +61,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_share_one_question_and_who_comes_after_the_answer_asks_anew() {
+    async fn concurrent_callers_share_one_check_and_later_ones_start_another() {
         let (probe, asked, gate) =
-            (Probe::default(), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+            (SingleFlight::default(), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let ask = || {
             let (probe, asked, gate) = (probe.clone(), asked.clone(), gate.clone());
             tokio::spawn(async move {
@@ -75,14 +72,14 @@ mod tests {
                     let passed = gate.acquire().await.map(tokio::sync::SemaphorePermit::forget);
                     passed.is_ok()
                 };
-                probe.ask(question).await
+                probe.run(question).await
             })
         };
         let many: Vec<_> = (0..100).map(|_| ask()).collect();
         while asked.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
         }
-        // Who asked first leaves.
+        // The first caller is dropped.
         many[0].abort();
         let (left, rest) = (Vec::from_iter(many), 99);
         for _ in 0..1_000 {
@@ -94,7 +91,7 @@ mod tests {
             told += usize::from(answer.await.is_ok_and(|answer| answer));
         }
         assert_eq!((told, asked.load(Ordering::Relaxed)), (rest, 1));
-        // Of this one nobody waits for the answer.
+        // Nobody waits for the result of this one.
         let alone = ask();
         while asked.load(Ordering::Relaxed) == 1 {
             tokio::task::yield_now().await;

@@ -1,17 +1,14 @@
-//! The statements of what is counted: spend against budgets, and usage by day. Written in batches,
-//! behind the requests.
+//! Spend against budgets, and usage by day. Requests do not wait for these writes.
 
 use std::sync::Arc;
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
-use super::StoreError;
 use super::limits::NanoUsd;
-use super::rows::Change;
+use super::{Store, StoreError};
 use crate::id::{KeyId, UserId};
 
-/// What counts as spent of a budget in a period.
+/// The spend of a budget in a period, reservations included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendRow {
     /// The id of the key or user.
@@ -24,17 +21,15 @@ pub struct SpendRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {
     pub requests: u64,
-    /// Tokens of their prompts.
     pub prompt_tokens: u64,
-    /// Tokens of their answers.
     pub completion_tokens: u64,
-    /// Those of the prompts that came from a provider's cache.
+    /// Prompt tokens that came from a provider's cache.
     pub cached_tokens: u64,
-    /// What those cost whose cost is known.
+    /// The sum of the known costs.
     pub nano: NanoUsd,
-    /// How many have a known cost.
+    /// Requests with a known cost.
     pub priced: u64,
-    /// How many used tokens whose cost is not known.
+    /// Requests that used tokens of unknown cost.
     pub unpriced: u64,
 }
 
@@ -50,19 +45,19 @@ impl UsageSums {
     }
 }
 
-/// What usage is kept apart by.
+/// What usage is summed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UsageKey {
     /// The day in UTC, as `yyyymmdd`.
     pub day: i64,
     pub user: UserId,
-    /// By which key; none by a session.
+    /// The key; none if a session called.
     pub key: Option<KeyId>,
-    /// Who answered, as `provider/model`; none when nobody did.
+    /// The target that answered, as `provider/model`.
     pub model: Option<Arc<str>>,
     /// The recipe that decided.
     pub recipe: String,
-    /// Whether a capture was run again.
+    /// Whether it is a reroute of a capture.
     pub replay: bool,
 }
 
@@ -85,7 +80,7 @@ impl UsageColumn {
         UsageColumn::Day,
     ];
 
-    /// The word of it, which is also its name in the table.
+    /// Its name in queries and in the table.
     pub fn as_str(self) -> &'static str {
         match self {
             UsageColumn::Key => "key",
@@ -97,14 +92,14 @@ impl UsageColumn {
     }
 }
 
-/// Which usage, and how it is summed.
+/// Which usage to sum, and how.
 #[derive(Clone, Debug, Default)]
 pub struct UsageQuery {
     pub user: Option<UserId>,
     /// From this day on, as `yyyymmdd`.
     pub since: i64,
     pub until: i64,
-    /// By these; nothing: one sum.
+    /// Without columns there is one sum.
     pub group_by: Vec<UsageColumn>,
     pub limit: usize,
 }
@@ -112,42 +107,79 @@ pub struct UsageQuery {
 /// One sum of usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageGroup {
-    /// The values of the columns asked for, in that order; empty where a request had none.
+    /// The values of the columns in the order of the query; empty if a request had none.
     pub values: Vec<String>,
-    /// Of clients' own requests.
     pub own: UsageSums,
-    /// Of captures run again.
+    /// Of reroutes of captures.
     pub replays: UsageSums,
 }
 
-/// Most that a sum comes to, 2^53: many of them fit 63 bits together, and as a number of JSON it is
-/// exact. What providers report has no bound, and a sum that a column cannot hold would be refused
-/// with all of its batch, again and again.
+/// The largest sum, 2^53: exact as a JSON number, and SQLite can add many of them. Providers may
+/// report any number; one that overflows a column would fail the whole batch on every try.
 const SUM_MOST: i64 = 1 << 53;
 
-/// Writes a batch, all or none.
-pub(super) fn write(
+impl Store {
+    /// Replaces spend and adds usage: all or nothing.
+    pub async fn write_usage(
+        &self,
+        spend: Vec<SpendRow>,
+        usage: Vec<(UsageKey, UsageSums)>,
+    ) -> Result<(), StoreError> {
+        self.write(move |transaction| write(transaction, &spend, &usage)).await
+    }
+
+    /// The spend of the periods from `since` on.
+    pub async fn spend(&self, since: i64) -> Result<Vec<SpendRow>, StoreError> {
+        self.read_after_writes(move |connection| spend(connection, since)).await
+    }
+
+    /// Sums of usage, the latest day first, else in the order of the values. It does not wait for
+    /// writes.
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+        self.read(move |connection| usage(connection, &query)).await
+    }
+
+    /// Deletes the spend of periods before `period` and the usage of days before `day`.
+    pub async fn trim_usage(&self, period: i64, day: i64) -> Result<(), StoreError> {
+        let trim = move |transaction: &Transaction<'_>| {
+            transaction.execute("DELETE FROM spend WHERE period < ?1", [period])?;
+            transaction.execute("DELETE FROM usage WHERE day < ?1", [day])?;
+            Ok(())
+        };
+        self.write(trim).await
+    }
+}
+
+/// The columns of [`UsageSums`] in its order.
+const SUMS: [&str; 7] = [
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "nano",
+    "priced",
+    "unpriced",
+];
+
+fn write(
     transaction: &Transaction<'_>,
     spend: &[SpendRow],
     usage: &[(UsageKey, UsageSums)],
-) -> Result<Vec<Change>, StoreError> {
-    let mut count = transaction.prepare_cached(
-        "INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3) ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
-    )?;
+) -> Result<(), StoreError> {
+    let mut replace = transaction
+        .prepare_cached("REPLACE INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)")?;
     for row in spend {
-        count.execute(params![row.subject, row.period, signed(row.counted)])?;
+        replace.execute(params![row.subject, row.period, signed(row.counted)])?;
     }
-    let mut sum = transaction.prepare_cached(
-        "INSERT INTO usage (day, user, key, model, recipe, replay, requests, prompt_tokens, completion_tokens, cached_tokens, nano, priced, unpriced)
+    let add = SUMS.map(|sum| format!("{sum} = min({sum} + excluded.{sum}, ?14)")).join(", ");
+    let mut insert = transaction.prepare_cached(&format!(
+        "INSERT INTO usage (day, user, key, model, recipe, replay, {})
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT DO UPDATE SET requests = min(requests + excluded.requests, ?14),
-           prompt_tokens = min(prompt_tokens + excluded.prompt_tokens, ?14),
-           completion_tokens = min(completion_tokens + excluded.completion_tokens, ?14),
-           cached_tokens = min(cached_tokens + excluded.cached_tokens, ?14), nano = min(nano + excluded.nano, ?14),
-           priced = min(priced + excluded.priced, ?14), unpriced = min(unpriced + excluded.unpriced, ?14)",
-    )?;
+         ON CONFLICT DO UPDATE SET {add}",
+        SUMS.join(", ")
+    ))?;
     for (key, sums) in usage {
-        sum.execute(params![
+        insert.execute(params![
             key.day,
             key.user.as_str(),
             key.key.as_ref().map_or("", KeyId::as_str),
@@ -164,11 +196,10 @@ pub(super) fn write(
             SUM_MOST
         ])?;
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
-/// What counts as spent in the periods from `since` on.
-pub(super) fn spend(connection: &Connection, since: i64) -> Result<Vec<SpendRow>, StoreError> {
+fn spend(connection: &Connection, since: i64) -> Result<Vec<SpendRow>, StoreError> {
     let mut statement = connection
         .prepare_cached("SELECT subject, period, counted FROM spend WHERE period >= ?1")?;
     let rows = statement.query_map([since], |row| {
@@ -177,65 +208,36 @@ pub(super) fn spend(connection: &Connection, since: i64) -> Result<Vec<SpendRow>
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Forgets the spend of periods, and the usage of days, before these.
-pub(super) fn trim(
-    transaction: &Transaction<'_>,
-    period: i64,
-    day: i64,
-) -> Result<Vec<Change>, StoreError> {
-    transaction.execute("DELETE FROM spend WHERE period < ?1", [period])?;
-    transaction.execute("DELETE FROM usage WHERE day < ?1", [day])?;
-    Ok(Vec::new())
-}
-
-/// Sums of usage, the latest day first, else by the values in order.
-pub(super) fn usage(
-    connection: &Connection,
-    query: &UsageQuery,
-) -> Result<Vec<UsageGroup>, StoreError> {
+fn usage(connection: &Connection, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
     let columns: Vec<&str> = query.group_by.iter().map(|column| column.as_str()).collect();
     let values: String = columns.iter().map(|column| format!("CAST({column} AS TEXT), ")).collect();
-    let sums = |replay: u8| {
-        [
-            "requests",
-            "prompt_tokens",
-            "completion_tokens",
-            "cached_tokens",
-            "nano",
-            "priced",
-            "unpriced",
-        ]
-        .map(|sum| format!("COALESCE(SUM({sum}) FILTER (WHERE replay = {replay}), 0)"))
-        .join(", ")
+    let sums = [0, 1].map(|replay| {
+        let sum = |sum| format!("COALESCE(SUM({sum}) FILTER (WHERE replay = {replay}), 0)");
+        SUMS.map(sum).join(", ")
+    });
+    let order: Vec<&str> =
+        columns.iter().map(|column| if *column == "day" { "day DESC" } else { column }).collect();
+    let groups = match columns.is_empty() {
+        true => String::new(),
+        false => format!("GROUP BY {} ORDER BY {}", columns.join(", "), order.join(", ")),
     };
-    let order: Vec<String> = columns
-        .iter()
-        .map(|column| if *column == "day" { "day DESC".to_owned() } else { (*column).to_owned() })
-        .collect();
-    let (group, order) = match columns.is_empty() {
-        true => (String::new(), String::new()),
-        false => {
-            (format!("GROUP BY {}", columns.join(", ")), format!("ORDER BY {}", order.join(", ")))
-        }
-    };
-    let text = format!(
-        "SELECT {values}{}, {} FROM usage WHERE day >= ?1 AND day < ?2 AND (?3 IS NULL OR user = ?3) {group} {order} LIMIT ?4",
-        sums(0),
-        sums(1)
-    );
-    let mut statement = connection.prepare_cached(&text)?;
-    let user =
-        query.user.as_ref().map_or(Value::Null, |user| Value::Text(user.as_str().to_owned()));
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {values}{} FROM usage
+         WHERE day >= ?1 AND day < ?2 AND (?3 IS NULL OR user = ?3) {groups} LIMIT ?4",
+        sums.join(", ")
+    ))?;
+    let user = query.user.as_ref().map(UserId::as_str);
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
     let width = columns.len();
     let rows = statement.query_map(params![query.since, query.until, user, limit], |row| {
         let values = (0..width).map(|at| row.get(at)).collect::<rusqlite::Result<_>>()?;
-        Ok(UsageGroup { values, own: read_sums(row, width)?, replays: read_sums(row, width + 7)? })
+        let replays = read_sums(row, width + SUMS.len())?;
+        Ok(UsageGroup { values, own: read_sums(row, width)?, replays })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-fn read_sums(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<UsageSums> {
+fn read_sums(row: &Row<'_>, from: usize) -> rusqlite::Result<UsageSums> {
     let sum = |at: usize| row.get(from + at).map(unsigned);
     Ok(UsageSums {
         requests: sum(0)?,

@@ -1,0 +1,95 @@
+//! The data directory and its lock.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+/// The locked data directory. There is only one such value for a directory, among all processes.
+pub struct DataDir {
+    path: PathBuf,
+    _locks: (Option<File>, File),
+}
+
+/// The files that a start writes to.
+const FILES: [&str; 7] = [
+    "lock",
+    "accounts.db",
+    "accounts.db-wal",
+    "accounts.db-shm",
+    "captures.db",
+    "captures.db-wal",
+    "captures.db-shm",
+];
+
+impl DataDir {
+    /// Makes the directory, for this user only, and locks it; [`StoreError::Locked`] if it is
+    /// locked.
+    pub fn take(path: &Path) -> Result<DataDir, StoreError> {
+        let named = |error: std::io::Error| {
+            StoreError::Unavailable(format!("data directory {}: {error}", path.display()))
+        };
+        make(path).map_err(named)?;
+        let lock = |file: File| match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(named(error)),
+        };
+        // The directory is locked, because a lock file can be deleted while it is in use; and the
+        // file, because some network file systems lock files only.
+        let dir = match lock(File::open(path).map_err(named)?) {
+            Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
+            dir => dir.ok(),
+        };
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(named)?;
+        Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
+    }
+
+    /// Checks that the directory can be made, and that it and its files can be written to; an error
+    /// says why not. It leaves no file behind and can run beside a process that uses the directory.
+    pub fn try_out(path: &Path) -> Result<(), String> {
+        let why = |path: &Path, error: std::io::Error| {
+            format!("cannot write to {}: {error}", path.display())
+        };
+        let missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
+            .collect();
+        let draft = path.join(format!("check-{}", std::process::id()));
+        let tried =
+            make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
+        // It may not have been made.
+        let _none = std::fs::remove_file(&draft);
+        for made in missing {
+            let _none = std::fs::remove_dir(made);
+        }
+        tried.map_err(|error| why(path, error))?;
+        for file in FILES.map(|name| path.join(name)) {
+            match File::options().append(true).open(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(why(&file, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn make(path: &Path) -> std::io::Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => std::io::ErrorKind::NotADirectory.into(),
+        _ => error,
+    })
+}
