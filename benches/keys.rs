@@ -3,7 +3,13 @@
 //! of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
-#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout, unreachable_pub)]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    unreachable_pub
+)]
 
 #[path = "support/keys.rs"]
 mod stored_keys;

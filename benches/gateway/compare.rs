@@ -80,14 +80,15 @@ pub fn compare(plan: &Plan) -> Result<()> {
     );
     let mut sides = vec![Kind::Gateway, Kind::NoneKept];
     sides.extend(plan.rivals.iter().map(|rival| Kind::Rival(*rival)));
-    let (mut all, mut missing) = (Vec::new(), String::new());
+    let (mut all, mut missing, mut own) = (Vec::new(), String::new(), Ok(()));
     for kind in sides {
         match (measure(plan, kind), kind) {
             (Ok(measured), _) => all.push(measured),
             (Err(why), Kind::Rival(rival)) => {
                 writeln!(missing, "missing: {}: {why}", rival.name())?
             }
-            (Err(why), _) => return Err(why),
+            // The others are still worth their figures.
+            (Err(why), _) => own = Err(why),
         }
     }
     println!("\n{}\n\n{}\n{missing}", cpu_table(plan, &all), other_table(plan, &all));
@@ -95,7 +96,7 @@ pub fn compare(plan: &Plan) -> Result<()> {
         std::fs::write(path, picture(plan, &all))?;
         println!("chart: {}", path.display());
     }
-    Ok(())
+    own
 }
 
 fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {

@@ -215,7 +215,13 @@ impl Pair {
 
     /// Streams of both sides, in alternating windows.
     pub fn streams(&self, streams: Streams, rounds: usize) -> Result<Vec<[Streamed; 2]>> {
-        let of = |process: &Process| streams.run(&self.upstream, process);
+        // A window in which a stream failed does not count, but ends no comparison of half an hour.
+        let of = |process: &Process| {
+            streams.run(&self.upstream, process).or_else(|why| {
+                println!("  once more, as streams of {} failed: {why}", process.name());
+                streams.run(&self.upstream, process)
+            })
+        };
         (0..rounds).map(|round| alternate(round, || of(&self.beside), || of(&self.side))).collect()
     }
 }
