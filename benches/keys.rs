@@ -3,24 +3,33 @@
 //! of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
-#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    unreachable_pub
+)]
 
-use std::collections::BTreeMap;
+#[path = "support/keys.rs"]
+mod stored_keys;
+
 use std::fmt;
 use std::hint::black_box;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use http::{HeaderMap, HeaderValue, header};
-use jiff::Timestamp;
+use http::HeaderMap;
 use rerouter::internals::auth::{Auth, KeyState, token};
-use rerouter::internals::bounds;
-use rerouter::internals::id::{KeyId, Random, UserId};
+use rerouter::internals::id::Random;
 use rerouter::internals::interface::{Interface, Surface};
-use rerouter::internals::secret::{Keyring, Secret, SecretBytes};
-use rerouter::internals::store::{Actor, KeyRow, KeyStatus, Limits, Store};
+use rerouter::internals::secret::Secret;
+use rerouter::internals::store::Store;
+
+use stored_keys::{SAMPLE, auth, fill, now, shown};
 
 /// What many keys cost.
 #[derive(Parser)]
@@ -37,11 +46,6 @@ struct Flags {
     #[arg(long, hide = true)]
     bench: bool,
 }
-
-/// Keys of one transaction while the store is filled.
-const BATCH: usize = 5_000;
-/// Secrets that are kept to be looked up.
-const SAMPLE: usize = 1_000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -92,6 +96,9 @@ impl Figures {
     }
 }
 
+/// Longest that a start may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// What begins the line of them.
 const FIGURES: &str = "figures: ";
 
@@ -104,19 +111,12 @@ async fn measure(keys: usize) {
     );
 }
 
-fn now() -> Timestamp {
-    Timestamp::from_second(1_764_000_000).expect("a time")
-}
-
-fn auth() -> Auth {
-    let keys = Keyring::from(&SecretBytes::new([1; 32]));
-    Auth::new(keys, None, Some(Secret::new("cloud")), Duration::from_secs(1_800))
-}
-
 /// Fills a store, has another process start on it and ask who the sampled keys are, and takes down
 /// what that says.
 async fn figures(keys: usize, what: &str) -> Figures {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    // It makes the root key, which a start on a store with keys has to find.
+    first_answer(dir.path());
     let began = Instant::now();
     let sample = fill(&dir.path().join("data"), keys, &auth()).await;
     std::fs::write(dir.path().join("sample"), sample.join("\n")).expect("a sample");
@@ -128,7 +128,50 @@ async fn figures(keys: usize, what: &str) -> Figures {
     let said = String::from_utf8(said.stdout).expect("text");
     let (told, figures) = said.rsplit_once(FIGURES).expect("figures");
     print!("{told}");
+    println!(
+        "  the gateway answers its first request {:.2} s after its start",
+        first_answer(dir.path()).as_secs_f64()
+    );
     Figures::read(figures.trim())
+}
+
+/// Starts the gateway on this directory; how long it takes to answer a request with a credential.
+fn first_answer(dir: &Path) -> Duration {
+    const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
+    let [routing, server] = ["routing.yaml", "rerouter.yaml"].map(|name| dir.join(name));
+    let document = "providers: { up: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\" } }\n\
+        recipes: { main: { rules: [ { name: default, targets: [ { target: up/fixed } ] } ] } }\n\
+        aliases: { auto: main }\n";
+    std::fs::write(&routing, document).expect("a document");
+    let (address, metrics) = (free_address(), free_address());
+    let text = format!(
+        "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\n\
+         data_dir: {}\nrouting: {{ file: {} }}\n",
+        serde_json::json!(dir.join("data")),
+        serde_json::json!(routing)
+    );
+    std::fs::write(&server, text).expect("a document");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    command.arg("serve").arg("--config").arg(server).stdout(Stdio::null());
+    command.env("ADMIN_API_KEY", ADMIN).env("RUST_LOG", "error");
+    let began = Instant::now();
+    let mut gateway = command.spawn().expect("the gateway");
+    let page = format!("http://{address}/v1/router/keys?limit=1");
+    let asked = || ureq::get(&page).header("authorization", format!("Bearer {ADMIN}")).call();
+    while asked().is_err() {
+        assert!(gateway.try_wait().expect("its state").is_none(), "the gateway left");
+        assert!(began.elapsed() < PATIENCE, "the gateway does not answer");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let took = began.elapsed();
+    gateway.kill().expect("the end of the gateway");
+    gateway.wait().expect("the end of the gateway");
+    took
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address")
 }
 
 /// Starts on it, and asks who they are.
@@ -192,60 +235,6 @@ fn look_up(auth: &Auth, sample: &[HeaderMap], good: bool) -> Duration {
     }
     means.sort();
     means[4]
-}
-
-fn shown(secret: &Secret) -> HeaderMap {
-    let line = HeaderValue::from_str(&format!("Bearer {}", secret.expose())).expect("a header");
-    HeaderMap::from_iter([(header::AUTHORIZATION, line)])
-}
-
-/// Fills a store with keys; gives some of their secrets.
-async fn fill(dir: &Path, keys: usize, auth: &Auth) -> Vec<String> {
-    let (store, random) = (Store::open(dir).await.expect("a store"), Random::seeded(7));
-    let mut sample = Vec::new();
-    let mut owner = UserId::new(now(), &random);
-    let mut rows = Vec::with_capacity(BATCH);
-    for n in 0..keys {
-        if n % bounds::KEYS_PER_OWNER == 0 {
-            owner = UserId::new(now(), &random);
-        }
-        let secret = token::mint("agt", &random);
-        if n % (keys / SAMPLE).max(1) == 0 && sample.len() < SAMPLE {
-            sample.push(secret.expose().to_owned());
-        }
-        rows.push(row(auth, &secret, &owner, &random));
-        if rows.len() == BATCH || n + 1 == keys {
-            store.create_keys(std::mem::take(&mut rows)).await.expect("keys");
-        }
-    }
-    sample
-}
-
-fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow {
-    KeyRow {
-        id: KeyId::new(now(), random),
-        interface: Interface::Agent,
-        name: "a key of the bench".into(),
-        redacted: token::redact(secret.expose()),
-        digest: auth.digest(secret),
-        owner: owner.clone(),
-        created_by: Actor { kind: "session".into(), id: owner.to_string() },
-        parent: None,
-        scopes: vec!["agents".into(), "keys".into()],
-        labels: BTreeMap::new(),
-        limits: Limits::default(),
-        status: KeyStatus::Active,
-        created_at: now(),
-        expires_at: None,
-        revoked_at: None,
-        rotated_at: None,
-        generation: 1,
-        previous: None,
-        made_open: false,
-        maker: Some(owner.clone()),
-        last_used_at: None,
-        metadata: BTreeMap::from([("team".into(), "bench".into())]).into(),
-    }
 }
 
 /// Bytes of memory that the process has; 0 where the system does not say.

@@ -44,6 +44,9 @@ pub mod clock {
 pub mod config {
     pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
 }
+pub mod gateway {
+    pub use crate::gateway::CallStages;
+}
 pub mod id {
     pub use crate::id::{KeyId, Random, RequestId, UserId};
 }

@@ -1,15 +1,26 @@
 //! The figures of a window, their medians over windows, and the ratios of each pair.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Result;
 use crate::load::Ran;
 use crate::process::Cpu;
 
 /// What is measured, as the table has it from left to right: requests a second; microseconds of CPU
-/// a request of the data-path threads, and of the whole process; microseconds of latency below
-/// which 50 % and 99 % of the answers came.
-const COLUMNS: [&str; 5] = ["requests/s", "data path µs", "process µs", "p50 µs", "p99 µs"];
+/// a request of the data-path threads, of the threads that keep captures, and of the whole process;
+/// microseconds of latency below which 50 % and 99 % of the answers came.
+const COLUMNS: [&str; 6] =
+    ["requests/s", "data path µs", "captures µs", "process µs", "p50 µs", "p99 µs"];
+
+/// A column of the table.
+#[derive(Clone, Copy)]
+pub enum Column {
+    Rate = 0,
+    DataPath,
+    Captures,
+    Process,
+}
 
 /// The figures of one window.
 #[derive(Clone, Copy)]
@@ -22,23 +33,66 @@ impl Figures {
     pub fn of(ran: &Ran, before: Cpu, after: Cpu) -> Figures {
         let each =
             |before: u64, after: u64| (after - before) as f64 / 1000.0 / ran.answered() as f64;
-        let micros = |part| ran.quantile(part).as_nanos() as f64 / 1000.0;
+        let micros = |part| quantile(&ran.latencies, part).as_nanos() as f64 / 1000.0;
         let values = [
             ran.answered() as f64 / ran.elapsed.as_secs_f64(),
             each(before.data_path, after.data_path),
+            each(before.captures, after.captures),
             each(before.process, after.process),
             micros(0.5),
             micros(0.99),
         ];
         Figures { answered: ran.answered(), values }
     }
+
+    fn value(&self, column: usize) -> f64 {
+        self.values.get(column).copied().unwrap_or_default()
+    }
+}
+
+/// The time below which `part` of these stayed; they are sorted.
+pub fn quantile(sorted: &[Duration], part: f64) -> Duration {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * part).round() as usize).copied().unwrap_or_default()
+}
+
+/// The median of windows, and the least and the most of them.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    pub median: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            (at(middle.wrapping_sub(1)) + at(middle)) / 2.0
+        } else {
+            at(middle)
+        };
+        Spread { median, least: at(0), most: at(values.len().wrapping_sub(1)) }
+    }
+}
+
+/// `median (least–most)`, with the digits that are asked for.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(2);
+        let Spread { median, least, most } = self;
+        write!(f, "{median:.digits$} ({least:.digits$}–{most:.digits$})")
+    }
 }
 
 /// One size of body: pairs of windows.
 pub struct Row {
     bytes: usize,
-    /// The side that the gateway is beside.
-    beside: &'static str,
+    /// What the second side is beside, and its own name.
+    sides: [&'static str; 2],
     /// Requests a second that both sides were held to.
     pub pace: Option<f64>,
     /// Whether that is because the gateway cannot store as fast as it answers.
@@ -47,33 +101,40 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(bytes: usize, beside: &'static str) -> Row {
-        Row { bytes, beside, pace: None, slowed: false, pairs: Vec::new() }
+    pub fn new(bytes: usize, sides: [&'static str; 2]) -> Row {
+        Row { bytes, sides, pace: None, slowed: false, pairs: Vec::new() }
     }
 
-    pub fn add(&mut self, bare: Figures, gateway: Figures) {
-        self.pairs.push((bare, gateway));
+    pub fn add(&mut self, first: Figures, second: Figures) {
+        self.pairs.push((first, second));
     }
 
     pub fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    fn medians(&self, of: impl Fn(&(Figures, Figures), usize) -> f64) -> [f64; COLUMNS.len()] {
-        std::array::from_fn(|column| {
-            median(self.pairs.iter().map(|pair| of(pair, column)).collect())
-        })
+    /// Of the second side.
+    pub fn value(&self, column: Column) -> Spread {
+        Spread::of(self.pairs.iter().map(|(_, second)| second.value(column as usize)))
+    }
+
+    /// Of the second side, over that of the first.
+    pub fn ratio(&self, column: Column) -> Spread {
+        let column = column as usize;
+        Spread::of(
+            self.pairs.iter().map(|(first, second)| second.value(column) / first.value(column)),
+        )
     }
 
     /// Whether the figures can be true, on a machine of any speed.
     pub fn check(&self) -> Result<()> {
-        for (bare, gateway) in &self.pairs {
-            for side in [bare, gateway] {
-                let [rate, data_path, process, p50, p99] = side.values;
+        for (first, second) in &self.pairs {
+            for side in [first, second] {
+                let [rate, data_path, captures, process, p50, p99] = side.values;
                 let sane = side.answered > 0
                     && rate > 0.0
                     && 0.0 < data_path
-                    && data_path <= process
+                    && data_path + captures <= process
                     && 0.0 < p50
                     && p50 <= p99;
                 if !sane {
@@ -87,44 +148,45 @@ impl Row {
         }
         if self.pairs.is_empty() { Err("no windows".into()) } else { Ok(()) }
     }
+
+    fn medians(&self, of: impl Fn(&(Figures, Figures), usize) -> f64) -> [f64; COLUMNS.len()] {
+        std::array::from_fn(|column| {
+            Spread::of(self.pairs.iter().map(|pair| of(pair, column))).median
+        })
+    }
 }
 
 /// The first line of the table.
 pub fn heading() -> String {
     let columns: String = COLUMNS.iter().map(|column| format!("{column:>14}")).collect();
-    format!("{:>9}  {:<9}{columns}", "body", "")
+    format!("{:>9}  {:<22}{columns}", "body", "")
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |values: [f64; COLUMNS.len()], digits: usize| -> String {
-            values.iter().map(|value| format!("{value:>14.digits$}")).collect()
+        let line = |name: &str, values: [f64; COLUMNS.len()], digits: usize| -> String {
+            // What one side has not, captures, has no ratio.
+            let cell = |value: &f64| match value.is_finite() {
+                true => format!("{value:>14.digits$}"),
+                false => format!("{:>14}", "–"),
+            };
+            format!("{name:<22}{}", values.iter().map(cell).collect::<String>())
         };
-        let value =
-            |side: &Figures, column: usize| side.values.get(column).copied().unwrap_or_default();
-        writeln!(
-            f,
-            "{:>7} B  {:<9}{}",
-            self.bytes,
-            self.beside,
-            line(self.medians(|(bare, _), column| value(bare, column)), 1)
-        )?;
-        writeln!(
-            f,
-            "{:>9}  {:<9}{}",
-            "",
-            "rerouter",
-            line(self.medians(|(_, gateway), column| value(gateway, column)), 1)
-        )?;
+        let [first, second] = self.sides;
         let ratios =
-            self.medians(|(bare, gateway), column| value(gateway, column) / value(bare, column));
-        writeln!(f, "{:>9}  {:<9}{}", "", "ratio", line(ratios, 2))?;
-        let answered: u64 = self.pairs.iter().map(|(_, gateway)| gateway.answered).sum();
+            self.medians(|(first, second), column| second.value(column) / first.value(column));
+        let firsts = self.medians(|(figures, _), column| figures.value(column));
+        let seconds = self.medians(|(_, figures), column| figures.value(column));
+        writeln!(f, "{:>7} B  {}", self.bytes, line(first, firsts, 1))?;
+        writeln!(f, "{:>9}  {}", "", line(second, seconds, 1))?;
+        writeln!(f, "{:>9}  {}", "", line("ratio", ratios, 2))?;
+        let answered: u64 = self.pairs.iter().map(|(_, second)| second.answered).sum();
         write!(
             f,
-            "{:>9}  {} pairs of windows, captures stored = requests answered = {answered}",
+            "{:>9}  {} pairs of windows, {answered} requests answered; process ÷ {first}: {:.2}",
             "",
-            self.pairs.len()
+            self.pairs.len(),
+            self.ratio(Column::Process),
         )?;
         if let Some(pace) = self.pace {
             write!(
@@ -135,16 +197,5 @@ impl fmt::Display for Row {
             )?;
         }
         Ok(())
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-    if values.len().is_multiple_of(2) {
-        (at(middle.wrapping_sub(1)) + at(middle)) / 2.0
-    } else {
-        at(middle)
     }
 }

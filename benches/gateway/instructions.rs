@@ -1,5 +1,5 @@
-//! Instructions a request, counted by callgrind: figures that hardly vary, on any machine and under
-//! any load.
+//! Instructions and allocations a request, counted by callgrind: figures that hardly vary, on any
+//! machine and under any load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::load::{Load, chat_body};
-use crate::process::{Process, Start};
+use crate::process::Process;
+use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 use crate::{Flags, Result};
 
@@ -17,24 +18,41 @@ const WARM_UP: u64 = 200;
 /// for.
 const KINDS: [(&str, Kind); 2] =
     [("pingora_proxy::", Kind::DataPath), ("ZSTD_compress", Kind::Captures)];
+/// What Rust code allocates by, on all sides. Calls among them are the allocator's own.
+const ALLOCATES: [&str; 7] = [
+    "mi_malloc",
+    "mi_malloc_aligned",
+    "mi_zalloc",
+    "mi_zalloc_aligned",
+    "mi_calloc",
+    "mi_realloc",
+    "mi_realloc_aligned",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub enum Kind {
     DataPath,
     Captures,
     Other,
 }
 
-/// Instructions a request, by kind of thread.
-struct Counts(BTreeMap<Kind, u64>);
+/// What a request took of the threads of a kind.
+#[derive(Clone, Copy, Default)]
+pub struct Tally {
+    pub instructions: u64,
+    pub allocations: u64,
+}
+
+/// What a request took, by kind of thread.
+pub struct Counts(BTreeMap<Kind, Tally>);
 
 impl Counts {
-    fn of(&self, kind: Kind) -> u64 {
-        self.0.get(&kind).copied().unwrap_or(0)
+    pub fn of(&self, kind: Kind) -> Tally {
+        self.0.get(&kind).copied().unwrap_or_default()
     }
 
     fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.0.values().map(|tally| tally.instructions).sum()
     }
 }
 
@@ -42,7 +60,15 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [data_path, captures, other] =
             [Kind::DataPath, Kind::Captures, Kind::Other].map(|kind| self.of(kind));
-        write!(f, "{data_path:>10} {captures:>10} {other:>10} {:>10}", self.total())
+        write!(
+            f,
+            "{:>10} {:>12} {:>10} {:>10} {:>10}",
+            data_path.instructions,
+            data_path.allocations,
+            captures.instructions,
+            other.instructions,
+            self.total()
+        )
     }
 }
 
@@ -50,8 +76,8 @@ impl fmt::Display for Counts {
 pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     println!("instructions a request, over {requests} requests on one connection");
     println!(
-        "{:>8} {:<24} {:>10} {:>10} {:>10} {:>10}",
-        "body", "side", "data path", "captures", "other", "process"
+        "{:>8} {:<24} {:>10} {:>12} {:>10} {:>10} {:>10}",
+        "body", "side", "data path", "allocations", "captures", "other", "process"
     );
     let upstream = Upstream::start()?;
     for bytes in &flags.bodies {
@@ -62,27 +88,27 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
             Ok::<Counts, Box<dyn std::error::Error>>(counts)
         };
         let to = upstream.address();
-        let bare = count("bare Pingora", &|start| Process::bare(start, to, 1))?;
+        let bare = count("bare Pingora", &|start| sides::bare(start, to, 1))?;
         let own = PathBuf::from(env!("CARGO_BIN_EXE_rerouter"));
         let gateway = |binary: &Path, captures| {
             let binary = binary.to_owned();
-            move |start: &Start| Process::gateway(start, &binary, to, 1, captures)
+            move |start: &Start| sides::gateway(start, "rerouter", &binary, to, 1, captures)
         };
         count("without captures", &gateway(&own, false))?;
         let all = count("rerouter", &gateway(&own, true))?;
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         println!(
-            "{bytes:>8} {:<24} {:>10.3} {:>32.3}",
+            "{bytes:>8} {:<24} {:>10.3} {:>45.3}",
             "rerouter ÷ bare",
-            ratio(all.of(Kind::DataPath), bare.of(Kind::DataPath)),
+            ratio(all.of(Kind::DataPath).instructions, bare.of(Kind::DataPath).instructions),
             ratio(all.total(), bare.total()),
         );
         if let Some(binary) = &flags.beside {
             let other = count("the other binary", &gateway(binary, true))?;
             println!(
-                "{bytes:>8} {:<24} {:>10.3} {:>32.3}",
+                "{bytes:>8} {:<24} {:>10.3} {:>45.3}",
                 "rerouter ÷ other binary",
-                ratio(all.of(Kind::DataPath), other.of(Kind::DataPath)),
+                ratio(all.of(Kind::DataPath).instructions, other.of(Kind::DataPath).instructions),
                 ratio(all.total(), other.total()),
             );
         }
@@ -90,7 +116,8 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     Ok(())
 }
 
-fn count(
+/// Counts what so many requests of this body take of a process that is started so.
+pub fn count(
     body: &[u8],
     requests: u64,
     process: &dyn Fn(&Start) -> Result<Process>,
@@ -119,22 +146,57 @@ fn count(
     run(requests)?;
     control(&process, "--dump")?;
     drop(process);
-    let mut counts = BTreeMap::new();
+    let mut counts = BTreeMap::<Kind, Tally>::new();
     for file in std::fs::read_dir(dir.path())? {
         let text = String::from_utf8_lossy(&std::fs::read(file?.path())?).into_owned();
-        let summary = text.lines().find_map(|line| {
-            line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: "))
-        });
-        let Some(instructions) = summary.and_then(|count| count.trim().parse::<u64>().ok()) else {
-            continue;
+        let Some((kind, whole)) = read(&text) else { continue };
+        let tally = counts.entry(kind).or_default();
+        tally.instructions += whole.instructions;
+        tally.allocations += whole.allocations;
+    }
+    for tally in counts.values_mut() {
+        tally.instructions /= requests;
+        tally.allocations = (tally.allocations + requests / 2) / requests;
+    }
+    match counts.get(&Kind::DataPath) {
+        Some(tally) if tally.allocations > 0 => Ok(Counts(counts)),
+        Some(_) => Err("nothing was allocated by the names that are known".into()),
+        None => Err("no data path among the threads: are there symbols in the binary?".into()),
+    }
+}
+
+/// Reads what callgrind wrote of one thread: its kind, and what it did in all.
+fn read(text: &str) -> Option<(Kind, Tally)> {
+    let summary = |line: &str| {
+        let count = line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: "))?;
+        count.trim().parse().ok()
+    };
+    let instructions = text.lines().find_map(summary)?;
+    let kind = KINDS.iter().find(|(name, _)| text.contains(name)).map(|(_, kind)| *kind);
+    // A name stands where its number comes first: `fn=(12) name`, then `fn=(12)`.
+    let mut names = BTreeMap::new();
+    let (mut caller, mut callee, mut allocations) = ("", "", 0);
+    for line in text.lines() {
+        let Some((what, rest)) = line.split_once('=') else { continue };
+        if what == "calls" && ALLOCATES.contains(&callee) && !is_allocator(caller) {
+            allocations += rest.split(' ').next()?.parse::<u64>().ok()?;
+        }
+        let side = match what {
+            "fn" => &mut caller,
+            "cfn" => &mut callee,
+            _ => continue,
         };
-        let kind = KINDS.iter().find(|(name, _)| text.contains(name)).map(|(_, kind)| *kind);
-        *counts.entry(kind.unwrap_or(Kind::Other)).or_insert(0) += instructions / requests;
+        let (number, name) = rest.split_once(' ').unwrap_or((rest, ""));
+        if !name.is_empty() {
+            names.insert(number, name);
+        }
+        *side = names.get(number).copied().unwrap_or_default();
     }
-    if !counts.contains_key(&Kind::DataPath) {
-        return Err("no data path among the threads: are there symbols in the binary?".into());
-    }
-    Ok(Counts(counts))
+    Some((kind.unwrap_or(Kind::Other), Tally { instructions, allocations }))
+}
+
+fn is_allocator(name: &str) -> bool {
+    name.starts_with("mi_") || name.starts_with("_mi_")
 }
 
 fn control(process: &Process, what: &str) -> Result<()> {

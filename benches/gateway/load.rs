@@ -1,5 +1,6 @@
 //! The load: a blocking thread a connection, each sending one request after another and timing its
-//! answer.
+//! answer. With a pace, requests are due at fixed times, and the time of an answer counts from when
+//! its request was due: a side that falls behind cannot hide it.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,12 +31,6 @@ impl Ran {
     pub fn answered(&self) -> u64 {
         self.latencies.len() as u64
     }
-
-    /// The latency below which `part` of the answers came.
-    pub fn quantile(&self, part: f64) -> Duration {
-        let last = self.latencies.len().saturating_sub(1);
-        self.latencies.get((last as f64 * part).round() as usize).copied().unwrap_or_default()
-    }
 }
 
 impl Load {
@@ -51,9 +46,11 @@ impl Load {
         let gap = pace.map(|pace| Duration::from_secs_f64(self.connections.len() as f64 / pace));
         let start = Instant::now();
         let many: Vec<std::io::Result<Vec<Duration>>> = std::thread::scope(|scope| {
-            let sending =
-                |stream| scope.spawn(move || send(stream, request, start, start + time, gap));
-            let threads: Vec<_> = self.connections.iter_mut().map(sending).collect();
+            let sending = |(number, stream)| {
+                let first = start + pace.map_or(Duration::ZERO, |pace| turn(number, pace));
+                scope.spawn(move || send(stream, request, first, start + time, gap))
+            };
+            let threads: Vec<_> = self.connections.iter_mut().enumerate().map(sending).collect();
             threads
                 .into_iter()
                 .map(|thread| {
@@ -84,22 +81,37 @@ impl Load {
     }
 }
 
+/// When the connection of that number sends first, so that all of them together are even.
+fn turn(number: usize, pace: f64) -> Duration {
+    Duration::from_secs_f64(number as f64 / pace)
+}
+
+/// Sleeps, but for the end of it: the kernel wakes a thread late, by more than a proxy takes.
+pub fn wait_for(due: Instant) {
+    const EARLY: Duration = Duration::from_micros(150);
+    std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(EARLY));
+    while Instant::now() < due {
+        std::hint::spin_loop();
+    }
+}
+
 fn send(
     stream: &mut TcpStream,
     request: &[u8],
-    mut next: Instant,
+    mut due: Instant,
     until: Instant,
     gap: Option<Duration>,
 ) -> std::io::Result<Vec<Duration>> {
     let mut latencies = Vec::new();
-    while Instant::now() < until && latencies.len() < REQUESTS {
-        if let Some(gap) = gap {
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-            next += gap;
+    while latencies.len() < REQUESTS {
+        match gap {
+            Some(_) if due < until => wait_for(due),
+            None if Instant::now() < until => due = Instant::now(),
+            _ => break,
         }
-        let start = Instant::now();
         let answer = exchange(stream, request)?;
-        latencies.push(start.elapsed());
+        latencies.push(due.elapsed());
+        due += gap.unwrap_or_default();
         if answer.status != 200 {
             return Err(Error::other(format!(
                 "{} {}",
@@ -119,7 +131,7 @@ pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A response with a content-length.
+/// A response. The body is as it came: of a chunked one with the chunks' sizes.
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
@@ -144,22 +156,22 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<Answe
             && let Some(end) = head_end(&come)
         {
             let head = come.get(..end).unwrap_or_default();
-            let length = content_length(head)
-                .ok_or_else(|| Error::other("an answer without content-length"))?;
+            let length = match content_length(head) {
+                Some(length) => Some(end + length),
+                None if is_chunked(head) => None,
+                None => return Err(Error::other("an answer of unknown length")),
+            };
             let status = head
                 .get(9..12)
                 .and_then(|status| std::str::from_utf8(status).ok())
                 .and_then(|status| status.parse().ok());
-            whole = Some((
-                status.ok_or_else(|| Error::other("not an HTTP/1.1 answer"))?,
-                end,
-                end + length,
-            ));
+            whole =
+                Some((status.ok_or_else(|| Error::other("not an HTTP/1.1 answer"))?, end, length));
         }
         if let Some((status, end, length)) = whole
-            && come.len() >= length
+            && length.map_or_else(|| ends_chunked(&come), |length| come.len() >= length)
         {
-            return Ok(Answer { status, body: come.get(end..length).unwrap_or_default().to_vec() });
+            return Ok(Answer { status, body: come.split_off(end) });
         }
     }
 }
@@ -171,22 +183,43 @@ pub fn head_end(bytes: &[u8]) -> Option<usize> {
 
 /// The content-length that a head tells.
 pub fn content_length(head: &[u8]) -> Option<usize> {
-    let line = |line: &[u8]| {
-        let (name, value) = line.split_at_checked(15)?;
-        name.eq_ignore_ascii_case(b"content-length:")
-            .then(|| std::str::from_utf8(value).ok()?.trim().parse().ok())?
+    value_of(head, "content-length:")?.parse().ok()
+}
+
+fn is_chunked(head: &[u8]) -> bool {
+    value_of(head, "transfer-encoding:").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+}
+
+/// Whether this is the end of a chunked body. No answer of the bench has it within.
+pub fn ends_chunked(come: &[u8]) -> bool {
+    come.ends_with(b"\r\n0\r\n\r\n")
+}
+
+fn value_of<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let line = |line: &'a [u8]| {
+        let (before, value) = line.split_at_checked(name.len())?;
+        let is_it = before.eq_ignore_ascii_case(name.as_bytes());
+        is_it.then(|| std::str::from_utf8(value).ok().map(str::trim))?
     };
     head.split(|byte| *byte == b'\n').find_map(line)
 }
 
 /// A chat request of exactly `bytes`, of words that are not all the same.
 pub fn chat_body(bytes: usize) -> Vec<u8> {
+    chat(bytes, r#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#)
+}
+
+/// The same that asks for a stream.
+pub fn stream_body(bytes: usize) -> Vec<u8> {
+    chat(bytes, r#"{"model":"auto","stream":true,"messages":[{"role":"user","content":""#)
+}
+
+fn chat(bytes: usize, begin: &str) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "the", "gateway", "routes", "a", "request", "to", "some", "model", "and", "keeps", "what",
         "went", "through", "for", "later", "replay",
     ];
-    let mut body =
-        br#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#.to_vec();
+    let mut body = begin.as_bytes().to_vec();
     let end = br#""}]}"#;
     let mut state = 1_u32;
     while body.len() + end.len() < bytes {

@@ -1,50 +1,51 @@
-//! The gateway beside bare Pingora: same crates, same profile, same threads, over loopback, in
-//! alternating windows.
+//! The gateway beside bare Pingora, and other proxies beside it: same load, same upstream, same
+//! threads, over loopback, in alternating windows.
 //!
-//! Three processes: this one (load generator and upstream), the gateway's binary, and a Pingora
-//! proxy that only picks its peer ([`bare`]). A window counts only if every request was answered
-//! and captures stored = requests answered. `cargo bench` measures and prints; `cargo test` runs
-//! one tiny window of the same code and checks that it is sane.
+//! Three processes: this one (load generator and upstream), a Pingora proxy that only picks its
+//! peer ([`bare`]; same crates and profile as the gateway), and the other side. A window counts
+//! only if every request was answered and captures stored = requests answered. `cargo bench`
+//! measures and prints; `cargo test` runs tiny windows of the same code, and holds the instructions
+//! of a request against `benches/instructions.txt` ([`guard`]).
 
 // Figures are for people, and a bench that cannot run says so. Nothing of it is called from
 // outside.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub)]
 
 mod bare;
+mod chart;
+mod compare;
 mod figures;
+mod guard;
 mod instructions;
 mod load;
+mod pair;
 mod process;
+mod rivals;
+mod sides;
+mod streams;
 mod upstream;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
-use figures::{Figures, Row};
-use load::Load;
-use process::{Process, Start};
-use upstream::Upstream;
+use compare::Plan;
+use pair::{Kind, Pair};
+use rivals::Rival;
+use streams::Streams;
+use upstream::Shape;
 
 // As in the gateway's binary, so that both sides allocate alike.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Before each window, so that connections, pools and caches are what they are in long service.
-const WARM_UP: Duration = Duration::from_millis(300);
-/// Requests a second that give gateways what they are to evaluate.
-const FILL: f64 = 2_000.0;
-/// Times that a body's windows are begun again, slower, because the capture queue was full.
-const SLOWER: usize = 4;
-
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The gateway beside bare Pingora, in alternating windows.
 #[derive(Parser)]
-#[command(name = "benches/run gateway")]
+#[command(name = "benches/run gateway", args_override_self = true)]
 struct Flags {
     /// Windows of each side for each size of body; the figures are medians over them.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..100))]
@@ -70,6 +71,19 @@ struct Flags {
     /// Both sides are gateways, and one of them evaluates its captures all the while.
     #[arg(long, conflicts_with = "without_captures")]
     evaluating: bool,
+    /// Measures all sides in one run: CPU, throughput, latency, streams and memory.
+    #[arg(long)]
+    compare: bool,
+    /// The other proxies of a comparison.
+    #[arg(long, requires = "compare", value_enum, value_delimiter = ',', num_args = 0..)]
+    rivals: Option<Vec<Rival>>,
+    /// Streams that are open at once, with an event a second.
+    #[arg(long, requires = "compare", default_value_t = 2_000,
+          value_parser = clap::value_parser!(u16).range(1..=4_000))]
+    streams: u16,
+    /// Where the chart of a comparison goes.
+    #[arg(long, requires = "compare")]
+    chart: Option<PathBuf>,
     /// Counts instructions under callgrind instead of timing.
     #[arg(long)]
     instructions: bool,
@@ -96,6 +110,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some(bare::ROLE) => bare::serve(arguments.get(1..).unwrap_or_default()),
+        Some(guard::WRITE) => guard::write(),
         // As other benches do it: `cargo bench` says `--bench`, `cargo test` does not.
         _ if arguments.iter().any(|argument| argument == "--bench") => measure(&Flags::parse()),
         _ => try_small(&arguments),
@@ -109,197 +124,71 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the gateway is beside.
-#[derive(Clone, Copy, PartialEq)]
-enum Beside {
-    /// Pingora alone.
-    Bare,
-    /// A gateway without captures.
-    WithoutCaptures,
-    /// A gateway that does nothing else, while the other one evaluates.
-    Idle,
-}
-
-/// Both sides, ready to be asked; they end with the value.
-struct Bench {
-    upstream: Upstream,
-    /// What the gateway is beside.
-    beside: Process,
-    gateway: Process,
-    connections: usize,
-    window: Duration,
-    evaluating: bool,
-}
-
-/// A window of one side.
-struct Window {
-    figures: Figures,
-    /// Whether captures stored = requests answered.
-    counts: bool,
-    stored_a_second: f64,
-}
-
-impl Bench {
-    fn start(connections: u16, threads: u16, window: Duration, beside: Beside) -> Result<Bench> {
-        let upstream = Upstream::start()?;
-        let evaluating = beside == Beside::Idle;
-        let to = upstream.address();
-        let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
-        let gateway = |captures| Process::gateway(&Start::Plain, binary, to, threads, captures);
-        let beside = match beside {
-            Beside::Bare => Process::bare(&Start::Plain, to, threads)?,
-            Beside::WithoutCaptures => gateway(false)?.called("none kept"),
-            Beside::Idle => gateway(true)?.called("idle"),
-        };
-        let gateway = gateway(true)?;
-        Ok(Bench { upstream, beside, gateway, connections: connections.into(), window, evaluating })
-    }
-
-    /// Gives both gateways something to evaluate.
-    fn fill(&self, body: &[u8]) -> Result<()> {
-        for process in [&self.beside, &self.gateway] {
-            let (captures, mut load) =
-                (process.captures()?, Load::open(process.address(), self.connections)?);
-            let ran = load.run(&process.request(body), self.window * 2, Some(FILL))?;
-            process.settle(captures, ran.answered())?;
-        }
-        Ok(())
-    }
-
-    /// The load of a window; with it, on one side, evaluations one after another.
-    fn run(
-        &self,
-        load: &mut Load,
-        process: &Process,
-        request: &[u8],
-        pace: Option<f64>,
-    ) -> Result<load::Ran> {
-        if !self.evaluating || !std::ptr::eq(process, &self.gateway) {
-            return load.run(request, self.window, pace);
-        }
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let evaluator = scope.spawn(|| {
-                let mut evaluated = 0;
-                while !done.load(Ordering::Acquire) {
-                    evaluated += process.evaluate().map_err(|why| why.to_string())?;
-                }
-                Ok::<u64, String>(evaluated)
-            });
-            let ran = load.run(request, self.window, pace);
-            done.store(true, Ordering::Release);
-            let evaluated = evaluator.join().map_err(|_| "the evaluator broke off")??;
-            println!("  {evaluated} captures decided again meanwhile");
-            if evaluated == 0 { Err("nothing was evaluated".into()) } else { Ok(ran?) }
-        })
-    }
-
-    /// One window of one side.
-    fn window(&self, process: &Process, body: &[u8], pace: Option<f64>) -> Result<Window> {
-        let request = process.request(body);
-        let mut load = Load::open(process.address(), self.connections)?;
-        let captures = process.captures()?;
-        let warmed = load.run(&request, WARM_UP.min(self.window), pace)?;
-        process.settle(captures, warmed.answered())?;
-        let (reached, captures, before) =
-            (self.upstream.answered(), process.captures()?, process.cpu()?);
-        let ran = self.run(&mut load, process, &request, pace)?;
-        let settled = process.settle(captures, ran.answered())?;
-        let after = process.cpu()?;
-        let reached = self.upstream.answered() - reached;
-        if reached != ran.answered() {
-            return Err(format!(
-                "{} requests were answered, but {reached} reached the upstream",
-                ran.answered()
-            )
-            .into());
-        }
-        let stored_a_second = settled.stored as f64 / (ran.elapsed + settled.took).as_secs_f64();
-        let counts = !process.captures_requests()
-            || (settled.stored, settled.dropped) == (ran.answered(), 0);
-        Ok(Window { figures: Figures::of(&ran, before, after), counts, stored_a_second })
-    }
-
-    /// Alternating windows at one size of body.
-    fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
-        let body = load::chat_body(bytes);
-        if self.evaluating {
-            self.fill(&body)?;
-        }
-        let mut row = Row::new(bytes, self.beside.name());
-        row.pace = pace;
-        let mut slower = 0;
-        while row.pairs() < windows {
-            let beside_first = row.pairs().is_multiple_of(2);
-            let sides = if beside_first {
-                [&self.beside, &self.gateway]
-            } else {
-                [&self.gateway, &self.beside]
-            };
-            let mut measured = Vec::new();
-            for side in sides {
-                let window = self.window(side, &body, row.pace)?;
-                if window.counts {
-                    measured.push(window.figures);
-                    continue;
-                }
-                // More than can be stored was asked for: both sides begin again with what can be.
-                slower += 1;
-                if slower > SLOWER {
-                    return Err(format!(
-                        "captures are dropped at {bytes} B however slowly requests come"
-                    )
-                    .into());
-                }
-                row = Row::new(bytes, self.beside.name());
-                row.slowed = true;
-                row.pace = Some(window.stored_a_second * 0.8);
-                break;
-            }
-            if let [first, second] = measured[..] {
-                if beside_first { row.add(first, second) } else { row.add(second, first) }
-            }
-        }
-        Ok(row)
-    }
-}
-
 fn measure(flags: &Flags) -> Result<()> {
     if flags.instructions {
         return instructions::measure(flags, flags.requests);
     }
     let window = Duration::from_secs_f64(flags.seconds);
-    let beside = match (flags.without_captures, flags.evaluating) {
-        (true, _) => Beside::WithoutCaptures,
-        (_, true) => Beside::Idle,
-        _ => Beside::Bare,
+    let windows = usize::from(flags.windows);
+    if flags.compare {
+        let mut plan = Plan::new(windows, window, flags.connections, flags.threads);
+        plan.bodies = flags.bodies.iter().map(|bytes| *bytes as usize).collect();
+        plan.rate = flags.pace.unwrap_or(plan.rate);
+        plan.many.count = flags.streams.into();
+        plan.rivals = flags.rivals.clone().unwrap_or_else(|| Rival::value_variants().to_vec());
+        plan.chart = flags.chart.clone();
+        return compare::compare(&plan);
+    }
+    let kind = match (flags.without_captures, flags.evaluating) {
+        (true, _) => Kind::BesideNoneKept,
+        (_, true) => Kind::Evaluating,
+        _ => Kind::Gateway,
     };
-    let bench = Bench::start(flags.connections, flags.threads, window, beside)?;
+    let pair = Pair::start(flags.connections, flags.threads, window, kind)?;
     println!(
-        "{} windows of {} s, {} connections, {} data-path thread(s) a side; medians, and the median of each pair's ratio",
-        flags.windows, flags.seconds, flags.connections, flags.threads
+        "{windows} windows of {} s, {} connections, {} data-path thread(s) a side; medians, and the \
+         median of each pair's ratio",
+        flags.seconds, flags.connections, flags.threads
     );
     println!("{}", figures::heading());
     for bytes in &flags.bodies {
-        println!("{}", bench.row(*bytes as usize, flags.windows.into(), flags.pace)?);
+        println!("{}", pair.row(*bytes as usize, windows, flags.pace)?);
     }
     Ok(())
 }
 
-/// What `cargo test` runs: one tiny window, whose figures must be sane.
+/// What `cargo test` runs: tiny windows, whose figures must be sane, and the guard of instructions.
 fn try_small(arguments: &[String]) -> Result<()> {
-    const NAME: &str = "the_gateway_beside_bare_pingora";
-    let mut names = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
-    if names.peek().is_some() && !names.any(|name| NAME.contains(name.as_str())) {
-        return Ok(());
+    type Test = fn() -> Result<()>;
+    const TESTS: [(&str, Test); 3] = [
+        ("the_gateway_beside_bare_pingora", try_compare),
+        ("an_evaluating_gateway_beside_an_idle_one", try_evaluating),
+        ("instructions_of_a_request_are_what_they_were", guard::check),
+    ];
+    let names: Vec<&String> =
+        arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen =
+        |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
+    for (name, test) in TESTS.iter().filter(|(name, _)| chosen(name)) {
+        println!("\nrunning 1 test");
+        test().map_err(|why| format!("test {name} ... FAILED: {why}"))?;
+        println!("test {name} ... ok\n\ntest result: ok. 1 passed; 0 failed");
     }
-    println!("\nrunning 1 test");
-    let bench = Bench::start(4, 1, Duration::from_millis(300), Beside::Bare)?;
-    let row = bench.row(600, 1, None)?;
-    println!("{}\n{row}", figures::heading());
-    row.check()?;
-    let bench = Bench::start(4, 1, Duration::from_millis(300), Beside::Idle)?;
-    println!("{}", bench.row(600, 1, Some(200.0))?);
-    println!("test {NAME} ... ok\n\ntest result: ok. 1 passed; 0 failed");
+    Ok(())
+}
+
+fn try_compare() -> Result<()> {
+    chart::check()?;
+    let shape = Shape { events: 5, gap: Duration::from_millis(20) };
+    let streams = Streams { count: 8, shape };
+    let mut plan = Plan::new(1, Duration::from_millis(300), 4, 1);
+    (plan.bodies, plan.rate) = (vec![600], 100.0);
+    (plan.busy, plan.many) = (streams, streams);
+    compare::compare(&plan)
+}
+
+fn try_evaluating() -> Result<()> {
+    let pair = Pair::start(4, 1, Duration::from_millis(300), Kind::Evaluating)?;
+    println!("{}", pair.row(600, 1, Some(200.0))?);
     Ok(())
 }

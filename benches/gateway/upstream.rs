@@ -1,45 +1,73 @@
-//! An upstream that answers a fixed chat completion at once, as cheaply as it can: a blocking
-//! thread a connection.
+//! An upstream that answers a fixed chat completion at once, or an event stream at a pace, as
+//! cheaply as it can: a blocking thread a connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use memchr::memmem;
 
 use crate::Result;
 use crate::load::{content_length, head_end};
 
 const BODY: &str = r#"{"id":"chatcmpl-bench","object":"chat.completion","created":1764000000,"model":"fixed","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown fox jumps over the lazy dog, as it always did."},"finish_reason":"stop"}],"usage":{"prompt_tokens":120,"completion_tokens":14,"total_tokens":134}}"#;
 /// Connections served at once; a proxy pools about as many as the load has.
-const CONNECTIONS: usize = 2_048;
+const CONNECTIONS: usize = 8_192;
+/// Of each of them, and of each client of a stream: thousands at once have to fit.
+pub const STACK: usize = 128 << 10;
+/// What stands around the time at which an event was sent.
+pub const STAMP: &str = "@";
+/// Its digits: nanoseconds since the upstream began.
+pub const DIGITS: usize = 16;
 
 /// The upstream; its threads end with their connections, and with the process.
+#[derive(Clone)]
 pub struct Upstream {
     address: SocketAddr,
+    began: Instant,
     answered: Arc<AtomicU64>,
+    shape: Arc<Mutex<Shape>>,
+}
+
+/// The streams that it answers.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub events: u32,
+    pub gap: Duration,
 }
 
 impl Upstream {
     pub fn start() -> Result<Upstream> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        let answered = Arc::<AtomicU64>::default();
-        let (counted, open) = (answered.clone(), Arc::<AtomicUsize>::default());
+        let shape = Shape { events: 1, gap: Duration::ZERO };
+        let upstream = Upstream {
+            address: listener.local_addr()?,
+            began: Instant::now(),
+            answered: Arc::default(),
+            shape: Arc::new(Mutex::new(shape)),
+        };
+        let (serving, open) = (upstream.clone(), Arc::<AtomicUsize>::default());
         std::thread::Builder::new().name("upstream".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
                     open.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
-                let (counted, open) = (counted.clone(), open.clone());
-                std::thread::spawn(move || {
+                let (serving, open) = (serving.clone(), open.clone());
+                let serve = move || {
                     // A proxy that closes its connection is no failure.
-                    let _closed = serve(stream, &counted);
+                    let _closed = serving.serve(stream);
                     open.fetch_sub(1, Ordering::Relaxed);
-                });
+                };
+                // Without a thread the connection is closed, and its request fails.
+                if let Err(why) = std::thread::Builder::new().stack_size(STACK).spawn(serve) {
+                    eprintln!("the upstream has no thread for a connection: {why}");
+                }
             }
         })?;
-        Ok(Upstream { address, answered })
+        Ok(upstream)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -50,42 +78,98 @@ impl Upstream {
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Acquire)
     }
-}
 
-fn serve(mut stream: TcpStream, answered: &AtomicU64) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let answer = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
-        BODY.len()
-    );
-    let mut buffer = vec![0; 256 << 10];
-    // Bytes of the request at hand that have come, and what is known of its length.
-    let (mut held, mut whole) = (0, None);
-    loop {
-        let room = buffer.get_mut(held..).unwrap_or_default();
-        let n = stream.read(room)?;
-        if n == 0 {
-            return Ok(());
-        }
-        held += n;
-        if whole.is_none() {
-            let come = buffer.get(..held).unwrap_or_default();
-            whole = head_end(come)
-                .map(|end| end + come.get(..end).and_then(content_length).unwrap_or(0));
-        }
-        match whole {
-            // One request at a time comes on a connection of a proxy.
-            Some(length) if held >= length => {
-                answered.fetch_add(1, Ordering::AcqRel);
-                stream.write_all(answer.as_bytes())?;
-                (held, whole) = (0, None);
+    /// How the streams are that begin from now on.
+    pub fn set_shape(&self, shape: Shape) {
+        *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = shape;
+    }
+
+    /// The clock of its stamps.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        stream.set_nodelay(true)?;
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        let mut buffer = vec![0; 64 << 10];
+        // Bytes of the request at hand that have come, and what is known of its length.
+        let (mut held, mut whole) = (0, None);
+        loop {
+            let room = buffer.get_mut(held..).unwrap_or_default();
+            let n = stream.read(room)?;
+            if n == 0 {
+                return Ok(());
             }
-            // The body itself is not looked at: what has been read is counted and overwritten.
-            Some(length) if held == buffer.len() => {
-                whole = Some(length - held);
-                held = 0;
+            held += n;
+            if whole.is_none() {
+                let come = buffer.get(..held).unwrap_or_default();
+                whole = head_end(come)
+                    .map(|end| end + come.get(..end).and_then(content_length).unwrap_or(0));
             }
-            _ => {}
+            match whole {
+                // One request at a time comes on a connection of a proxy.
+                Some(length) if held >= length => {
+                    self.answered.fetch_add(1, Ordering::AcqRel);
+                    // Requests for streams are small: all of one is here.
+                    let come = buffer.get(..held.min(4096)).unwrap_or_default();
+                    if asks_for_stream(come) {
+                        self.send_events(&mut stream)?;
+                    } else {
+                        stream.write_all(answer.as_bytes())?;
+                    }
+                    (held, whole) = (0, None);
+                }
+                // The body itself is not looked at: what has been read is counted and overwritten.
+                Some(length) if held == buffer.len() => {
+                    whole = Some(length - held);
+                    held = 0;
+                }
+                _ => {}
+            }
         }
     }
+
+    /// Events of some 215 bytes, each with the time at which it was sent in its content.
+    fn send_events(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+        const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                            transfer-encoding: chunked\r\n\r\n";
+        const USAGE: &str =
+            r#","usage":{"prompt_tokens":120,"completion_tokens":14,"total_tokens":134}"#;
+        let Shape { events, gap } = *self.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        stream.write_all(HEAD.as_bytes())?;
+        for number in 0..events {
+            std::thread::sleep((start + gap * number).saturating_duration_since(Instant::now()));
+            let now = self.now().as_nanos();
+            let content = format!("{STAMP}{now:0DIGITS$}{STAMP} the quick brown fox");
+            stream.write_all(&event(&format!(r#"{{"content":"{content}"}}"#), "null", ""))?;
+        }
+        let mut end = event("{}", r#""stop""#, USAGE);
+        end.extend_from_slice(&chunk("data: [DONE]\n\n"));
+        end.extend_from_slice(b"0\r\n\r\n");
+        stream.write_all(&end)
+    }
+}
+
+/// Whether a request says so; blanks may stand between.
+fn asks_for_stream(come: &[u8]) -> bool {
+    let after = memmem::find(come, br#""stream""#).and_then(|at| come.get(at + 8..));
+    let value = after.unwrap_or_default().iter().filter(|byte| !b": ".contains(byte));
+    value.take(4).eq(b"true")
+}
+
+fn event(delta: &str, finish: &str, usage: &str) -> Vec<u8> {
+    chunk(&format!(
+        "data: {{\"id\":\"chatcmpl-bench\",\"object\":\"chat.completion.chunk\",\"created\":1764000000,\
+         \"model\":\"fixed\",\"choices\":[{{\"index\":0,\"delta\":{delta},\
+         \"finish_reason\":{finish}}}]{usage}}}\n\n"
+    ))
+}
+
+fn chunk(text: &str) -> Vec<u8> {
+    format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }

@@ -46,6 +46,7 @@ mod respond;
 mod retry_after;
 mod service;
 mod shadow;
+mod stages;
 mod wrap;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub(crate) use edge::Edge;
 use failure::AttemptFailure;
 use peers::Peers;
 pub(crate) use service::{HttpService, answer, refuse};
+pub use stages::CallStages;
 
 /// The hooks of Pingora's proxy: they choose the provider, write its head and body, and decide
 /// whether another one is tried.

@@ -47,6 +47,7 @@ mod tls;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -63,7 +64,8 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
+use crate::gateway::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
+use crate::routing::Inputs;
 use crate::store::{Faults, StoreError};
 
 /// Why a gateway cannot start, for the operator.
@@ -100,6 +102,12 @@ impl Gateway {
         faults: Faults,
     ) -> Result<Self, BootError> {
         boot::prepare(server, environment, faults).await
+    }
+
+    /// For benches: a call of the data plane, of which single stages can be run.
+    #[doc(hidden)]
+    pub fn call_stages(&self, inputs: &Inputs, body: Bytes) -> Option<CallStages> {
+        CallStages::new(&self.app, inputs, body)
     }
 
     /// Adds listeners and background services to a Pingora server.

@@ -1,0 +1,105 @@
+//! The guard of instructions: what a request takes, over what bare Pingora takes for it, must be
+//! what `benches/instructions.txt` says. It runs in the profile of the tests, whose binaries are
+//! there already; ratios of the release profile are others.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::Result;
+use crate::instructions::{Counts, Kind, count};
+use crate::load::chat_body;
+use crate::sides::{self, Start};
+use crate::upstream::Upstream;
+
+/// The first argument of this binary that has it write the file.
+pub const WRITE: &str = "--write-ratios";
+
+/// Part of a ratio by which it may differ. Counts of the same binary differ by less than a fifth of
+/// that.
+const TOLERANCE: f64 = 0.05;
+const REQUESTS: u64 = 150;
+const BODIES: [usize; 2] = [600, 8 << 10];
+const HEAD: &str = "\
+# What a request takes, over what it takes of bare Pingora's data path, in the profile of the tests.
+# A test allows 5 % more or less. After a change that is meant: benches/run guard
+";
+
+fn file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
+}
+
+/// Each ratio by its name.
+fn measure() -> Result<BTreeMap<String, f64>> {
+    let upstream = Upstream::start()?;
+    let to = upstream.address();
+    let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
+    let mut ratios = BTreeMap::new();
+    for bytes in BODIES {
+        let body = chat_body(bytes);
+        let bare = count(&body, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
+        let gateway = count(&body, REQUESTS, &|start: &Start| {
+            sides::gateway(start, "rerouter", binary, to, 1, true)
+        })?;
+        println!("{bytes:>8} bare Pingora {bare}\n{bytes:>8} rerouter     {gateway}");
+        let unit = bare.of(Kind::DataPath);
+        let mut add = |what: &str, part: u64, whole: u64| {
+            ratios.insert(format!("{bytes:>4} B: {what}"), part as f64 / whole.max(1) as f64);
+        };
+        let of = |counts: &Counts, kind| counts.of(kind).instructions;
+        let data_path = gateway.of(Kind::DataPath);
+        add("instructions of the data path", data_path.instructions, unit.instructions);
+        add("allocations of the data path", data_path.allocations, unit.allocations);
+        add("instructions of captures", of(&gateway, Kind::Captures), unit.instructions);
+    }
+    Ok(ratios)
+}
+
+/// Measures, and writes what it finds for the test.
+pub fn write() -> Result<()> {
+    let mut text = HEAD.to_owned();
+    for (name, ratio) in measure()? {
+        writeln!(text, "{name}: {ratio:.3}")?;
+    }
+    std::fs::write(file(), &text)?;
+    print!("{text}");
+    Ok(())
+}
+
+fn committed() -> Result<BTreeMap<String, f64>> {
+    let text = std::fs::read_to_string(file())?;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, ratio) =
+                line.rsplit_once(": ").ok_or_else(|| format!("no ratio: {line}"))?;
+            Ok((name.to_owned(), ratio.parse()?))
+        })
+        .collect()
+}
+
+/// Measures, and fails where a ratio is not what is committed.
+pub fn check() -> Result<()> {
+    let (committed, found) = (committed()?, measure()?);
+    if !committed.keys().eq(found.keys()) {
+        return Err("benches/instructions.txt has other lines: run benches/run guard".into());
+    }
+    let mut other = String::new();
+    for (name, (found, committed)) in
+        found.iter().map(|(name, found)| (name, (found, committed.get(name).unwrap_or(found))))
+    {
+        println!("{name}: {found:.3} × bare Pingora, committed {committed:.3}");
+        if (found / committed - 1.0).abs() > TOLERANCE {
+            let way = if found > committed { "more" } else { "less" };
+            writeln!(other, "  {name}: {found:.3} × bare Pingora, {way} than {committed:.3}")?;
+        }
+    }
+    if other.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "\n{other}If that is meant, run `benches/run guard` and commit benches/instructions.txt. \
+         If not, docs/internals/figures.md says how to find what takes more."
+    )
+    .into())
+}

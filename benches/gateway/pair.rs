@@ -1,0 +1,242 @@
+//! Two sides in alternating windows, over loopback: same load, same upstream.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::Result;
+use crate::figures::{Figures, Row, quantile};
+use crate::load::{Load, Ran, chat_body};
+use crate::process::Process;
+use crate::rivals::Rival;
+use crate::sides::{self, Start};
+use crate::streams::{Streamed, Streams};
+use crate::upstream::Upstream;
+
+/// Before each window, so that connections, pools and caches are what they are in long service.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Requests a second that give gateways what they are to evaluate.
+const FILL: f64 = 2_000.0;
+/// Times that a body's windows are begun again, slower, because the capture queue was full.
+const SLOWER: usize = 4;
+
+/// What a pair is made of.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// The gateway beside bare Pingora.
+    Gateway,
+    /// The gateway without captures beside bare Pingora.
+    NoneKept,
+    /// Another one's beside bare Pingora.
+    Rival(Rival),
+    /// The gateway beside one without captures.
+    BesideNoneKept,
+    /// The gateway, which evaluates all the while, beside one that does not.
+    Evaluating,
+}
+
+/// Both sides, ready to be asked; they end with the value.
+pub struct Pair {
+    upstream: Upstream,
+    pub beside: Process,
+    pub side: Process,
+    connections: usize,
+    window: Duration,
+    evaluating: bool,
+}
+
+/// A window of one side.
+struct Window {
+    figures: Figures,
+    /// Whether captures stored = requests answered.
+    counts: bool,
+    stored_a_second: f64,
+}
+
+impl Pair {
+    pub fn start(connections: u16, threads: u16, window: Duration, kind: Kind) -> Result<Pair> {
+        let upstream = Upstream::start()?;
+        let to = upstream.address();
+        let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
+        let gateway =
+            |name, captures| sides::gateway(&Start::Plain, name, binary, to, threads, captures);
+        let beside = match kind {
+            Kind::BesideNoneKept => gateway("none kept", false)?,
+            Kind::Evaluating => gateway("idle", true)?,
+            _ => sides::bare(&Start::Plain, to, threads)?,
+        };
+        let side = match kind {
+            Kind::NoneKept => gateway("rerouter, no captures", false)?,
+            Kind::Rival(rival) => rival.start(to, threads)?,
+            _ => gateway("rerouter", true)?,
+        };
+        let evaluating = matches!(kind, Kind::Evaluating);
+        Ok(Pair { upstream, beside, side, connections: connections.into(), window, evaluating })
+    }
+
+    /// Gives both gateways something to evaluate.
+    fn fill(&self, body: &[u8]) -> Result<()> {
+        for process in [&self.beside, &self.side] {
+            let (captures, mut load) =
+                (process.captures()?, Load::open(process.address(), self.connections)?);
+            let ran = load.run(&process.request(body), self.window * 2, Some(FILL))?;
+            process.settle(captures, ran.answered())?;
+        }
+        Ok(())
+    }
+
+    /// The load of a window; with it, on one side, evaluations one after another.
+    fn run(
+        &self,
+        load: &mut Load,
+        process: &Process,
+        request: &[u8],
+        pace: Option<f64>,
+    ) -> Result<Ran> {
+        if !self.evaluating || !std::ptr::eq(process, &self.side) {
+            return load.run(request, self.window, pace);
+        }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let evaluator = scope.spawn(|| {
+                let mut evaluated = 0;
+                while !done.load(Ordering::Acquire) {
+                    evaluated += process.evaluate().map_err(|why| why.to_string())?;
+                }
+                Ok::<u64, String>(evaluated)
+            });
+            let ran = load.run(request, self.window, pace);
+            done.store(true, Ordering::Release);
+            let evaluated = evaluator.join().map_err(|_| "the evaluator broke off")??;
+            println!("  {evaluated} captures decided again meanwhile");
+            if evaluated == 0 { Err("nothing was evaluated".into()) } else { Ok(ran?) }
+        })
+    }
+
+    /// One window of one side.
+    fn window(&self, process: &Process, body: &[u8], pace: Option<f64>) -> Result<Window> {
+        let request = process.request(body);
+        let mut load = Load::open(process.address(), self.connections)?;
+        let captures = process.captures()?;
+        let warmed = load.run(&request, WARM_UP.min(self.window), pace)?;
+        process.settle(captures, warmed.answered())?;
+        let (reached, captures, before) =
+            (self.upstream.answered(), process.captures()?, process.cpu()?);
+        let ran = self.run(&mut load, process, &request, pace)?;
+        let settled = process.settle(captures, ran.answered())?;
+        let after = process.cpu()?;
+        let reached = self.upstream.answered() - reached;
+        if reached != ran.answered() {
+            return Err(format!(
+                "{} requests were answered, but {reached} reached the upstream",
+                ran.answered()
+            )
+            .into());
+        }
+        let stored_a_second = settled.stored as f64 / (ran.elapsed + settled.took).as_secs_f64();
+        let counts = !process.captures || (settled.stored, settled.dropped) == (ran.answered(), 0);
+        Ok(Window { figures: Figures::of(&ran, before, after), counts, stored_a_second })
+    }
+
+    fn new_row(&self, bytes: usize) -> Row {
+        Row::new(bytes, [self.beside.name(), self.side.name()])
+    }
+
+    /// Alternating windows at one size of body.
+    pub fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
+        let body = chat_body(bytes);
+        if self.evaluating {
+            self.fill(&body)?;
+        }
+        let mut row = self.new_row(bytes);
+        row.pace = pace;
+        let mut slower = 0;
+        while row.pairs() < windows {
+            let beside_first = row.pairs().is_multiple_of(2);
+            let sides =
+                if beside_first { [&self.beside, &self.side] } else { [&self.side, &self.beside] };
+            let mut measured = Vec::new();
+            for side in sides {
+                let window = self.window(side, &body, row.pace)?;
+                if window.counts {
+                    measured.push(window.figures);
+                    continue;
+                }
+                // More than can be stored was asked for: both sides begin again with what can be.
+                slower += 1;
+                if slower > SLOWER {
+                    return Err(format!(
+                        "captures are dropped at {bytes} B however slowly requests come"
+                    )
+                    .into());
+                }
+                row = self.new_row(bytes);
+                row.slowed = true;
+                row.pace = Some(window.stored_a_second * 0.8);
+                break;
+            }
+            if let [first, second] = measured[..] {
+                if beside_first { row.add(first, second) } else { row.add(second, first) }
+            }
+        }
+        Ok(row)
+    }
+
+    /// Microseconds that both sides add to an answer at this pace, against the upstream asked
+    /// directly in the same round: each round's p50 and p99 of the first side, then of the second.
+    pub fn added(&self, bytes: usize, rounds: usize, pace: f64) -> Result<Vec<[[f64; 2]; 2]>> {
+        let body = chat_body(bytes);
+        let run = |address, process: &Process, time| -> Result<[f64; 2]> {
+            let mut load = Load::open(address, self.connections)?;
+            let captures = process.captures()?;
+            let request = process.request(&body);
+            let warmed = load.run(&request, WARM_UP.min(time), Some(pace))?;
+            let ran = load.run(&request, time, Some(pace))?;
+            if address == process.address() {
+                let all = warmed.answered() + ran.answered();
+                let settled = process.settle(captures, all)?;
+                if process.captures && (settled.stored, settled.dropped) != (all, 0) {
+                    return Err(format!("{} captures of {all} requests", settled.stored).into());
+                }
+            }
+            Ok([0.5, 0.99].map(|part| quantile(&ran.latencies, part).as_nanos() as f64 / 1e3))
+        };
+        let mut found = Vec::new();
+        for round in 0..rounds {
+            let direct = run(self.upstream.address(), &self.beside, self.window)?;
+            let of = |process: &Process| -> Result<[f64; 2]> {
+                let all = run(process.address(), process, self.window)?;
+                Ok([all[0] - direct[0], all[1] - direct[1]])
+            };
+            found.push(alternate(round, || of(&self.beside), || of(&self.side))?);
+        }
+        Ok(found)
+    }
+
+    /// Streams of both sides, in alternating windows.
+    pub fn streams(&self, streams: Streams, rounds: usize) -> Result<Vec<[Streamed; 2]>> {
+        // A window in which a stream failed does not count, but ends no comparison of half an hour.
+        let of = |process: &Process| {
+            streams.run(&self.upstream, process).or_else(|why| {
+                println!("  once more, as streams of {} failed: {why}", process.name());
+                streams.run(&self.upstream, process)
+            })
+        };
+        (0..rounds).map(|round| alternate(round, || of(&self.beside), || of(&self.side))).collect()
+    }
+}
+
+/// Both, the other one first in every other round.
+fn alternate<T>(
+    round: usize,
+    first: impl Fn() -> Result<T>,
+    second: impl Fn() -> Result<T>,
+) -> Result<[T; 2]> {
+    if round.is_multiple_of(2) {
+        let value = first()?;
+        Ok([value, second()?])
+    } else {
+        let value = second()?;
+        Ok([first()?, value])
+    }
+}

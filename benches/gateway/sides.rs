@@ -1,0 +1,101 @@
+//! The sides of a comparison that this repository builds: bare Pingora and the gateway.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::load::connect;
+use crate::process::{Process, free_address};
+use crate::{Result, bare};
+
+pub const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
+
+/// How a process is started.
+pub enum Start {
+    Plain,
+    /// Under a program, such as an instrument, with its arguments.
+    Under(&'static str, Vec<String>),
+}
+
+impl Start {
+    fn command(&self, binary: &Path) -> Command {
+        match self {
+            Start::Under(program, arguments) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
+                command
+            }
+            Start::Plain => Command::new(binary),
+        }
+    }
+}
+
+/// Bare Pingora in front of `upstream`.
+pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process> {
+    let address = free_address()?;
+    let mut command = start.command(&std::env::current_exe()?);
+    command.args([bare::ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
+    let mut process = Process::start("bare", &mut command, address, tempfile::tempdir()?)?;
+    process.data_path = Some(bare::ROLE);
+    process.credential = ADMIN.to_owned();
+    process.wait_until(|_| connect(address).is_ok())?;
+    Ok(process)
+}
+
+/// The gateway with its defaults, but perhaps for captures, in front of `upstream`.
+pub fn gateway(
+    start: &Start,
+    name: &'static str,
+    binary: &Path,
+    upstream: SocketAddr,
+    threads: u16,
+    captures: bool,
+) -> Result<Process> {
+    let dir = tempfile::Builder::new().prefix("rerouter-bench-").tempdir()?;
+    let (address, metrics) = (free_address()?, free_address()?);
+    write_documents(dir.path(), (address, metrics, upstream), threads, captures)?;
+    let mut command = start.command(binary);
+    command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("ADMIN_API_KEY", ADMIN).env("AGENT_CLOUD_API_KEY", ADMIN);
+    // The access log is written, as it is by default, but kept by nobody.
+    command.env("RUST_LOG", "error");
+    let mut process = Process::start(name, &mut command, address, dir)?;
+    process.data_path = Some("rerouter");
+    process.metrics = Some(metrics);
+    process.captures = captures;
+    process.wait_until(|process| {
+        let health = process.ask("GET", "/health", address, ADMIN, None);
+        health.is_ok_and(|answer| answer.status == 200)
+    })?;
+    let named = json!({ "name": "bench" });
+    let made = process.ask("POST", "/v1/router/keys", address, ADMIN, Some(&named))?;
+    let made: Value = serde_json::from_slice(&made.body)?;
+    let key = made.get("key").and_then(Value::as_str);
+    process.credential = key.ok_or_else(|| format!("no key was made: {made}"))?.to_owned();
+    Ok(process)
+}
+
+fn write_documents(
+    dir: &Path,
+    addresses: (SocketAddr, SocketAddr, SocketAddr),
+    threads: u16,
+    captures: bool,
+) -> Result<()> {
+    let (address, metrics, upstream) = addresses;
+    let server = format!(
+        "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\n\
+         threads: {threads}\ncapture: {{ enabled: {captures} }}\ndata_dir: {}\n\
+         routing: {{ file: {} }}\n",
+        json!(dir.join("data")),
+        json!(dir.join("routing.yaml")),
+    );
+    let routing = format!(
+        "providers: {{ up: {{ protocol: openai, base_url: \"http://{upstream}/v1\", api_key: sk-bench }} }}\n\
+         recipes: {{ main: {{ rules: [ {{ name: default, targets: [ {{ target: up/fixed }} ] }} ] }} }}\naliases: {{ auto: main }}\n"
+    );
+    std::fs::write(dir.join("rerouter.yaml"), server)?;
+    Ok(std::fs::write(dir.join("routing.yaml"), routing)?)
+}
