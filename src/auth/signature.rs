@@ -6,12 +6,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{HeaderMap, Method};
-use ring::hmac;
 use sha2::{Digest, Sha256};
 
 use crate::bounds;
 use crate::id::Random;
-use crate::secret::constant_time_eq;
+use crate::secret::{MacKey, constant_time_eq};
 
 /// The digest of the body (RFC 9530 section 2).
 pub(crate) const CONTENT_DIGEST: &str = "content-digest";
@@ -102,7 +101,7 @@ impl Signed {
 
     /// Whether this key made it; in constant time.
     pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
-        constant_time_eq(mac(key, &self.base).as_ref(), &self.mac)
+        constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 
     /// Whether its digest is that of this body.
@@ -167,8 +166,8 @@ fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String
     )
 }
 
-fn mac(key: &[u8], base: &str) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), base.as_bytes())
+fn mac(key: &[u8], base: &str) -> [u8; 32] {
+    MacKey::new(key).code(base.as_bytes())
 }
 
 /// A node's signing key.

@@ -4,10 +4,8 @@
 
 use std::borrow::Cow;
 
-use ring::hmac;
-
 use crate::id::Random;
-use crate::secret::{Secret, SecretBytes};
+use crate::secret::{MacKey, Secret, SecretBytes};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM: usize = 30;
@@ -82,21 +80,17 @@ pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
 
 /// The pepper, with its key schedule computed once.
 #[derive(Clone)]
-pub(crate) struct Pepper(hmac::Key);
+pub(crate) struct Pepper(MacKey);
 
 impl Pepper {
     /// The pepper with this key.
     pub(crate) fn new(key: &SecretBytes) -> Self {
-        Pepper(hmac::Key::new(hmac::HMAC_SHA256, key.expose()))
+        Pepper(MacKey::new(key.expose()))
     }
 
     /// HMAC-SHA-256 of a secret, as stored and as the tables are keyed.
     pub(crate) fn digest(&self, token: &str) -> [u8; 32] {
-        match hmac::sign(&self.0, token.as_bytes()).as_ref().try_into() {
-            Ok(digest) => digest,
-            // Unreachable: it is that long (RFC 6234).
-            Err(_) => std::process::abort(),
-        }
+        self.0.code(token.as_bytes())
     }
 }
 

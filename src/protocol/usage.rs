@@ -222,8 +222,9 @@ const ENDING: usize = 1024;
 const NAME: &[u8] = b"\"usage\"";
 
 /// Reads the usage where it is one of the last members of the answer, as nearly all have it; `None`
-/// for any other answer. Only the end is read: from the last `"usage"` on, members up to the bracket
-/// that ends the answer. In an object of JSON these are its own, as no other bracket follows.
+/// for any other answer. Only the end is read: from the last `"usage"` on, members up to the
+/// bracket that ends the answer. In an object of JSON these are its own, as no other bracket
+/// follows.
 fn read_last_members(body: &[u8]) -> Option<Option<Usage>> {
     static SEARCH: LazyLock<memmem::FinderRev<'static>> =
         LazyLock::new(|| memmem::FinderRev::new(NAME));

@@ -47,28 +47,34 @@ impl EstimateCorrection {
     /// Records the provider's count for an uncorrected estimate. Long prompts weigh more: in short
     /// ones the fixed part that the provider adds prevails.
     pub fn learn(&self, routing: &Routing, name: &str, estimated: u64, counted: u64) {
-        if estimated == 0
-            || counted == 0
-            || (routing.alias(name).is_none() && routing.target(name).is_none())
-        {
+        if estimated == 0 || counted == 0 {
             return;
         }
-        if !self.names.contains_key(name) {
-            self.names.entry(name.to_owned()).or_default();
-        }
         if let Some(mut sums) = self.names.get_mut(name) {
-            // Bounds the effect of a single wrong count.
-            let counted = (counted as f64).min(estimated as f64 * MOST * MOST);
-            sums.counted = sums.counted * KEPT + counted;
-            sums.estimated = sums.estimated * KEPT + estimated as f64;
+            sums.add(estimated, counted);
+        } else if is_of(routing, name) {
+            self.names.entry(name.to_owned()).or_default().add(estimated, counted);
         }
     }
 
     /// Removes names that the document does not have.
     pub fn retain(&self, routing: &Routing) {
-        self.names
-            .retain(|name, _| routing.alias(name).is_some() || routing.target(name).is_some());
+        self.names.retain(|name, _| is_of(routing, name));
     }
+}
+
+impl TokenSums {
+    fn add(&mut self, estimated: u64, counted: u64) {
+        let estimated = estimated as f64;
+        // Bounds the effect of a single wrong count.
+        let counted = (counted as f64).min(estimated * MOST * MOST);
+        self.counted = self.counted * KEPT + counted;
+        self.estimated = self.estimated * KEPT + estimated;
+    }
+}
+
+fn is_of(routing: &Routing, name: &str) -> bool {
+    routing.alias(name).is_some() || routing.target(name).is_some()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod mask;
 use std::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hmac;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
@@ -166,6 +167,26 @@ impl BlockKey {
 impl fmt::Debug for BlockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[secret]")
+    }
+}
+
+/// A key of HMAC-SHA-256, with its schedule computed once.
+#[derive(Clone)]
+pub(crate) struct MacKey(hmac::Key);
+
+impl MacKey {
+    /// A key of any length.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        MacKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    }
+
+    /// The code of a message (RFC 2104).
+    pub(crate) fn code(&self, message: &[u8]) -> [u8; 32] {
+        match hmac::sign(&self.0, message).as_ref().try_into() {
+            Ok(code) => code,
+            // Unreachable: the code is as long as its hash.
+            Err(_) => std::process::abort(),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Content parts of chat completions and responses. Some servers go by the type of a part, some by
 //! its members: all of them count.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::super::json::{Cursor, JsonError, JsonKind};
@@ -46,8 +47,8 @@ const OTHERS: &[&str] = &[
 
 /// The facts of a part.
 #[derive(Default)]
-struct ContentPart {
-    kind: Option<String>,
+struct ContentPart<'a> {
+    kind: Option<Cow<'a, str>>,
     /// Where the URL of an image stands.
     image: Option<Range<usize>>,
     is_small: bool,
@@ -105,7 +106,7 @@ pub(super) fn read(
     Ok(())
 }
 
-impl ContentPart {
+impl ContentPart<'_> {
     /// Reads a URL, or an object that holds it. Returns whether all of its members are known: some
     /// servers take the size to which an image is scaled.
     fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {

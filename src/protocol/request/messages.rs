@@ -1,5 +1,6 @@
 //! Anthropic's messages: content is a text or a list of blocks.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::super::json::{Cursor, JsonError, JsonKind};
@@ -89,18 +90,18 @@ struct BlockContent {
 
 /// The facts of a block.
 #[derive(Default)]
-struct ContentBlock {
-    kind: Option<String>,
+struct ContentBlock<'a> {
+    kind: Option<Cow<'a, str>>,
     text: Option<Range<usize>>,
     below: BlockContent,
     call: u64,
-    source: BlockSource,
+    source: BlockSource<'a>,
 }
 
 /// The source of a document or image.
 #[derive(Default)]
-struct BlockSource {
-    kind: Option<String>,
+struct BlockSource<'a> {
+    kind: Option<Cow<'a, str>>,
     data: Option<Range<usize>>,
     /// Whether it is a URL or an id.
     is_elsewhere: bool,
@@ -154,7 +155,7 @@ impl BlockContent {
         Ok(())
     }
 
-    fn add(&mut self, block: ContentBlock, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
+    fn add(&mut self, block: ContentBlock<'_>, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let ContentBlock { kind, text, below, call, source } = block;
         let data = |source: &BlockSource| {
             source.data.as_ref().map(|span| inside(cursor, span)).unwrap_or_default()
@@ -189,10 +190,10 @@ impl BlockContent {
     }
 }
 
-impl BlockSource {
+impl<'a> BlockSource<'a> {
     fn read(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        cursor: &mut Cursor<'a>,
         prompt: &mut PromptSize,
         below: &mut BlockContent,
     ) -> Result<(), JsonError> {

@@ -2,6 +2,7 @@
 //! thinking. The estimate leaves out what an earlier response holds (`previous_response_id`,
 //! `conversation`).
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::super::json::{Cursor, JsonError, JsonKind};
@@ -89,9 +90,9 @@ const WHOLE_CALLS: [&str; 7] = [
 
 /// The facts of an item.
 #[derive(Default)]
-struct InputItem {
-    kind: Option<String>,
-    role: Option<String>,
+struct InputItem<'a> {
+    kind: Option<Cow<'a, str>>,
+    role: Option<Cow<'a, str>>,
     text: Vec<Range<usize>>,
     has_content: bool,
     /// Whether it holds encrypted thinking.
@@ -140,7 +141,7 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonErro
     Ok(())
 }
 
-impl InputItem {
+impl InputItem<'_> {
     fn add(self, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let text: u64 = self.text.iter().map(|span| tokens_of(cursor, span)).sum();
         match self.kind.as_deref() {

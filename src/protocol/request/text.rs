@@ -1,5 +1,6 @@
 //! Strings of a body.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::super::json::{self, Cursor, JsonError, JsonKind};
@@ -16,12 +17,10 @@ pub(super) fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
     if cursor.raw(span).first() == Some(&b'"') { tokens::estimate(inside(cursor, span)) } else { 0 }
 }
 
-/// Reads a string; `None` for another kind of value.
-pub(super) fn read_word(cursor: &mut Cursor<'_>) -> Result<Option<String>, JsonError> {
+/// Reads a string, without a copy as a rule; `None` for another kind of value.
+pub(super) fn read_word<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, JsonError> {
     let span = cursor.skip()?;
-    Ok(json::text(cursor.raw(&span))
-        .filter(|_| cursor.raw(&span).first() == Some(&b'"'))
-        .map(std::borrow::Cow::into_owned))
+    Ok(json::text(cursor.raw(&span)).filter(|_| cursor.raw(&span).first() == Some(&b'"')))
 }
 
 /// Reads the inside of a string, escapes included; empty for another kind of value.

@@ -1,5 +1,7 @@
 //! Definitions of tools and functions, and the format of an answer.
 
+use std::borrow::Cow;
+
 use super::super::json::{Cursor, JsonError, JsonKind};
 use super::super::tokens;
 use super::member_names::MemberNames;
@@ -39,16 +41,16 @@ pub(super) fn read_tools(
 }
 
 /// The definition of a tool or function.
-pub(super) struct ToolDefinition {
-    kind: Option<String>,
+pub(super) struct ToolDefinition<'a> {
+    kind: Option<Cow<'a, str>>,
     has_name: bool,
     pub(super) tokens: u64,
 }
 
-pub(super) fn read_definition(
-    cursor: &mut Cursor<'_>,
+pub(super) fn read_definition<'a>(
+    cursor: &mut Cursor<'a>,
     builder: &mut RequestBuilder,
-) -> Result<ToolDefinition, JsonError> {
+) -> Result<ToolDefinition<'a>, JsonError> {
     let is_name = cursor.kind()? == JsonKind::String;
     let start = cursor.position();
     let (mut kind, mut has_name) = (None, false);
