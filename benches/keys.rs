@@ -178,6 +178,7 @@ fn free_address() -> SocketAddr {
 async fn start(dir: &Path, keys: usize) -> Figures {
     let sample = std::fs::read_to_string(dir.join("sample")).expect("a sample");
     let sample: Vec<HeaderMap> = sample.lines().map(|secret| shown(&Secret::new(secret))).collect();
+    let opening = Instant::now();
     let store = Store::open(&dir.join("data")).await.expect("a store");
     let (resident_before, began) = (resident(), Instant::now());
     let auth = auth();
@@ -188,6 +189,12 @@ async fn start(dir: &Path, keys: usize) -> Figures {
         "  a start reads them in {:.2} s ({:.1} us a key), and they take {bytes:.0} bytes each",
         took.as_secs_f64(),
         took.as_secs_f64() * 1e6 / keys as f64
+    );
+    let first = sample.first().expect("a secret");
+    assert!(auth.identify(first, Surface::Agent, false, now()).is_ok());
+    println!(
+        "  the first is looked up {:.2} s after the store began to open",
+        opening.elapsed().as_secs_f64()
     );
     let began = Instant::now();
     assert_eq!(

@@ -75,14 +75,6 @@ const DOORS: &[(&str, &[&str])] = &[
     ("tokio::task::spawn_blocking", &["blocking"]),
 ];
 
-/// Rooms that still have import cycles among their files. A room that has none any more must leave
-/// the list.
-const CYCLES_EXCUSED: &[&str] = &[];
-
-/// Type names that are still defined more than once. A name that is unique by now must leave the
-/// list.
-const NAMES_EXCUSED: &[&str] = &[];
-
 pub(crate) fn row(room: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&room))
 }
@@ -558,17 +550,8 @@ fn rooms_use_only_rooms_above_and_crates_enter_by_their_doors() {
 
 #[test]
 fn the_files_of_a_room_form_no_cycle() {
-    let room = |path: &str| path.split('/').next().unwrap().trim_end_matches(".rs").to_owned();
     let found = cycles(&imports(&production()));
-    let rooms: BTreeSet<String> = found.iter().map(|group| room(&group[0])).collect();
-    let new: Vec<String> = found
-        .iter()
-        .filter(|group| !CYCLES_EXCUSED.contains(&room(&group[0]).as_str()))
-        .map(|group| group.join(", "))
-        .collect();
-    assert!(new.is_empty(), "import each other:\n{}", new.join("\n"));
-    let clean: Vec<_> = CYCLES_EXCUSED.iter().filter(|room| !rooms.contains(**room)).collect();
-    assert!(clean.is_empty(), "no cycle any more: take off CYCLES_EXCUSED: {clean:?}");
+    assert!(found.is_empty(), "import each other: {found:?}");
 }
 
 #[test]
@@ -607,15 +590,7 @@ fn type_names_are_unique() {
         }
     }
     defined.retain(|_, files| files.len() > 1);
-    let new: Vec<String> = defined
-        .iter()
-        .filter(|(name, _)| !NAMES_EXCUSED.contains(&name.as_str()))
-        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
-        .collect();
-    assert!(new.is_empty(), "defined more than once:\n{}", new.join("\n"));
-    let unique: Vec<_> =
-        NAMES_EXCUSED.iter().filter(|name| !defined.contains_key(**name)).collect();
-    assert!(unique.is_empty(), "unique: take off NAMES_EXCUSED: {unique:?}");
+    assert!(defined.is_empty(), "defined more than once: {defined:?}");
 }
 
 #[test]

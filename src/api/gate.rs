@@ -94,7 +94,8 @@ impl Gate {
                 .map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();
             let why = format!(
-                "There are no captures of the last 24 hours to evaluate the document on{unread}. Use allow_empty=true to skip the evaluation."
+                "There are no captures of the last 24 hours to evaluate the document on{unread}. \
+                 Use allow_empty=true to skip the evaluation."
             );
             return Err(Error::new(Kind::NoCaptures, why));
         }
@@ -102,7 +103,8 @@ impl Gate {
             report.forget_examples();
         }
         Ok(self.against(&report).map(|why| {
-            let body = json!({ "error": Kind::GateRefused.row().word, "detail": why, "report": report.json() });
+            let word = Kind::GateRefused.row().word;
+            let body = json!({ "error": word, "detail": why, "report": report.json() });
             answer::json(StatusCode::CONFLICT, &body)
         }))
     }
@@ -116,7 +118,8 @@ impl Gate {
         let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
         let share = report.changed_share() * 100.0;
         Some(format!(
-            "{changed} of {routed_before} requests ({share:.2} %) would change their target; the maximum is {:.2} %.",
+            "{changed} of {routed_before} requests ({share:.2} %) would change their target; the \
+             maximum is {:.2} %.",
             most * 100.0
         ))
     }

@@ -101,7 +101,8 @@ fn bad_budget() -> Error {
     Error::invalid(
         "limits.budget",
         format!(
-            "limits.budget must be {{\"usd\": more than 0 and up to {most}, \"per\": \"day\" or \"month\"}} and nothing else."
+            "limits.budget must be {{\"usd\": more than 0 and up to {most}, \"per\": \"day\" or \
+             \"month\"}} and nothing else."
         ),
     )
 }

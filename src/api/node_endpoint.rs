@@ -54,7 +54,8 @@ fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
     let Some(from) = from else {
         return refuse(
-            "The node's address is unknown behind a proxy that is not in `trusted_proxies`. Enrol the node with its endpoint.",
+            "The node's address is unknown behind a proxy that is not in `trusted_proxies`. Enrol \
+             the node with its endpoint.",
         );
     };
     let address: Option<IpAddr> =
@@ -68,7 +69,8 @@ fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
     // Behind a local proxy without X-Forwarded-For every client would look local.
     if from.is_loopback() && app.server.may_be_fronted() {
         return refuse(
-            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients are local. Enrol the node with its endpoint.",
+            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients are \
+             local. Enrol the node with its endpoint.",
         );
     }
     Ok(())

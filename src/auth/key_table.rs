@@ -249,22 +249,22 @@ impl KeyTable {
             used_us: used_us.into(),
             unsaved: unsaved.into(),
         });
-        let present = digests(&key.row);
         table.by_id.insert(id.clone(), Arc::clone(&key));
-        for digest in &present {
-            table.by_digest.insert(*digest, Arc::clone(&key));
+        for digest in digests(&key.row) {
+            table.by_digest.insert(digest, Arc::clone(&key));
         }
         if key.row.interface == Interface::Router && key.row.limits.budget.is_some() {
             self.budgets.insert(id.clone());
-        } else {
+        } else if old.is_some() {
             self.budgets.remove(&id);
         }
         let counts = writer.counts(key.row.interface);
         counts.add(key.counted());
         match old {
             Some(old) => {
-                for gone in digests(&old.row).iter().filter(|digest| !present.contains(digest)) {
-                    table.by_digest.remove(gone);
+                let present = |digest: &[u8; 32]| digests(&key.row).any(|other| other == *digest);
+                for gone in digests(&old.row).filter(|digest| !present(digest)) {
+                    table.by_digest.remove(&gone);
                 }
                 counts.remove(old.counted());
             }
@@ -434,8 +434,6 @@ impl KeyTable {
 }
 
 /// The digests of a key's secrets.
-fn digests(row: &KeyRow) -> Vec<[u8; 32]> {
-    std::iter::once(row.digest)
-        .chain(row.previous.as_ref().map(|previous| previous.digest))
-        .collect()
+fn digests(row: &KeyRow) -> impl Iterator<Item = [u8; 32]> {
+    std::iter::once(row.digest).chain(row.previous.as_ref().map(|previous| previous.digest))
 }

@@ -47,24 +47,6 @@ impl Auth {
         Ok(std::mem::take(&mut *nodes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    #[cfg(test)]
-    pub(crate) fn load(&self, snapshot: crate::store::Snapshot) {
-        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        for user in snapshot.users {
-            self.change(Change::User(user.into()));
-        }
-        for key in snapshot.keys {
-            self.change(Change::Key(key.into()));
-        }
-        for session in snapshot.sessions {
-            self.change(Change::Session(session));
-        }
-        for agent in snapshot.agents {
-            self.change(Change::Agent(agent.into()));
-        }
-        *applied = snapshot.rev.max(*applied);
-    }
-
     /// Applies one mutation, unless it is applied already.
     pub(crate) fn apply(&self, committed: &Committed) {
         let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);

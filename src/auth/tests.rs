@@ -11,7 +11,7 @@ use crate::id::{Random, SessionId};
 use crate::interface::{Interface, Surface};
 use crate::secret::SecretBytes;
 use crate::store::{
-    Actor, Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Snapshot, Store,
+    Actor, Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Store,
 };
 
 type Headers = Vec<(&'static str, String)>;
@@ -271,7 +271,7 @@ fn a_killed_key_stays_dead_whatever_is_applied() {
     assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
     world.commit(Change::Key(KeyRow { name: "renamed".into(), ..row.clone() }.into()));
     assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
-    world.auth.load(Snapshot { rev: world.rev, keys: vec![row.clone()], ..Snapshot::default() });
+    world.auth.0.keys.apply(row.clone().into());
     assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
     world.commit(Change::Key(KeyRow { revoked_at: Some(at(1)), ..row }.into()));
     assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
@@ -361,7 +361,7 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
     assert_eq!(world.auth.revoke(&store, &row.id, at(9)).await.unwrap().changes, []);
 
     let restarted = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
-    restarted.load(store.load().await.unwrap());
+    restarted.attach(&store).await.unwrap();
     world.auth = restarted;
     assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 3), "revoked");
 }

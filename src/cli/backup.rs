@@ -38,7 +38,8 @@ pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), Stri
     // The copy is made, whether or not this can be printed.
     let _ = output::print(&format!(
         "Copied {} to {}: {} segments of captures, {} bytes in all.\n\
-         The master key is not in the copy, and the copy is useless without it: keep {key} elsewhere.\n",
+         The master key is not in the copy, and the copy is useless without it: keep {key} \
+         elsewhere.\n",
         data.display(),
         arguments.out.display(),
         copied.segments,

@@ -44,7 +44,8 @@ impl CredentialReader<'_> {
         }
         if !by_name {
             let warning = field.fault("the document holds a credential in plain text");
-            let hint = "set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`";
+            let hint = "set a variable in the environment of the gateway and name it, for example \
+                        `${OPENAI_API_KEY}`";
             faults.warnings.push(warning.hint(Some(hint)));
         }
         self.secret(field, faults)

@@ -28,17 +28,3 @@ pub struct Committed {
     /// What it changed; empty if there was nothing to do.
     pub changes: Vec<Change>,
 }
-
-/// All tables at one revision.
-#[cfg(test)]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
-    /// The last mutation that is inside.
-    pub rev: u64,
-    pub users: Vec<UserRow>,
-    /// All keys; of those that have ended, the newest of each owner.
-    pub keys: Vec<KeyRow>,
-    pub sessions: Vec<SessionRow>,
-    pub agents: Vec<AgentRow>,
-    pub nodes: Vec<NodeRow>,
-}

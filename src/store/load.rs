@@ -1,38 +1,79 @@
 //! Reads all tables of `accounts.db` at a start.
 
 use std::collections::HashMap;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use rusqlite::{Connection, Row, Transaction};
 
 use super::changes::Change;
 use super::keys::key_with;
+#[cfg(test)]
+use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
 use super::{Store, StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
 
+/// Rows that are handed over at once.
+const BATCH: usize = 256;
+/// Batches that wait to be taken.
+const BATCHES: usize = 16;
+
 impl Store {
     /// Calls `take` with every row of users, keys, sessions, agents and nodes. Returns their
-    /// revision.
+    /// revision. One thread reads the rows while another one calls `take`.
     pub async fn each<F: FnMut(Change) + Send + 'static>(
         &self,
-        take: F,
+        mut take: F,
     ) -> Result<u64, StoreError> {
-        self.sqlite.accounts.run(move |connection| each(connection, take)).await
+        let read = move |connection: &mut Connection| {
+            thread::scope(|scope| {
+                let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
+                let taker = scope.spawn(move || batches.into_iter().flatten().for_each(&mut take));
+                let mut batch = Vec::with_capacity(BATCH);
+                // If `take` panics, nobody receives, and the join below fails.
+                let rev = each(connection, |change| {
+                    batch.push(change);
+                    if batch.len() == BATCH {
+                        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+                        let _received = sender.send(full);
+                    }
+                });
+                let _received = sender.send(batch);
+                drop(sender);
+                taker.join().map_err(|_| StoreError::unavailable("a row could not be taken"))?;
+                rev
+            })
+        };
+        self.sqlite.accounts.run(read).await
     }
+}
 
-    /// All tables, for tests.
-    #[cfg(test)]
-    pub(crate) async fn load(&self) -> Result<super::Snapshot, StoreError> {
+/// All tables at one revision.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) rev: u64,
+    pub(crate) users: Vec<UserRow>,
+    pub(crate) keys: Vec<KeyRow>,
+    pub(crate) sessions: Vec<SessionRow>,
+    pub(crate) agents: Vec<AgentRow>,
+    pub(crate) nodes: Vec<NodeRow>,
+}
+
+#[cfg(test)]
+impl Store {
+    pub(crate) async fn load(&self) -> Result<Snapshot, StoreError> {
         let load = |connection: &mut Connection| {
-            let mut snapshot = super::Snapshot::default();
-            snapshot.rev = each(connection, |change| match change {
-                Change::User(user) => snapshot.users.push((*user).clone()),
-                Change::Key(key) => snapshot.keys.push((*key).clone()),
-                Change::Session(session) => snapshot.sessions.push(session),
-                Change::Agent(agent) => snapshot.agents.push((*agent).clone()),
-                Change::Node(node) => snapshot.nodes.push((*node).clone()),
+            let mut all = Snapshot::default();
+            all.rev = each(connection, |change| match change {
+                Change::User(user) => all.users.push((*user).clone()),
+                Change::Key(key) => all.keys.push((*key).clone()),
+                Change::Session(session) => all.sessions.push(session),
+                Change::Agent(agent) => all.agents.push((*agent).clone()),
+                Change::Node(node) => all.nodes.push((*node).clone()),
                 gone => unreachable!("{gone:?}"),
             })?;
-            Ok(snapshot)
+            Ok(all)
         };
         self.sqlite.accounts.run(load).await
     }

@@ -29,7 +29,6 @@ mod root_key;
 mod rows;
 mod schema;
 mod sessions;
-mod single_flight;
 mod sqlite;
 mod transaction;
 mod usage;
@@ -42,10 +41,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
+use tokio::sync::Semaphore;
 
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
-use single_flight::SingleFlight;
 use sqlite::Sqlite;
 
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
@@ -53,8 +52,6 @@ pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy
 pub(crate) use capture_index::CaptureIndex;
 pub use capture_rows::CaptureFilter;
 pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
-#[cfg(test)]
-pub(crate) use changes::Snapshot;
 pub(crate) use changes::{Change, Committed};
 pub use data_dir::DataDir;
 pub use error::StoreError;
@@ -77,7 +74,7 @@ pub(crate) use users::ChangeUser;
 /// must not block.
 pub(crate) type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
-/// How long a health check waits for the writer.
+/// How long a health check waits.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A cheap handle of the store. The last one dropped closes the files.
@@ -85,7 +82,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Store {
     sqlite: Arc<Sqlite>,
     faults: Faults,
-    health: SingleFlight,
+    /// Permits one health check at a time.
+    checking: Arc<Semaphore>,
     /// What its mutations are audited as.
     event: Option<Arc<Event>>,
     /// The key that seals texts of documents.
@@ -123,7 +121,7 @@ impl Store {
         let store = Store {
             sqlite: sqlite.into(),
             faults: Faults::default(),
-            health: SingleFlight::default(),
+            checking: Semaphore::new(1).into(),
             event: None,
             documents,
         };
@@ -153,12 +151,18 @@ impl Store {
 
     /// Whether the database of accounts can be written to.
     pub async fn healthy(&self) -> bool {
-        let sqlite = Arc::clone(&self.sqlite);
-        let check = || async move {
-            let check = sqlite.accounts.run(transaction::check_health);
-            matches!(tokio::time::timeout(HEALTH_TIMEOUT, check).await, Ok(Ok(())))
+        let check = async {
+            // Anybody may ask, and the queue is for writes: there is one check in it at most.
+            let permit = Arc::clone(&self.checking).acquire_owned().await;
+            let permit = permit.map_err(StoreError::unavailable)?;
+            let check = move |connection: &mut Connection| {
+                let _checking = permit;
+                transaction::check_health(connection)
+            };
+            self.sqlite.accounts.run(check).await
         };
-        !self.faults.broken() && self.health.run(check).await
+        let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
+        !self.faults.broken() && matches!(checked.await, Ok(Ok(())))
     }
 
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the

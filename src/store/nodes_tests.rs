@@ -3,10 +3,7 @@
 use super::*;
 use crate::id::Random;
 use crate::store::schema;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
+use crate::store::tests::{at, node as enrolment};
 
 fn accounts() -> rusqlite::Connection {
     let mut connection = rusqlite::Connection::open_in_memory().unwrap();
@@ -15,44 +12,30 @@ fn accounts() -> rusqlite::Connection {
 }
 
 fn enrolled(transaction: &Transaction<'_>) -> NodeId {
-    let id = NodeId::new(at(0), &Random::seeded(1));
-    let node = NodeRow {
-        id: id.clone(),
-        name: "rack".into(),
-        models: vec!["*".into()],
-        endpoint: None,
-        generation: 1,
-        secret: vec![1],
-        previous: None,
-        created_at: at(0),
-        rotated_at: None,
-        registration: None,
-    };
-    insert(transaction, node).unwrap();
-    id
+    let node = enrolment(&Random::seeded(1));
+    insert(transaction, node.clone()).unwrap();
+    node.id
 }
 
-/// Spends nonces of that second, as many as are kept.
+/// A nonce that was created at that second, and arrives at once.
+fn nonce(node: &NodeId, generation: u32, nonce: &str, second: i64) -> SpentNonce {
+    let (node, nonce, at) = (node.clone(), nonce.to_owned(), at(second));
+    SpentNonce { node, generation, nonce, created: at.as_second(), at }
+}
+
+/// Spends as many nonces of that second as are kept.
 fn fill(transaction: &Transaction<'_>, node: &NodeId, second: i64) {
     for number in 0..bounds::NODE_NONCES {
-        let (nonce, created) = (format!("{second} {number}"), at(second).as_second());
-        spend(
-            transaction,
-            &SpentNonce { node: node.clone(), generation: 1, nonce, created, at: at(second) },
-        )
-        .unwrap();
+        spend(transaction, &nonce(node, 1, &number.to_string(), second)).unwrap();
     }
 }
 
 #[test]
-fn a_clock_that_is_set_back_shuts_nobody_out_and_makes_nothing_good_again() {
+fn a_clock_that_is_set_back_locks_no_node_out_and_makes_no_nonce_valid_again() {
     let mut connection = accounts();
     let transaction = connection.transaction().unwrap();
     let id = enrolled(&transaction);
-    let spend = |nonce: &str, second: i64| {
-        let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
-        spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created, at })
-    };
+    let spend = |text: &str, second: i64| spend(&transaction, &nonce(&id, 1, text, second));
     spend("a", 0).unwrap();
     spend("b", 10).unwrap();
     spend("c", 40_000).unwrap();
@@ -64,20 +47,19 @@ fn a_clock_that_is_set_back_shuts_nobody_out_and_makes_nothing_good_again() {
     }
     spend("d", 0).unwrap();
     spend("e", 11).unwrap();
-    // Of a time that is wrong by years nothing is left over when it is set right.
+    // A clock that was years ahead does no harm when it is set right.
     spend("f", 4_000_000_000).unwrap();
     spend("g", 40_010).unwrap();
     assert!(matches!(spend("f", 4_000_000_000), Err(StoreError::Conflict)));
 }
 
 #[test]
-fn what_was_forgotten_is_not_good_again_and_bars_nothing_of_the_next_secret() {
+fn a_deleted_nonce_stays_spent_until_the_next_secret() {
     let mut connection = accounts();
     let transaction = connection.transaction().unwrap();
     let id = enrolled(&transaction);
-    let spend = |generation: u32, nonce: &str, second: i64| {
-        let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
-        spend(&transaction, &SpentNonce { node: id.clone(), generation, nonce, created, at })
+    let spend = |generation: u32, text: &str, second: i64| {
+        spend(&transaction, &nonce(&id, generation, text, second))
     };
     spend(1, "a", 0).unwrap();
     fill(&transaction, &id, 200);
@@ -119,32 +101,16 @@ fn the_newest_events_of_each_node_are_remembered() {
 }
 
 #[test]
-fn a_node_that_signs_too_much_waits_until_its_nonces_are_over() {
+fn a_node_that_signs_too_much_waits_until_its_nonces_are_old() {
     let mut connection = accounts();
     let transaction = connection.transaction().unwrap();
     let id = enrolled(&transaction);
-    let spend = |nonce: String, second: i64| {
-        spend(
-            &transaction,
-            &SpentNonce {
-                node: id.clone(),
-                generation: 1,
-                nonce,
-                created: at(second).as_second(),
-                at: at(second),
-            },
-        )
-    };
-    for number in 0..bounds::NODE_NONCES {
-        spend(number.to_string(), 0).unwrap();
-    }
-    assert!(matches!(spend("one more".into(), 120), Err(StoreError::LimitReached)));
-    assert!(
-        matches!(spend("0".into(), 120), Err(StoreError::Conflict)),
-        "what came before is known all the same"
-    );
-    spend("one more".into(), 121).unwrap();
+    let spend = |text: &str, second: i64| spend(&transaction, &nonce(&id, 1, text, second));
+    fill(&transaction, &id, 0);
+    assert!(matches!(spend("one more", 120), Err(StoreError::LimitReached)));
+    assert!(matches!(spend("0", 120), Err(StoreError::Conflict)), "a known nonce stays known");
+    spend("one more", 121).unwrap();
     let left: i64 =
         transaction.query_row("SELECT count(*) FROM node_nonces", [], |row| row.get(0)).unwrap();
-    assert_eq!(left, 1, "those of one second are forgotten together");
+    assert_eq!(left, 1, "nonces of one second are deleted together");
 }

@@ -86,7 +86,9 @@ impl Sqlite {
             }
             let mut committing = false;
             let done = transaction::run(connection, &faults, work, &mut committing);
-            if committing && done.is_err() {
+            // Without room on the disk the end of the commit was not written.
+            let may_be_whole = committing && !matches!(done, Ok(_) | Err(StoreError::Full(_)));
+            if may_be_whole {
                 commit_failed.store(true, Ordering::Release);
                 if let Err(error) = discard(connection) {
                     log::error!("a failed commit may still be in the log of accounts.db: {error}");

@@ -73,6 +73,21 @@ pub(super) fn session(user: &UserId, second: i64, random: &Random) -> SessionRow
     }
 }
 
+pub(super) fn node(random: &Random) -> NodeRow {
+    NodeRow {
+        id: NodeId::new(at(0), random),
+        name: "rack".into(),
+        models: vec!["*".into()],
+        endpoint: None,
+        generation: 1,
+        secret: vec![1],
+        previous: None,
+        created_at: at(0),
+        rotated_at: None,
+        registration: None,
+    }
+}
+
 async fn refused(dir: &Path) -> StoreError {
     match Store::open(dir).await {
         Ok(_) => panic!("opened"),
@@ -257,6 +272,37 @@ async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durab
     assert!(store.healthy().await);
     store.create_user(user("d@e.f", &random)).await.unwrap();
     assert_eq!(*heard.lock().unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn health_checks_take_one_place_in_the_queue_of_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (random, faults) = (Random::seeded(5), Faults::default());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
+    faults.stall_writes();
+    let write = |email: &str| {
+        let (store, user) = (store.clone(), user(email, &random));
+        tokio::spawn(async move { store.create_user(user).await })
+    };
+    let first = write("a@b.c");
+    let checks: Vec<_> = (0..3_000)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.healthy().await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    // A caller that is dropped leaves its check in the queue.
+    checks[..1_500].iter().for_each(|check| check.abort());
+    tokio::task::yield_now().await;
+    let second = write("d@e.f");
+    tokio::task::yield_now().await;
+    faults.clear();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    for check in checks.into_iter().skip(1_500) {
+        assert!(check.await.unwrap());
+    }
 }
 
 #[tokio::test]
@@ -494,19 +540,8 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
 async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
-    let id = NodeId::new(at(0), &Random::seeded(5));
-    let node = NodeRow {
-        id: id.clone(),
-        name: "rack".into(),
-        models: vec!["*".into()],
-        endpoint: None,
-        generation: 1,
-        secret: vec![1],
-        previous: None,
-        created_at: at(0),
-        rotated_at: None,
-        registration: None,
-    };
+    let node = node(&Random::seeded(5));
+    let id = node.id.clone();
     store.create_node(node.clone()).await.unwrap();
     assert!(matches!(store.create_node(node.clone()).await, Err(StoreError::Conflict)));
     let spend = async |store: &Store, generation: u32, nonce: &str, second: i64| {

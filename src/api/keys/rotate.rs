@@ -46,7 +46,8 @@ pub(crate) async fn rotate(
     if !may_keep(who, key.row()) {
         return Err(Error::new(
             Kind::Forbidden,
-            "Another admin granted scopes of this key. Only its owner, that admin or ADMIN_API_KEY may rotate it.",
+            "Another admin granted scopes of this key. Only its owner, that admin or ADMIN_API_KEY \
+             may rotate it.",
         ));
     }
     if is_open(who) && !key.row().made_open {

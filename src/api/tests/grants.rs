@@ -23,7 +23,7 @@ impl TestApi {
 
     async fn reload_tables(&mut self) {
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(1800));
-        auth.load(self.app.store.load().await.unwrap());
+        auth.attach(&self.app.store).await.unwrap();
         self.app.auth = auth;
     }
 

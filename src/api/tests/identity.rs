@@ -35,7 +35,7 @@ impl TestApi {
             agent_key.map(Secret::new),
             Duration::from_secs(1800),
         );
-        auth.load(self.app.store.load().await.unwrap());
+        auth.attach(&self.app.store).await.unwrap();
         self.app.auth = auth;
     }
 }

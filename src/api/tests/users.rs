@@ -273,7 +273,7 @@ async fn sessions_end_by_silence_by_age_and_by_number() {
         );
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(1800));
         world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();
-        auth.load(world.app.store.load().await.unwrap());
+        auth.attach(&world.app.store).await.unwrap();
         world.app.auth = auth;
     }
     assert!(ann.user_id().is_some());

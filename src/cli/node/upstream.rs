@@ -216,7 +216,8 @@ impl Upstream {
             if !unreportable.is_empty() {
                 let most = bounds::NODE_MODELS;
                 print_error(&format!(
-                    "a node reports up to {most} models with ASCII names; left out: {unreportable:?}\n"
+                    "a node reports up to {most} models with ASCII names; left out: \
+                     {unreportable:?}\n"
                 ));
             }
             self.unreportable = unreportable;

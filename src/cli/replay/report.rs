@@ -145,7 +145,8 @@ fn costs(report: &Value) -> String {
 fn left_out(report: &Value) -> String {
     let at = |pointer: &str| text(report.pointer(pointer));
     let mut out = format!(
-        "{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another version, {} redacted\n",
+        "{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another \
+         version, {} redacted\n",
         at("/inexact"),
         at("/assumed"),
         at("/skipped/replays"),
