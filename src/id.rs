@@ -1,6 +1,7 @@
 //! Identifiers: a prefix and 26 lower-case Crockford base32 digits of a UUIDv7 (RFC 9562 section
 //! 5.7), so that ids sort by creation. An id is independent of the secret of its object.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,32 +49,65 @@ impl Random {
         }
     }
 
-    /// Eight random bytes as a number.
+    /// Eight random bytes as a number, for draws.
     pub fn next_u64(&self) -> u64 {
-        let mut bytes = [0; 8];
-        self.fill(&mut bytes);
-        u64::from_be_bytes(bytes)
+        u64::from_be_bytes(self.open())
+    }
+
+    /// Random bytes of what is no secret: ids and draws. They come from a stock of the thread, so
+    /// that a request makes no system call for them.
+    fn open<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        match self {
+            Random::System => STOCK.with_borrow_mut(|stock| {
+                if stock.len() < N {
+                    stock.resize(STOCKED, 0);
+                    self.fill(stock);
+                }
+                let left = stock.len() - N;
+                let taken = stock.get_mut(left..).unwrap_or_default();
+                bytes.copy_from_slice(taken);
+                taken.fill(0);
+                stock.truncate(left);
+            }),
+            Random::Seeded(_) => self.fill(&mut bytes),
+        }
+        bytes
     }
 }
 
+/// Random bytes that a thread takes from the system at once.
+const STOCKED: usize = 1024;
+
+thread_local! {
+    /// What is left of them; what was used is wiped. A process that is forked from this one would
+    /// draw the same bytes, so nothing forks once threads run.
+    static STOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// Digits of an id.
+const DIGITS: usize = 26;
+/// Length of the longest prefix.
+const LONGEST_PREFIX: usize = 6;
 
 fn mint(prefix: &str, at: Timestamp, random: &Random) -> Arc<str> {
-    let mut noise = [0; 10];
-    random.fill(&mut noise);
-    spell(prefix, at, noise)
+    spell(prefix, at, random.open())
 }
 
 fn spell(prefix: &str, at: Timestamp, noise: [u8; 10]) -> Arc<str> {
     let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
-    let value = uuid::Builder::from_unix_timestamp_millis(millis, &noise).into_uuid().as_u128();
-    let mut text = String::with_capacity(prefix.len() + 26);
-    text.push_str(prefix);
-    for digit in (0..26).rev() {
-        let index = (value >> (digit * 5)) & 31;
-        text.push(CROCKFORD.get(index as usize).copied().map_or('0', char::from));
+    let mut value = uuid::Builder::from_unix_timestamp_millis(millis, &noise).into_uuid().as_u128();
+    let mut text = [0; LONGEST_PREFIX + DIGITS];
+    let (start, digits) = text.split_at_mut(prefix.len());
+    start.copy_from_slice(prefix.as_bytes());
+    let digits = digits.get_mut(..DIGITS).unwrap_or_default();
+    for digit in digits.iter_mut().rev() {
+        *digit = CROCKFORD.get((value & 31) as usize).copied().unwrap_or(b'0');
+        value >>= 5;
     }
-    text.into()
+    let length = prefix.len() + DIGITS;
+    text.get(..length).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default().into()
 }
 
 fn is_well_formed(prefix: &str, text: &str) -> bool {
@@ -206,5 +240,35 @@ mod tests {
     fn a_seed_repeats_and_the_system_does_not() {
         assert_eq!(Random::seeded(5).next_u64(), Random::seeded(5).next_u64());
         assert_ne!(Random::System.next_u64(), Random::System.next_u64());
+    }
+
+    #[test]
+    fn the_stock_of_a_thread_is_drawn_once() {
+        let draw = || (0..1_000).map(|_| Random::System.next_u64()).collect::<Vec<_>>();
+        let mut drawn = draw();
+        drawn.extend(std::thread::spawn(draw).join().unwrap());
+        let at = Timestamp::UNIX_EPOCH;
+        let ids: std::collections::BTreeSet<AgentId> =
+            (0..1_000).map(|_| AgentId::new(at, &Random::System)).collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!((drawn.len(), ids.len()), (2_000, 1_000));
+        assert!(ids.iter().all(|id| AgentId::parse(id.as_str()).is_some()));
+        STOCK.with_borrow(|stock| assert!(stock.len() < STOCKED));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn digits_are_those_of_the_number(millis in 0_i64..1 << 47, noise: [u8; 10]) {
+            let at = Timestamp::from_millisecond(millis).unwrap();
+            let value = uuid::Builder::from_unix_timestamp_millis(millis as u64, &noise)
+                .into_uuid()
+                .as_u128();
+            let digit = |place: u32| char::from(CROCKFORD[(value >> (5 * place)) as usize & 31]);
+            let plain: String = (0..26).rev().map(digit).collect();
+            for prefix in ["agent_", "req_"] {
+                proptest::prop_assert_eq!(&*spell(prefix, at, noise), format!("{prefix}{plain}"));
+            }
+        }
     }
 }

@@ -263,8 +263,8 @@ impl AccessLog {
     }
 }
 
-fn write_lines(out: impl Write, lines: &Receiver<LogMessage>) {
-    let mut out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out);
+fn write_lines(mut out: impl Write, lines: &Receiver<LogMessage>) {
+    let mut ready = Vec::with_capacity(bounds::LOG_BUFFER);
     while let Ok(first) = lines.recv() {
         if matches!(first, LogMessage::Line(_)) {
             // Waking this thread costs a request more than its line does: wait for more lines.
@@ -272,25 +272,35 @@ fn write_lines(out: impl Write, lines: &Receiver<LogMessage>) {
         }
         let mut next = Some(first);
         while let Some(message) = next {
-            let written = match message {
-                LogMessage::Line(line) => serde_json::to_writer(&mut out, &line)
-                    .map_err(std::io::Error::from)
-                    .and_then(|()| out.write_all(b"\n")),
+            match message {
+                LogMessage::Line(line) => {
+                    let before = ready.len();
+                    match serde_json::to_writer(&mut ready, &line) {
+                        Ok(()) => ready.push(b'\n'),
+                        Err(_) => ready.truncate(before),
+                    }
+                    if ready.len() >= bounds::LOG_BUFFER {
+                        write_out(&mut out, &mut ready);
+                    }
+                }
                 LogMessage::Flush(done) => {
-                    let flushed = out.flush();
+                    write_out(&mut out, &mut ready);
                     // The caller may have timed out.
                     let _gone = done.send(());
-                    flushed
                 }
-            };
-            if written.is_err() {
-                // The reader is gone: go on taking lines, so that senders see no difference.
-                out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out.into_parts().0);
             }
             next = lines.try_recv().ok();
         }
-        let _closed = out.flush();
+        write_out(&mut out, &mut ready);
     }
+}
+
+/// Writes the lines that are ready. Where the reader is gone they are dropped, so that senders see
+/// no difference.
+fn write_out(out: &mut impl Write, ready: &mut Vec<u8>) {
+    let _closed = out.write_all(ready).and_then(|()| out.flush());
+    ready.clear();
+    ready.shrink_to(2 * bounds::LOG_BUFFER);
 }
 
 #[cfg(test)]

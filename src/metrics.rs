@@ -7,6 +7,7 @@ mod families;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Registry, TextEncoder};
 
@@ -62,10 +63,9 @@ impl Metrics {
 
     /// Counts an answered request.
     pub fn request(&self, interface: &str, route: &str, code: u16, took: Duration) {
-        self.request
-            .requests
-            .with_label_values(&[interface, route, code.to_string().as_str()])
-            .inc();
+        let status = StatusCode::from_u16(code);
+        let code = status.as_ref().map_or("0", StatusCode::as_str);
+        self.request.requests.with_label_values(&[interface, route, code]).inc();
         self.request.duration.with_label_values(&[interface, route]).observe(took.as_secs_f64());
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use log::{info, warn};
 
 use super::failure::AttemptFailure;
@@ -15,7 +16,6 @@ use crate::routing::Target;
 use crate::routing::health::{
     AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitDenied, TripReason,
 };
-use crate::secret::Secret;
 
 /// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
 /// dropped.
@@ -49,9 +49,9 @@ impl AttemptGuard {
         Ok(guard)
     }
 
-    /// The key of the provider that this attempt uses.
-    pub(super) fn key(&self) -> Option<&Secret> {
-        self.permit.as_ref().and_then(AttemptPermit::key)
+    /// The headers of this attempt's request, with the key that it uses.
+    pub(super) fn headers(&self) -> Option<&HeaderMap> {
+        self.permit.as_ref().and_then(AttemptPermit::headers)
     }
 
     /// Notes the first content, `took` after the start. Further calls do nothing.

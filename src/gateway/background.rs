@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use http::header::{ACCEPT, HOST, USER_AGENT};
-use http::{HeaderValue, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use log::{info, warn};
 use pingora::connectors::http::Connector;
 use pingora::http::RequestHeader;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 
 use super::attempt_guard::log_change;
 use super::peers::Peers;
-use super::provider_headers::{add_credential, value};
+use super::provider_headers::written;
 use super::resolver::ResolveError;
 use crate::app::App;
 use crate::bounds;
@@ -218,14 +217,8 @@ async fn status(
     session.set_read_timeout(Some(bounds::HEALTH_CHECK_TIME));
     session.set_write_timeout(Some(bounds::HEALTH_CHECK_TIME));
     let (mut head, ()) = http::Request::new(()).into_parts();
-    head.uri = value(Uri::try_from(check.path.as_str()))?;
-    head.headers.insert(HOST, value(HeaderValue::try_from(provider.base.authority()))?);
-    head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-    head.headers.insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))),
-    );
-    add_credential(&mut head.headers, provider, provider.api_keys.first())?;
+    head.uri = written(Uri::try_from(check.path.as_str()).ok())?;
+    head.headers = written(provider.head.as_ref().map(|head| head.check().clone()))?;
     session.write_request_header(Box::new(RequestHeader::from(head))).await?;
     session.finish_request_body().await?;
     session.read_response_header().await?;

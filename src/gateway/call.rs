@@ -21,7 +21,6 @@ use crate::limits::ConcurrencySlot;
 use crate::nodes::ReadyNode;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
-use crate::secret::Secret;
 use crate::store::PanicPoint;
 
 pub(super) struct InferenceCall {
@@ -32,6 +31,8 @@ pub(super) struct InferenceCall {
     pub(super) request: SentRequest,
     /// What is left of the caller's rate limits, as headers of the answer.
     pub(super) rates: HeaderMap,
+    /// Whether the answer is captured.
+    pub(super) captured: bool,
     progress: Mutex<CallProgress>,
     /// The client's session, once Pingora has given it back.
     session: Mutex<Option<Box<ServerSession>>>,
@@ -130,7 +131,8 @@ impl InferenceCall {
         request: SentRequest,
         mode: Mode,
     ) -> Self {
-        let relay = Relay::within(&app.body_memory);
+        let mut progress = CallProgress::default();
+        progress.relay.count_within(&app.body_memory);
         InferenceCall {
             app: app.clone(),
             id,
@@ -138,7 +140,8 @@ impl InferenceCall {
             plan,
             request,
             rates: HeaderMap::new(),
-            progress: CallProgress { relay, ..CallProgress::default() }.into(),
+            captured: true,
+            progress: progress.into(),
             session: Mutex::default(),
         }
     }
@@ -169,9 +172,9 @@ impl InferenceCall {
         self.progress().panicked
     }
 
-    /// The key of the provider that the present attempt uses.
-    pub(super) fn with_key<T>(&self, work: impl FnOnce(Option<&Secret>) -> T) -> T {
-        work(self.progress().in_flight.as_ref().and_then(AttemptGuard::key))
+    /// The headers of the present attempt's request, but for what differs between calls.
+    pub(super) fn headers(&self) -> Option<HeaderMap> {
+        self.progress().in_flight.as_ref().and_then(AttemptGuard::headers).cloned()
     }
 
     /// The target of the present attempt.
@@ -343,6 +346,7 @@ impl InferenceCall {
             has_next: !progress.relay.committed
                 && AttemptFailure::InBand.fails_over(&self.plan.retry.on)
                 && self.has_next(progress),
+            captured: self.captured,
             capture_limit: self.app.server.capture.max_body,
             endpoint: self.request.endpoint,
             strip_usage: progress

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method};
+use http::header::{FORWARDED, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
@@ -66,7 +67,7 @@ impl HttpExchange {
         exchange.line.path = app.auth.key_redactor().redact(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
-        exchange.authority = gate::authority(head).unwrap_or_default();
+        exchange.authority = gate::authority(head).unwrap_or_default().to_ascii_lowercase();
         exchange.path = path;
         exchange
     }
@@ -155,11 +156,24 @@ pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
 }
 
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Headers of proxies, beside `X-Forwarded-For`.
+static BY_PROXIES: [HeaderName; 5] = [
+    FORWARDED,
+    VIA,
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
+
 /// The client's address by `X-Forwarded-For`, read from the right past the trusted proxies.
 fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
+    if !trusted(peer) {
+        return peer;
+    }
     let mut client = peer;
     let lines: Vec<&[u8]> =
-        headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
+        headers.get_all(&FORWARDED_FOR).iter().map(HeaderValue::as_bytes).collect();
     // By bytes: what a client put before its own address may not be text.
     for hop in lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
         if !trusted(client) {
@@ -175,9 +189,7 @@ fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> 
 
 /// Whether a header says that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
-    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"]
-        .iter()
-        .any(|name| headers.contains_key(*name))
+    headers.keys().any(|name| name == FORWARDED_FOR || BY_PROXIES.contains(name))
 }
 
 #[cfg(test)]
@@ -205,5 +217,28 @@ mod tests {
         behind.append("x-forwarded-for", HeaderValue::from_bytes(b"\xff").unwrap());
         assert_eq!(forwarded_for(&behind, peer, inside), peer, "an unreadable hop ends the walk");
         assert_eq!(forwarded_for(&HeaderMap::new(), peer, inside), peer);
+    }
+
+    #[test]
+    fn headers_of_proxies_are_noticed() {
+        for name in [
+            "forwarded",
+            "via",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-real-ip",
+        ] {
+            let headers = HeaderMap::from_iter([
+                (HeaderName::from_static("host"), HeaderValue::from_static("a")),
+                (HeaderName::from_static(name), HeaderValue::from_static("b")),
+            ]);
+            assert!(is_forwarded(&headers), "{name}");
+        }
+        let plain = HeaderMap::from_iter([(
+            HeaderName::from_static("x-forwarded"),
+            HeaderValue::from_static("b"),
+        )]);
+        assert!(!is_forwarded(&plain));
     }
 }

@@ -2,6 +2,7 @@
 //! Pingora's parser accepts and a strict reader of RFC 9112 does not, so that no server behind us
 //! reads a request differently.
 
+use http::uri::Authority;
 use http::{HeaderValue, Method, Version, header};
 use pingora::http::RequestHeader;
 
@@ -63,28 +64,39 @@ pub(super) fn too_large() -> Error {
 
 /// Checks the bytes of the head as they came.
 fn check_raw(raw: &[u8]) -> Result<()> {
-    let mut lines = raw.split(|byte| *byte == b'\n');
-    let mut lengths = 0;
-    let mut codings = 0;
-    lines.next();
-    for line in lines {
+    let (mut lengths, mut codings) = (0, 0);
+    for end in memchr::memchr_iter(b'\n', raw) {
+        let line = raw.get(end + 1..).unwrap_or_default();
         if matches!(line.first(), Some(b' ' | b'\t')) {
             return Err(refuse("A folded header line."));
         }
-        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        if name.eq_ignore_ascii_case(b"content_length")
-            || name.eq_ignore_ascii_case(b"transfer_encoding")
-        {
+        let (count, is_spelled) = if is_named(line, b"content-length") {
+            (&mut lengths, line.get(7) == Some(&b'-'))
+        } else if is_named(line, b"transfer-encoding") {
+            (&mut codings, line.get(8) == Some(&b'-'))
+        } else {
+            continue;
+        };
+        if !is_spelled {
             // Some servers read the underscore as a hyphen.
             return Err(refuse("A framing header spelled with an underscore."));
         }
-        lengths += u32::from(name.eq_ignore_ascii_case(b"content-length"));
-        codings += u32::from(name.eq_ignore_ascii_case(b"transfer-encoding"));
+        *count += 1;
     }
     if lengths > 1 || codings > 1 || (lengths > 0 && codings > 0) {
         return Err(refuse("More than one header says how long the body is."));
     }
     Ok(())
+}
+
+/// Whether a header line has this name, also with underscores for hyphens.
+fn is_named(line: &[u8], name: &[u8]) -> bool {
+    let same = |(byte, named): (&u8, &u8)| {
+        byte.eq_ignore_ascii_case(named) || (*named == b'-' && *byte == b'_')
+    };
+    matches!(line.get(name.len()), None | Some(b':' | b'\n'))
+        && line.len() >= name.len()
+        && line.iter().zip(name).all(same)
 }
 
 fn check_target(head: &RequestHeader) -> Result<()> {
@@ -151,20 +163,20 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
 
 fn check_host(head: &RequestHeader) -> Result<()> {
     match authority(head) {
-        Some(host) if is_authority(&host) => Ok(()),
+        Some(host) if is_authority(host) => Ok(()),
         Some(_) => Err(refuse("Host is not a host with an optional port.")),
         None => Err(refuse("Exactly one Host is needed.")),
     }
 }
 
-/// The authority of the request: `Host`, or HTTP/2's `:authority`. `None` unless there is exactly
-/// one.
-pub(super) fn authority(head: &RequestHeader) -> Option<String> {
+/// The authority of the request as it was spelled: `Host`, or HTTP/2's `:authority`. `None` unless
+/// there is exactly one.
+pub(super) fn authority(head: &RequestHeader) -> Option<&str> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
+        (Some(host), None) => host.to_str().ok(),
         (None, None) if head.version == Version::HTTP_2 => {
-            head.uri.authority().map(|a| a.as_str().to_ascii_lowercase())
+            head.uri.authority().map(Authority::as_str)
         }
         _ => None,
     }
@@ -245,6 +257,37 @@ mod tests {
             ("content-length", "+5"),
         ] {
             assert!(check(&head("/", &[("host", "a"), (name, value)]), None).is_err(), "{name}");
+        }
+    }
+
+    /// The check of the lines, in plain words.
+    fn is_refused(raw: &[u8]) -> bool {
+        let (mut lengths, mut codings) = (0, 0);
+        for line in raw.split(|byte| *byte == b'\n').skip(1) {
+            let name = line.split(|byte| *byte == b':').next().unwrap().to_ascii_lowercase();
+            let underscored = [&b"content_length"[..], b"transfer_encoding"].contains(&&*name);
+            if underscored || matches!(line.first(), Some(b' ' | b'\t')) {
+                return true;
+            }
+            lengths += usize::from(name == b"content-length");
+            codings += usize::from(name == b"transfer-encoding");
+        }
+        lengths + codings > 1
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_are_checked_as_in_plain_words(parts in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "content-length", "Content-LENGTH", "content_length", "content-lengt", "length",
+                "transfer-encoding", "Transfer_Encoding", "transfer-encodings", "transfer",
+                ":", ": 5", " ", "\t", "-", "_", "\r\n", "\r\n", "\n", "x", "host: a\r\n",
+            ]),
+            0..16,
+        )) {
+            let raw = ["POST / HTTP/1.1\r\n".to_owned(), parts.concat()].concat();
+            let raw = raw.as_bytes();
+            proptest::prop_assert_eq!(check_raw(raw).is_err(), is_refused(raw));
         }
     }
 

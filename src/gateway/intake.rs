@@ -113,9 +113,8 @@ struct MinRate {
 /// large or of unknown length. Any other is read at once, so that its refusal is captured.
 pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
-    let large =
-        |length: Option<u64>| length.is_none_or(|length| length > bounds::READ_INLINE as u64);
-    coded || (!session.is_body_empty() && large(content_length(session)))
+    let is_large = content_length(session).is_none_or(|length| length > bounds::READ_INLINE as u64);
+    coded || (is_large && !session.is_body_empty())
 }
 
 /// Reads the body of a request of this kind. 413 where it is too large, 408 too slow, 400 broken,

@@ -111,10 +111,9 @@ impl Pipeline {
         self.app.store.faults().pass(PanicPoint::Entry);
         match admitted.route().responder {
             Responder::Inference(endpoint) => {
-                self.inference(slot, exchange, endpoint, &admitted, shutdown).await
+                // Boxed: the futures around it are moved several times.
+                Box::pin(self.inference(slot, exchange, endpoint, &admitted, shutdown)).await
             }
-            // Boxed: the future of an inference call, which is allocated and moved, needs no room
-            // for these.
             Responder::Direct(handler, takes) => {
                 let call = (Management::Whole(handler), takes);
                 Box::pin(self.management(session, exchange, call, &admitted)).await
@@ -422,10 +421,11 @@ impl Pipeline {
         request: SentRequest,
         mode: Mode,
     ) -> Arc<InferenceCall> {
-        let plan = CallPlan::of_decision(&self.app, live, decision, record.inputs(), mode);
+        let plan = CallPlan::of_decision(&self.app, live, &decision, record.inputs(), mode);
         exchange.line.rule = plan.rule.as_ref().map(|(name, _)| name.clone());
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
+        call.captured = record.is_captured();
         Arc::new(call)
     }
 }

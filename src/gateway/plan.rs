@@ -15,18 +15,20 @@ use crate::protocol::json::Edit;
 use crate::protocol::request;
 use crate::routing::health::RetryBudget;
 use crate::routing::{
-    Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage, Target,
+    ANTHROPIC_VERSION, Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage,
+    Target, header_of,
 };
 
 /// The targets of one call and the rules for going from one to the next.
 pub(super) struct CallPlan {
     pub(super) live: Arc<Live>,
-    pub(super) decision: Arc<Decision>,
     /// The decision's targets, no more than the recipe has attempts.
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) retry: RetryPolicy,
     /// The recipe's retry budget, if it has one. Only live traffic draws on it.
     pub(super) budget: Option<Arc<RetryBudget>>,
+    /// The name of the recipe as a header.
+    pub(super) recipe: HeaderValue,
     /// The name of the deciding rule, and the same as a header.
     pub(super) rule: Option<(Arc<str>, HeaderValue)>,
     /// What a model on a node must be capable of.
@@ -38,7 +40,7 @@ impl CallPlan {
     pub(super) fn of_decision(
         app: &App,
         live: Arc<Live>,
-        decision: Arc<Decision>,
+        decision: &Decision,
         inputs: Option<&Inputs>,
         mode: Mode,
     ) -> Self {
@@ -49,7 +51,9 @@ impl CallPlan {
             &decision.model,
         );
         let recipe = live.routing.recipe(&decision.recipe);
-        let retry = live.routing.retry_of(&decision);
+        let retry = recipe.map_or_else(RetryPolicy::default, |recipe| recipe.retry());
+        let shown = recipe.map(|recipe| recipe.shown().clone());
+        let shown = shown.unwrap_or_else(|| header_of(&decision.recipe));
         let rule = recipe
             .zip(decision.rule.as_deref())
             .and_then(|(recipe, rule)| recipe.rule(rule))
@@ -59,21 +63,21 @@ impl CallPlan {
         if let Some(budget) = &budget {
             budget.request(app.clock.now());
         }
-        let mut targets = live.routing.targets_of(&decision);
+        let mut targets = live.routing.targets_of(decision);
         targets.truncate(retry.attempts.max(1));
-        CallPlan { live, decision, targets, retry, budget, rule, demand: demand(inputs) }
+        CallPlan { live, targets, retry, budget, recipe: shown, rule, demand: demand(inputs) }
     }
 
     /// One attempt at the target of a shadow.
     pub(super) fn of_shadow(
         live: Arc<Live>,
-        decision: Arc<Decision>,
+        decision: &Decision,
         target: Arc<Target>,
         inputs: Option<&Inputs>,
     ) -> Self {
         CallPlan {
             live,
-            decision,
+            recipe: header_of(&decision.recipe),
             targets: vec![target],
             retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
@@ -142,13 +146,38 @@ static FORWARDED: [HeaderName; 3] = [
     ANTHROPIC_VERSION,
     HeaderName::from_static("anthropic-beta"),
 ];
-/// The version of Anthropic's API.
-pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let values = |name: &'static HeaderName| {
-        headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))
-    };
-    FORWARDED.iter().flat_map(values).collect()
+    let seen = headers.iter().filter(|(name, _)| FORWARDED.contains(name));
+    seen.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_providers_see_is_what_each_name_holds(names in proptest::collection::vec(
+            prop::sample::select(vec![
+                "openai-beta", "anthropic-version", "anthropic-beta", "authorization", "accept",
+            ]),
+            0..12,
+        )) {
+            let mut headers = HeaderMap::new();
+            for (at, name) in names.into_iter().enumerate() {
+                headers.append(name, HeaderValue::from(at));
+            }
+            let mut plain = HeaderMap::new();
+            for name in &FORWARDED {
+                for value in headers.get_all(name) {
+                    plain.append(name.clone(), value.clone());
+                }
+            }
+            prop_assert_eq!(forwarded(&headers), plain);
+        }
+    }
 }

@@ -2,11 +2,7 @@
 //! as the client gets it.
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH,
-    CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE,
-    TRANSFER_ENCODING, UPGRADE, USER_AGENT,
-};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts as ResponseParts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -17,33 +13,9 @@ use super::answer_filter::mask_headers;
 use super::call::InferenceCall;
 use super::content_type::is_event_stream;
 use super::failure::{CUT, fault};
-use super::plan::ANTHROPIC_VERSION;
 use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
-use crate::protocol::anthropic;
-use crate::routing::{Protocol, Provider, Target};
-use crate::secret::Secret;
+use crate::routing::{Target, header_of};
 use crate::store::PanicPoint;
-
-/// Headers of a provider's answer that are not passed on: they concern its connection, a proxy in
-/// front of it, browsers of its host, or the operator's account.
-static DROPPED: [HeaderName; 16] = [
-    SET_COOKIE,
-    ALT_SVC,
-    STRICT_TRANSPORT_SECURITY,
-    TE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    HeaderName::from_static("proxy-authentication-info"),
-    UPGRADE,
-    HeaderName::from_static("clear-site-data"),
-    HeaderName::from_static("nel"),
-    HeaderName::from_static("report-to"),
-    HeaderName::from_static("timing-allow-origin"),
-    HeaderName::from_static("openai-organization"),
-    HeaderName::from_static("openai-project"),
-    HeaderName::from_static("anthropic-organization-id"),
-];
 
 /// The provider's own id of the request.
 static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
@@ -53,9 +25,37 @@ static RECIPE: HeaderName = HeaderName::from_static("x-rerouter-recipe");
 static RULE: HeaderName = HeaderName::from_static("x-rerouter-rule");
 static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
+static BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The most headers that [`name_call`] adds.
-const CALL_HEADERS: usize = 20;
+/// The most headers that [`name_call`] adds, beside the rates.
+const CALL_HEADERS: usize = 9;
+
+/// Whether a header of a provider's answer is passed on. Those that are not concern its connection,
+/// a proxy in front of it, browsers of its host, or the operator's account, or have names that are
+/// ours.
+fn is_passed_on(name: &str) -> bool {
+    let is_dropped = matches!(
+        name,
+        "set-cookie"
+            | "alt-svc"
+            | "strict-transport-security"
+            | "te"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authentication-info"
+            | "upgrade"
+            | "clear-site-data"
+            | "nel"
+            | "report-to"
+            | "timing-allow-origin"
+            | "openai-organization"
+            | "openai-project"
+            | "anthropic-organization-id"
+    );
+    // The last would let pages of other origins read our answers.
+    !is_dropped && !name.starts_with("x-rerouter-") && !name.starts_with("access-control-")
+}
 
 /// Adds our headers to an answer of the data plane: request id, decision, number of attempts, and
 /// the target that answers, if one does.
@@ -66,24 +66,25 @@ pub(super) fn name_call(
     headers: &mut HeaderMap,
 ) {
     allowance::name_rates(&call.rates, headers);
-    headers.insert(&REQUEST_ID, text(call.id.as_str()));
+    let id = header_of(call.id.as_str());
     if call.request.endpoint.is_anthropic() {
-        headers.insert(&ANTHROPIC_REQUEST_ID, text(call.id.as_str()));
+        headers.insert(&ANTHROPIC_REQUEST_ID, id.clone());
     }
-    headers.insert(&RECIPE, text(&call.plan.decision.recipe));
+    headers.insert(&REQUEST_ID, id);
+    headers.insert(&RECIPE, call.plan.recipe.clone());
     if let Some((_, rule)) = &call.plan.rule {
         headers.insert(&RULE, rule.clone());
     }
-    headers.insert(&REVISION, text(call.plan.live.routing.revision()));
-    headers.insert(&ATTEMPTS, HeaderValue::from(attempts));
+    headers.insert(&REVISION, call.plan.live.routing.shown_revision().clone());
+    let attempts = match attempts {
+        1 => HeaderValue::from_static("1"),
+        more => HeaderValue::from(more),
+    };
+    headers.insert(&ATTEMPTS, attempts);
     if let Some(target) = target {
-        headers.insert(&PROVIDER, text(&target.provider.name));
-        headers.insert(&MODEL, text(&target.model));
+        headers.insert(&PROVIDER, target.provider.shown.clone());
+        headers.insert(&MODEL, target.shown.clone());
     }
-}
-
-fn text(value: &str) -> HeaderValue {
-    HeaderValue::from_str(value).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
 }
 
 /// Writes the request head for the provider and gives the body that belongs to it. Of the client's
@@ -92,75 +93,39 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     let target = call
         .target()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
-    let provider = &target.provider;
-    let base = &provider.base;
+    let made = written(target.provider.head.as_ref())?;
     let body = call.request.body_for(&target);
     let (mut fresh, ()) = http::Request::new(()).into_parts();
     fresh.method = Method::POST;
     // The version of Pingora's connection to the provider.
     fresh.version = head.version;
     // All providers of a plan take the query, as they speak the dialect of the request.
-    fresh.uri =
-        value(Uri::try_from(base.target(call.request.endpoint, call.request.query.as_deref())))?;
+    let endpoint = call.request.endpoint;
+    fresh.uri = match call.request.query.as_deref() {
+        None => written(made.target(endpoint))?.clone(),
+        query => written(Uri::try_from(target.provider.base.target(endpoint, query)).ok())?,
+    };
     // The map itself: Pingora's own insertion parses each name again, to keep its case.
+    fresh.headers = written(call.headers())?;
     let headers = &mut fresh.headers;
-    headers.reserve(16);
-    headers.insert(HOST, value(HeaderValue::try_from(base.authority()))?);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    // Bytes are relayed as they come, so they must not be compressed.
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    headers.insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))),
-    );
-    for (name, value) in &call.request.headers {
-        headers.append(name.clone(), value.clone());
+    for name in call.request.headers.keys().filter(|name| !made.sets(name)) {
+        // In the place of a default of ours.
+        headers.remove(name);
+        for value in call.request.headers.get_all(name) {
+            headers.append(name, value.clone());
+        }
     }
-    call.with_key(|key| add_credential(headers, provider, key))?;
     *head = RequestHeader::from(fresh);
     Ok(body)
 }
 
-/// Adds our credential and the configured headers of a provider.
-pub(super) fn add_credential(
-    headers: &mut HeaderMap,
-    provider: &Provider,
-    key: Option<&Secret>,
-) -> Result<()> {
-    match (provider.protocol, key) {
-        (Protocol::Anthropic, key) => {
-            headers
-                .entry(&ANTHROPIC_VERSION)
-                .or_insert(HeaderValue::from_static(anthropic::VERSION));
-            if let Some(key) = key {
-                headers.insert(provider.protocol.key_header(), sensitive(key.expose())?);
-            }
-        }
-        (_, Some(key)) => {
-            drop(headers.insert(AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))?))
-        }
-        (_, None) => {}
-    }
-    for (name, value) in &provider.headers {
-        headers.insert(name.clone(), value.clone());
-    }
-    Ok(())
-}
-
-/// A header or path of the routing document. The checks of the document see to it that it can be
-/// written; if it cannot, the attempt fails.
-pub(super) fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
-    made.map_err(|_| {
+/// A part of a head. The checks of the routing document see to it that it can be written; if it
+/// cannot, the attempt fails.
+pub(super) fn written<T>(made: Option<T>) -> Result<T> {
+    made.ok_or_else(|| {
         Error::explain(ErrorType::InternalError, "a provider's head cannot be written")
     })
-}
-
-fn sensitive(credential: &str) -> Result<HeaderValue> {
-    let mut value = value(HeaderValue::try_from(credential))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// Turns a provider's answer head into ours: hop-by-hop headers go, our headers join, event streams
@@ -183,29 +148,20 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     if let Some(target) = &target {
         mask_headers(headers, &target.provider.known_by);
     }
-    headers.reserve(CALL_HEADERS);
     // Ours replaces it.
     let upstream_id =
         headers.get(&REQUEST_ID).cloned().or_else(|| headers.remove(&ANTHROPIC_REQUEST_ID));
-    for name in named_by_connection(headers) {
+    let mut gone = named_by_connection(headers);
+    gone.extend(headers.keys().filter(|name| !is_passed_on(name.as_str())).cloned());
+    for name in gone {
         headers.remove(name);
     }
-    for name in &DROPPED {
-        headers.remove(name);
-    }
-    // The first are ours. The others would let pages of other origins read our answers.
-    let not_theirs = |name: &&HeaderName| {
-        ["x-rerouter-", "access-control-"].iter().any(|start| name.as_str().starts_with(start))
-    };
-    let not_theirs: Vec<HeaderName> = headers.keys().filter(not_theirs).cloned().collect();
-    for name in not_theirs {
-        headers.remove(name);
-    }
+    headers.reserve(CALL_HEADERS + call.rates.len());
     if is_event_stream(headers) {
         // An error event may have to follow the end that the provider announced.
         headers.remove(CONTENT_LENGTH);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        headers.insert(&BUFFERING, HeaderValue::from_static("no"));
     }
     let attempts = call.progress().attempts.len() + 1;
     name_call(call, attempts, target.as_deref(), headers);
@@ -228,7 +184,7 @@ fn settle_framing(headers: &mut HeaderMap) -> Result<()> {
     let Some(length) = lengths.next() else { return Ok(()) };
     if lengths.next().is_some() || length.as_bytes().contains(&b',') {
         let first = length.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
-        let once = value(HeaderValue::from_bytes(first.trim_ascii()))?;
+        let once = written(HeaderValue::from_bytes(first.trim_ascii()).ok())?;
         headers.insert(CONTENT_LENGTH, once);
     }
     Ok(())
@@ -248,4 +204,40 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_concerns_the_provider_s_connection_or_account_stays_behind() {
+        for name in [
+            "set-cookie",
+            "alt-svc",
+            "strict-transport-security",
+            "te",
+            "keep-alive",
+            "proxy-connection",
+            "proxy-authenticate",
+            "proxy-authentication-info",
+            "upgrade",
+            "clear-site-data",
+            "nel",
+            "report-to",
+            "timing-allow-origin",
+            "openai-organization",
+            "openai-project",
+            "anthropic-organization-id",
+            "x-rerouter-recipe",
+            "access-control-allow-origin",
+        ] {
+            // Headers have lower-case names.
+            assert_eq!(HeaderName::from_static(name).as_str(), name);
+            assert!(!is_passed_on(name), "{name}");
+        }
+        for name in ["content-type", "date", "openai-version", "x-request-id", "retry-after"] {
+            assert!(is_passed_on(name), "{name}");
+        }
+    }
 }

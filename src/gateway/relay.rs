@@ -64,6 +64,9 @@ pub(super) struct Rules<'a> {
     pub(super) mode: Mode,
     /// Whether another target could still be tried.
     pub(super) has_next: bool,
+    /// Whether the answer is captured. Without that no stream is copied; a document is, for its
+    /// usage.
+    pub(super) captured: bool,
     /// Largest copy for the capture, in bytes.
     pub(super) capture_limit: usize,
     /// The endpoint, which names the events of a stream.
@@ -109,9 +112,9 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// A relay whose copies count against `memory`.
-    pub(super) fn within(memory: &BodyMemory) -> Self {
-        Relay { memory: Some(memory.begin(BodyClass::Copies)), ..Relay::default() }
+    /// Counts its copies against `memory`.
+    pub(super) fn count_within(&mut self, memory: &BodyMemory) {
+        self.memory = Some(memory.begin(BodyClass::Copies));
     }
 
     /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
@@ -133,7 +136,7 @@ impl Relay {
                 _ => self.note(&task, rules),
             }
             for task in self.pass(task, rules).into_iter().flatten() {
-                self.copy(&task, rules.capture_limit);
+                self.copy(&task, rules);
                 if self.committed && rules.mode == Mode::Relay {
                     forward.push(task);
                 } else {
@@ -248,6 +251,10 @@ impl Relay {
 
     /// Forgets what came before a new attempt or a new head.
     pub(super) fn reset(&mut self) {
+        // Nothing comes before a head.
+        if self.status.is_none() {
+            return;
+        }
         self.held.clear();
         self.held_bytes = 0;
         self.overfull = false;
@@ -320,11 +327,15 @@ impl Relay {
     }
 
     /// Adds a task to the copy for the capture, and notes how the body ends.
-    fn copy(&mut self, task: &HttpTask, limit: usize) {
+    fn copy(&mut self, task: &HttpTask, rules: Rules<'_>) {
         if let HttpTask::Body(Some(bytes), _) = task {
             self.tail
                 .extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
             self.tail.drain(..self.tail.len().saturating_sub(4));
+            if self.stream && !rules.captured {
+                return;
+            }
+            let limit = rules.capture_limit;
             // Once it is cut nothing more is added: the copy is a beginning.
             let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
             let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };

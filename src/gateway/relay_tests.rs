@@ -42,6 +42,7 @@ impl std::fmt::Debug for Rules<'_> {
 const RULES: Rules<'static> = Rules {
     mode: Mode::Relay,
     has_next: true,
+    captured: true,
     capture_limit: 1 << 20,
     endpoint: Endpoint::ChatCompletions,
     strip_usage: false,
@@ -214,6 +215,28 @@ fn the_copy_for_the_capture_is_bounded() {
     let body = [CONTENT, FINISH].concat();
     relay.observe(tasks(Made { rules, ..STREAM }, body.as_bytes(), &[7]), rules);
     assert_eq!((&relay.body[..], relay.body_truncated), (&CONTENT.as_bytes()[..10], true));
+}
+
+/// Of an answer that is not captured a stream leaves no copy, and a document does, for its usage.
+#[test]
+fn a_stream_that_is_not_captured_is_not_copied() {
+    let rules = Rules { captured: false, ..RULES };
+    let body = [ROLE, CONTENT, USAGE, FINISH, DONE].concat();
+    let mut relay = Relay::default();
+    let sent = relay.observe(tasks(Made { rules, ..STREAM }, body.as_bytes(), &[7]), rules);
+    let RelayVerdict::Forward { tasks: sent, then: None } = sent else { panic!("not passed on") };
+    let bytes = sent.iter().filter_map(|task| match task {
+        HttpTask::Body(Some(bytes), _) => Some(&bytes[..]),
+        _ => None,
+    });
+    assert_eq!(bytes.collect::<Vec<_>>().concat(), body.as_bytes());
+    assert_eq!((relay.body.len(), relay.body_truncated), (0, false));
+    assert!(relay.between_events() && relay.has_said_all());
+    assert_eq!(relay.tally.usage().map(|usage| usage.prompt_tokens), Some(3));
+    let mut relay = Relay::default();
+    let document = Made { kind: "application/json", rules, ..STREAM };
+    relay.observe(tasks(document, b"{}", &[]), rules);
+    assert_eq!(&relay.body[..], b"{}");
 }
 
 const USAGE: &str =

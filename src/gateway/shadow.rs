@@ -128,7 +128,7 @@ impl ShadowCopy {
         }
         let plan = CallPlan::of_shadow(
             self.live.clone(),
-            self.decision.clone(),
+            &self.decision,
             self.target.clone(),
             self.record.inputs(),
         );

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{FutureExt, Stream};
 use http::header::TRANSFER_ENCODING;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, Method, Version};
 use pingora::apps::HttpServerApp;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
@@ -24,11 +24,13 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::server::ShutdownWatch;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::HttpProxy;
+use tokio::time::Instant;
 
 use super::ProxyHooks;
 use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::relay::RelayVerdict;
+use crate::bounds;
 
 /// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
 /// session the answer is relayed to it, without one it is collected. Gives the session back.
@@ -38,8 +40,9 @@ pub(super) async fn proxy(
     call: &Arc<InferenceCall>,
     shutdown: &ShutdownWatch,
 ) -> Option<Box<ServerSession>> {
-    let head = RequestHeader::build_no_case("POST", b"/", Some(0)).ok()?;
-    let mut wrap = Wrap::new(head, call.clone());
+    let (mut head, ()) = http::Request::new(()).into_parts();
+    head.method = Method::POST;
+    let mut wrap = Wrap::new(RequestHeader::from(head), call.clone());
     wrap.inner = session;
     let running = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown);
     // A custom session yields no connection; the edge keeps it. After a panic of the engine or of a
@@ -48,6 +51,18 @@ pub(super) async fn proxy(
         call.panics();
     }
     call.take_session()
+}
+
+/// Resolves at `deadline`. No sleep in it is longer than that of an idle connection: for a timer
+/// that is due before the one it waits for, tokio wakes itself up.
+async fn reach(deadline: Instant) {
+    loop {
+        let next = deadline.min(Instant::now() + bounds::KEEP_ALIVE);
+        tokio::time::sleep_until(next).await;
+        if next == deadline {
+            return;
+        }
+    }
 }
 
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
@@ -231,7 +246,7 @@ impl Session for Wrap {
             () = call.node_lapsed() => {
                 Error::e_explain(ErrorType::Custom(NO_FIRST_CONTENT), "the node's lease lapsed")
             }
-            () = tokio::time::sleep_until(deadline) => {
+            () = reach(deadline) => {
                 Error::e_explain(ErrorType::Custom(error), "deadline of the attempt")
             }
         }

@@ -23,6 +23,7 @@ pub struct Routing {
     pub(super) direct: Arc<str>,
     pub(super) text: Arc<str>,
     pub(super) zone: TimeZone,
+    pub(super) shown_revision: HeaderValue,
     pub(super) signals: ExpensiveSignals,
     pub(super) keywords: Keywords,
     pub(super) providers: Vec<Arc<Provider>>,
@@ -44,6 +45,11 @@ impl Routing {
     /// First 12 hex digits of the document's hash.
     pub fn revision(&self) -> &str {
         &self.revision
+    }
+
+    /// The revision as a header value.
+    pub(crate) fn shown_revision(&self) -> &HeaderValue {
+        &self.shown_revision
     }
 
     /// The document as written, with `${…}` unexpanded.
@@ -143,6 +149,8 @@ pub struct ExpensiveSignals {
 #[derive(Debug)]
 pub struct Recipe {
     pub(super) name: Arc<str>,
+    /// The name as a header value.
+    pub(super) shown: HeaderValue,
     pub(super) rules: Vec<Rule>,
     pub(super) retry: RetryPolicy,
     pub(super) shadow: Option<Shadow>,
@@ -153,6 +161,11 @@ impl Recipe {
     /// Name in the document.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name as a header value.
+    pub fn shown(&self) -> &HeaderValue {
+        &self.shown
     }
 
     /// Rules in document order. The last has no condition.
@@ -205,11 +218,6 @@ impl Rule {
     /// Name in the document.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// A checked name as a header value: it is plain ASCII.
-    pub(super) fn header_of(name: &str) -> HeaderValue {
-        HeaderValue::from_str(name).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
     }
 
     /// Its name for the access log and for a response header, without copying.

@@ -19,6 +19,7 @@ pub(crate) mod language;
 pub(crate) mod node_targets;
 mod provider;
 mod refusal;
+mod request_head;
 mod settings;
 mod strategy;
 mod suggest;
@@ -45,6 +46,7 @@ pub(crate) use inputs::{
 pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
+pub(crate) use request_head::{ANTHROPIC_VERSION, header_of};
 pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::base_url::BaseUrl;
 use super::health::ProviderState;
+use super::request_head::{RequestHead, header_of};
 use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
 use crate::secret::{Mask, Secret, is_credential};
 
@@ -16,6 +17,8 @@ use crate::secret::{Mask, Secret, is_credential};
 pub struct Provider {
     /// Name in the document.
     pub name: Arc<str>,
+    /// The name as a header value.
+    pub shown: HeaderValue,
     pub protocol: Protocol,
     /// Root URL of the API.
     pub base: BaseUrl,
@@ -23,6 +26,8 @@ pub struct Provider {
     pub api_keys: Vec<Secret>,
     /// Headers for every request, marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What the heads of requests have in common; `None` where it cannot be written.
+    pub head: Option<RequestHead>,
     /// The credentials again, to mask them in answers.
     pub known_by: Mask,
     /// Deadlines of an attempt.
@@ -62,8 +67,10 @@ impl Provider {
         let api_keys: Vec<Secret> = api_key.into_iter().collect();
         Provider {
             name: NODES.into(),
+            shown: header_of(NODES),
             protocol: Protocol::OpenAi,
             identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
+            head: RequestHead::of(Protocol::OpenAi, &base, &api_keys, &[]),
             base,
             known_by: credentials(&api_keys, &[]),
             api_keys,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
+
 use super::health::TargetState;
 use super::provider::Provider;
 use crate::protocol::usage::Usage;
@@ -13,6 +15,8 @@ pub struct Target {
     pub provider: Arc<Provider>,
     /// The provider's name for the model.
     pub model: Arc<str>,
+    /// The model as a header value.
+    pub shown: HeaderValue,
     pub name: Arc<str>,
     pub prices: Option<Prices>,
     /// Context length in tokens, prompt and answer together.
@@ -32,6 +36,7 @@ impl Target {
         Target {
             provider,
             model: self.model.clone(),
+            shown: self.shown.clone(),
             name: self.name.clone(),
             prices: self.prices,
             context: self.context,

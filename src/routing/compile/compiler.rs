@@ -10,6 +10,7 @@ use crate::bounds;
 use crate::routing::compiled::ExpensiveSignals;
 use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::provider::{NODES, Provider};
+use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
 use crate::routing::target::{Prices, Target};
 
@@ -168,6 +169,7 @@ impl<'o> Compiler<'o> {
         self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
             provider,
+            shown: header_of(model),
             model: model.into(),
             name: name.value.as_str().into(),
             prices,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use self::compiler::Compiler;
 use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
+use super::request_head::header_of;
 use crate::bounds;
 
 /// What a document is built with, besides its spec.
@@ -70,6 +71,7 @@ impl Routing {
         };
         Ok(Routing {
             revision: origin.revision.into(),
+            shown_revision: header_of(origin.revision),
             text: origin.text.into(),
             zone,
             signals: compiler.signals,

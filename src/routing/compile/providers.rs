@@ -10,6 +10,7 @@ use crate::bounds;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Located, ProviderSpec};
 use crate::routing::provider::{Provider, ProviderIdentity, credentials};
+use crate::routing::request_head::{RequestHead, header_of};
 use crate::routing::settings::{Protocol, Timeouts};
 use crate::secret::Secret;
 
@@ -31,8 +32,10 @@ impl Compiler<'_> {
             spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
         let provider = Provider {
             name: spec.name.value.as_str().into(),
+            shown: header_of(&spec.name.value),
             protocol,
             identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
+            head: RequestHead::of(protocol, &base, &api_keys, &headers),
             base,
             known_by: credentials(&api_keys, &headers),
             api_keys,

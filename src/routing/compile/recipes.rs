@@ -9,6 +9,7 @@ use crate::bounds;
 use crate::routing::compiled::{Recipe, RetryPolicy, Rule, Shadow, WeightedTarget};
 use crate::routing::condition::{Compiled, Condition, Flaw, StickyKey};
 use crate::routing::document::{Located, RecipeSpec, RetryOn, RuleSpec, Strategy, TargetSpec};
+use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
 
 impl Compiler<'_> {
@@ -28,6 +29,7 @@ impl Compiler<'_> {
             Some(Shadow { target: self.target(&shadow.target)?, percent: shadow.percent })
         });
         Recipe {
+            shown: header_of(&spec.name.value),
             name: spec.name.value.as_str().into(),
             rules,
             retry,
@@ -103,7 +105,7 @@ impl Compiler<'_> {
         }
         Rule {
             name: spec.name.value.as_str().into(),
-            header: Rule::header_of(&spec.name.value),
+            header: header_of(&spec.name.value),
             when,
             strategy: spec.strategy,
             key,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::breaker::{BreakerChange, Pass};
@@ -113,8 +114,13 @@ impl AttemptPermit {
     }
 
     /// The provider key to use.
-    pub(crate) fn key(&self) -> Option<&Secret> {
+    pub(super) fn key(&self) -> Option<&Secret> {
         self.target.provider.api_keys.get(self.key?)
+    }
+
+    /// The headers of the request, with that key.
+    pub(crate) fn headers(&self) -> Option<&HeaderMap> {
+        self.target.provider.head.as_ref()?.headers(self.key)
     }
 
     /// Whether the first content has been recorded.
