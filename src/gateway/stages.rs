@@ -25,9 +25,9 @@ impl CallStages {
     /// that is not possible.
     pub(crate) fn new(app: &Arc<App>, inputs: &Inputs, body: Bytes) -> Option<Self> {
         let live = app.live();
-        let decision = Arc::new(decide(&live.routing, inputs).ok()?);
+        let decision = decide(&live.routing, inputs).ok()?;
         let prompt = Prompt::read(Endpoint::ChatCompletions, body, HeaderMap::new()).ok()?;
-        let plan = CallPlan::of_decision(app, live, decision, Some(inputs), Mode::Relay);
+        let plan = CallPlan::of_decision(app, live, &decision, Some(inputs), Mode::Relay);
         let id = RequestId::new(app.clock.now(), &app.random);
         let request = SentRequest::of_prompt(prompt, false);
         let call = InferenceCall::new(app, id, plan, request, Mode::Relay);

@@ -7,8 +7,9 @@ mod mask;
 
 use std::fmt;
 
+use hmac::{Hmac, KeyInit, Mac};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::hmac;
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
@@ -82,8 +83,7 @@ impl fmt::Debug for SecretBytes {
 /// parts.
 fn expand(key: &SecretBytes, info: &[&[u8]]) -> SecretBytes {
     let mut out = [0; 32];
-    let expanded =
-        hkdf::Hkdf::<sha2::Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
+    let expanded = hkdf::Hkdf::<Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
     // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be
     // used.
     if expanded.is_err() {
@@ -172,21 +172,23 @@ impl fmt::Debug for BlockKey {
 
 /// A key of HMAC-SHA-256, with its schedule computed once.
 #[derive(Clone)]
-pub(crate) struct MacKey(hmac::Key);
+pub(crate) struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
     /// A key of any length.
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        MacKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+        match Hmac::new_from_slice(bytes) {
+            Ok(mac) => MacKey(mac),
+            // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
+            Err(_) => std::process::abort(),
+        }
     }
 
     /// The code of a message (RFC 2104).
     pub(crate) fn code(&self, message: &[u8]) -> [u8; 32] {
-        match hmac::sign(&self.0, message).as_ref().try_into() {
-            Ok(code) => code,
-            // Unreachable: the code is as long as its hash.
-            Err(_) => std::process::abort(),
-        }
+        let mut mac = self.0.clone();
+        mac.update(message);
+        mac.finalize().into_bytes().into()
     }
 }
 
