@@ -478,7 +478,7 @@ pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) const MODEL_BYTES: usize = 512;
 /// Tries of a batch of captures that the store refuses.
 pub(crate) const CAPTURE_TRIES: u32 = 4;
-/// Wait before the first of them; doubled each time.
+/// Wait after the first try that failed; doubled each time.
 pub(crate) const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 
 /// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.

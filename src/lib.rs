@@ -145,7 +145,7 @@
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
 //!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
-//!   is read on a scrape: `server/admin.rs`
+//!   is read on a scrape: `server/metrics_pages.rs`
 //! - a refusal: a row of [`error::Kind`]
 //! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
 //!   `App::store.noting(event)` at the action

@@ -1,5 +1,5 @@
 //! Authentication. [`identify`](Auth::identify) decides who a request is from its head alone,
-//! against tables in memory, with one HMAC and one look-up, for every request anew. The tables
+//! against tables in memory, with one HMAC and a few look-ups, for every request anew. The tables
 //! change only by following the store, with one exception: a revocation acts here first.
 
 mod agents;

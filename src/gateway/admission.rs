@@ -23,8 +23,8 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Checks everything that can refuse a request before its body is read, in the order of the
-    /// contract: host, route, credential, origin, policy.
+    /// Checks everything that can refuse a request before its body is read: host, credential, then
+    /// whether path and method exist, so that strangers learn no routes; origin, policy.
     pub(super) fn check(
         app: &App,
         exchange: &mut HttpExchange,

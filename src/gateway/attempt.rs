@@ -1,5 +1,5 @@
-//! One attempt at one target: its permit and address, and the rule that decides whether another
-//! attempt follows.
+//! Pingora's events of one attempt, as calls of [`InferenceCall`]: its permit and address, and how
+//! it failed. Whether another attempt follows is decided in [`InferenceCall::attempt_failed`].
 
 use log::warn;
 use pingora::upstreams::peer::HttpPeer;
@@ -35,7 +35,7 @@ fn unresolved(call: &InferenceCall, provider: &str, why: &ResolveError) -> Box<E
     error
 }
 
-/// The retry rule: notes how the attempt failed and tells Pingora whether to make another.
+/// Notes how the attempt failed and tells Pingora whether to make another.
 pub(super) fn failed(
     call: Option<&InferenceCall>,
     mut error: Box<Error>,

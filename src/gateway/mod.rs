@@ -68,8 +68,8 @@ use peers::Peers;
 pub(crate) use service::{HttpService, answer, refuse};
 pub use stages::CallStages;
 
-/// The hooks of Pingora's proxy: they choose the provider, write its head and body, and decide
-/// whether another one is tried.
+/// The hooks of Pingora's proxy: they connect to the targets of the plan, write head and body, and
+/// ask the call whether another one is tried.
 pub(crate) struct ProxyHooks {
     app: Arc<App>,
     peers: Arc<Peers>,

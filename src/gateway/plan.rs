@@ -22,7 +22,7 @@ use crate::routing::{
 /// The targets of one call and the rules for going from one to the next.
 pub(super) struct CallPlan {
     pub(super) live: Arc<Live>,
-    /// The decision's targets, no more than the recipe has attempts.
+    /// The decision's targets, in order.
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) retry: RetryPolicy,
     /// The recipe's retry budget, if it has one. Only live traffic draws on it.
@@ -63,8 +63,7 @@ impl CallPlan {
         if let Some(budget) = &budget {
             budget.request(app.clock.now());
         }
-        let mut targets = live.routing.targets_of(decision);
-        targets.truncate(retry.attempts.max(1));
+        let targets = live.routing.targets_of(decision);
         CallPlan { live, targets, retry, budget, recipe: shown, rule, demand: demand(inputs) }
     }
 

@@ -31,7 +31,6 @@
 //!   and captures are written meanwhile; the rest is cut off. [`drained`] resolves when nothing is
 //!   left, for a server that can stop earlier.
 
-mod admin;
 mod announce;
 mod backup;
 mod boot;
@@ -40,6 +39,7 @@ mod descriptors;
 mod drain;
 mod master;
 mod master_file;
+mod metrics_pages;
 pub(crate) mod ready;
 mod services;
 mod tls;
@@ -160,8 +160,8 @@ impl Gateway {
     fn add_metrics_listener(&self, server: &mut Server) {
         let most = bounds::METRICS_CONNECTIONS;
         let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
-        let admin = admin::Admin::new(self.app.clone());
-        let door = ConnectionAcceptor::new(self.app.clone(), admin, room, TlsAcceptors::new());
+        let pages = metrics_pages::MetricsPages::new(self.app.clone());
+        let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
         let mut service = Service::new("metrics".to_string(), door);
         service.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(service);

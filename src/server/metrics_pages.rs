@@ -20,38 +20,38 @@ use crate::interface::Interface;
 use crate::nodes;
 use crate::routing::BreakerState;
 
-pub(super) struct Admin {
+pub(super) struct MetricsPages {
     app: Arc<App>,
 }
 
-impl Admin {
+impl MetricsPages {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Admin { app }
+        MetricsPages { app }
     }
 
     fn metrics(&self) -> String {
         let now = self.app.clock.now();
         for interface in Interface::ALL {
-            for standing in
+            for state in
                 [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked]
             {
                 self.app.metrics.keys(
                     interface.as_str(),
-                    standing.as_str(),
-                    self.app.auth.count_keys(interface, standing, now),
+                    state.as_str(),
+                    self.app.auth.count_keys(interface, state, now),
                 );
             }
         }
         self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
         self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
-        for standing in nodes::NodeState::ALL {
-            self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
+        for state in nodes::NodeState::ALL {
+            self.app.metrics.nodes(state.as_str(), self.app.nodes.count(state, now));
         }
         // Computed on each request: an open breaker becomes half-open by time alone.
         let live = self.app.live();
-        let standing = self.app.standing(&live.routing, None, now);
+        let health = self.app.standing(&live.routing, None, now);
         for target in live.routing.targets() {
-            let breaker = match standing.get(&*target.name) {
+            let breaker = match health.get(&*target.name) {
                 // The node that would be tried next: its breaker is open only if all are.
                 Some(told) if target.is_on_nodes() => told.breaker,
                 _ => target.state().show(&target.provider, now).breaker,
@@ -105,7 +105,7 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes>
 }
 
 #[async_trait]
-impl gateway::HttpService for Admin {
+impl gateway::HttpService for MetricsPages {
     async fn serve(
         &self,
         mut session: Box<ServerSession>,
