@@ -119,7 +119,8 @@ ALTER TABLE documents ADD COLUMN sealed BLOB;
 ",
 ];
 
-pub(super) const CAPTURES: &[&str] = &["
+pub(super) const CAPTURES: &[&str] = &[
+    "
 CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 CREATE TABLE captures (
     id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
@@ -133,7 +134,13 @@ CREATE INDEX captures_segment ON captures (segment);
 -- Failures are few, and looked for most.
 CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
 CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;
-"];
+",
+    // Heads have another form. The segments of before are set aside.
+    "
+DELETE FROM captures;
+DELETE FROM segments;
+",
+];
 
 /// Brings a file up to date; all steps or none.
 pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), StoreError> {
