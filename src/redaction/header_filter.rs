@@ -33,8 +33,8 @@ impl HeaderFilter {
             self.clean.resize(REMEMBERED, None);
         }
         let place = self.clean.get_mut(hash as usize % REMEMBERED);
-        let known = |header: &Box<(String, String)>| header.0 == name && header.1 == value;
-        if place.as_ref().is_some_and(|place| place.as_ref().is_some_and(known)) {
+        let known = |header: &(String, String)| header.0 == name && header.1 == value;
+        if place.as_ref().is_some_and(|place| place.as_deref().is_some_and(known)) {
             return true;
         }
         let is_clean = redactor.keeps(name, value);
