@@ -400,7 +400,9 @@ pub(crate) const CAPTURE_BURST: usize = 256;
 pub(crate) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
 /// Part of the queue's bytes that ends this wait: a mebibyte.
 pub(crate) const CAPTURE_LINGER_SHARE: usize = 64;
-/// Bytes that are compressed between two yields: a tenth of a millisecond.
+/// Time between two yields of a thread that writes captures.
+pub(crate) const CAPTURE_SLICE: Duration = Duration::from_micros(100);
+/// Bytes that are compressed between two yields: half a millisecond.
 pub(crate) const CAPTURE_PIECE: usize = 64 << 10;
 /// Bytes of captures that are written together: their heads lie side by side, before their bodies.
 pub(crate) const CAPTURE_BLOCK: usize = 256 << 10;

@@ -28,13 +28,17 @@ pub async fn answering() -> Provider {
 }
 
 /// What captures are compressed with.
-const DICTIONARY: &[u8] = include_bytes!("../src/archive/dictionary.txt");
+const DICTIONARIES: [&[u8]; 2] =
+    [include_bytes!("../src/archive/heads.zdict"), include_bytes!("../src/archive/bodies.zdict")];
 
 /// Everything in these bytes that zstd can decompress.
 pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
-    let decoder = |at: usize| zstd::stream::Decoder::with_dictionary(&bytes[at..], DICTIONARY).ok();
-    let read = frames.filter_map(decoder).map(|frame| {
+    let decoders = |at: usize| {
+        DICTIONARIES
+            .map(|words| zstd::stream::Decoder::with_dictionary(&bytes[at..], words).unwrap())
+    };
+    let read = frames.flat_map(decoders).map(|frame| {
         let mut whole = Vec::new();
         let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
         whole

@@ -5,6 +5,7 @@ use std::{fmt, io};
 use super::capture_codec::{self, RecordDecoder, RecordPart};
 use super::capture_key::CaptureKeys;
 use super::segment_folder::{SegmentFolder, SegmentReader};
+use crate::capture::packed_head::PackedHead;
 use crate::capture::record::{Bodies, Head};
 use crate::id::RequestId;
 use crate::store::{ByteRange, CaptureLocation};
@@ -60,8 +61,9 @@ impl CaptureReader {
         location: &CaptureLocation,
     ) -> Result<Head, Unreadable> {
         let plain = self.read(id, location, location.head, RecordPart::Head)?;
-        let head = serde_json::from_slice::<Head>(&plain)
-            .map_err(|_| Unreadable::Damaged("its head is not one"))?;
+        let head = PackedHead::split(&plain)
+            .and_then(PackedHead::read)
+            .ok_or(Unreadable::Damaged("its head is not one"))?;
         if head.version > Head::VERSION {
             return Err(Unreadable::Damaged("it was written by a newer build"));
         }

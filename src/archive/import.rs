@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::service::Archive;
 use crate::bounds;
 use crate::capture::pace::WritePace;
+use crate::capture::packed_capture::PackedCapture;
 use crate::capture::record::Capture;
 use crate::error::Error;
 use crate::id::RequestId;
@@ -73,7 +74,9 @@ impl Archive {
         let mut done = Imported { existing: (count - new) as u64, ..Imported::default() };
         if new > 0 {
             self.close_log(&mut log).await?;
-            let (mut log, written) = self.write(log, Arc::new(batch), WritePace::awaited()).await?;
+            let packed = batch.into_iter().filter_map(|capture| PackedCapture::new(capture.into()));
+            let packed = Arc::new(packed.collect());
+            let (mut log, written) = self.write(log, packed, WritePace::awaited()).await?;
             (done.imported, done.refused) = (written as u64, (new - written) as u64);
             self.close_log(&mut log).await?;
         }

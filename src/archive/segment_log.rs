@@ -14,6 +14,7 @@ use super::segment_folder::SegmentFolder;
 use crate::bounds;
 use crate::capture::pace::WritePace;
 use crate::clock::Clock;
+use crate::redaction::HeaderFilter;
 use crate::store::{ByteRange, CaptureLocation, CaptureRow, Faults, SegmentRow};
 
 /// How segments are written.
@@ -35,6 +36,8 @@ pub(super) struct SegmentLog {
     /// The largest number of a segment; `None` before recovery.
     pub(super) last: Option<i64>,
     encoder: Option<RecordEncoder>,
+    /// Of the headers that captures keep.
+    pub(super) filter: HeaderFilter,
 }
 
 struct Active {

@@ -17,6 +17,7 @@ use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::pace::{Effort, WritePace};
+use crate::capture::packed_capture::PackedCapture;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::clock::Clock;
@@ -119,13 +120,23 @@ impl Archive {
         self.append_with(captures, Effort::Usual).await
     }
 
-    /// The same at this pace. It runs to its end even when the caller is dropped.
+    /// The same at this pace.
     pub async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
         pace: impl Into<WritePace>,
     ) -> Result<usize, StoreError> {
-        let (archive, pace) = (self.clone(), pace.into());
+        let packed = captures.iter().filter_map(|one| PackedCapture::new(one.clone().into()));
+        self.append_packed(Arc::new(packed.collect()), pace.into()).await
+    }
+
+    /// The same for packed ones. It runs to its end even when the caller is dropped.
+    async fn append_packed(
+        &self,
+        captures: Arc<Vec<PackedCapture>>,
+        pace: WritePace,
+    ) -> Result<usize, StoreError> {
+        let archive = self.clone();
         let writing = tokio::spawn(async move {
             let mut log = archive.log.clone().lock_owned().await;
             archive.make_ready(&mut log).await?;
@@ -147,7 +158,7 @@ impl Archive {
     pub(super) async fn write(
         &self,
         mut log: OwnedMutexGuard<SegmentLog>,
-        captures: Arc<Vec<Capture>>,
+        captures: Arc<Vec<PackedCapture>>,
         pace: WritePace,
     ) -> Result<(OwnedMutexGuard<SegmentLog>, usize), StoreError> {
         let archive = self.clone();
@@ -175,19 +186,21 @@ impl Archive {
     fn write_batch(
         &self,
         log: &mut SegmentLog,
-        captures: &[Capture],
+        captures: &[PackedCapture],
         pace: WritePace,
     ) -> std::io::Result<WrittenBatch> {
         self.settings.faults.pass(PanicPoint::Append);
+        let mut filter = std::mem::take(&mut log.filter);
         let ready = captures.iter().filter_map(|capture| {
             pace.give_way();
             // A panic costs the one capture that it comes with.
             self.guarded(|| {
                 self.settings.faults.pass(PanicPoint::Ready);
-                prepare::ready(capture, &self.redactor)
+                prepare::ready(capture, &self.redactor, &mut filter)
             })?
         });
         let written = log.write(&self.settings, ready, pace);
+        log.filter = filter;
         self.settings.faults.pass(PanicPoint::Written);
         written
     }
@@ -365,8 +378,12 @@ impl Archive {
 }
 
 impl CaptureSink for Archive {
-    async fn append(&self, batch: Arc<Vec<Capture>>, pace: WritePace) -> Result<usize, StoreError> {
-        self.append_with(batch, pace).await
+    async fn append(
+        &self,
+        batch: Arc<Vec<PackedCapture>>,
+        pace: WritePace,
+    ) -> Result<usize, StoreError> {
+        self.append_packed(batch, pace).await
     }
 
     async fn sync(&self) -> Result<(), StoreError> {

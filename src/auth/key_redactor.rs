@@ -20,6 +20,11 @@ impl KeyRedactor {
         KeyRedactor(Arc::new(Mask::new(keys.into_iter().map(Secret::expose))))
     }
 
+    /// Whether a text holds a key.
+    pub(crate) fn is_in(&self, text: &[u8]) -> bool {
+        token::is_in(text) || self.0.matches(text)
+    }
+
     /// The text without keys.
     pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let clean = token::redact_within(text);
@@ -53,6 +58,7 @@ mod tests {
             ),
         ] {
             assert_eq!(redactor.redact(text), shown);
+            assert_eq!(redactor.is_in(text.as_bytes()), text != shown);
         }
         assert!(matches!(redactor.redact("/v1/models"), Cow::Borrowed(_)));
     }

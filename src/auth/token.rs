@@ -78,6 +78,16 @@ pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
     if clean.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(clean + rest) }
 }
 
+/// Whether a secret of this form is in a text.
+pub(crate) fn is_in(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'_', text).any(|at| {
+        let token = at.checked_sub(AUDIENCE).and_then(|begin| text.get(begin..begin + CHARS));
+        token.and_then(|token| str::from_utf8(token).ok()).is_some_and(|token| {
+            AUDIENCES.iter().any(|audience| token.starts_with(audience)) && parts(token).is_some()
+        })
+    })
+}
+
 /// The pepper, with its key schedule computed once.
 #[derive(Clone)]
 pub(crate) struct Pepper(MacKey);
@@ -155,6 +165,7 @@ mod tests {
             ("é_".repeat(30), &"é_".repeat(30)),
         ] {
             assert_eq!(redact_within(&text), clean);
+            assert_eq!(is_in(text.as_bytes()), text != clean);
         }
         assert!(well_formed("an operator's own"));
         assert!(well_formed("abc_0123456789ABCDEFGHIJKLMNOPQRST4PMbyq"));

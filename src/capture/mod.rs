@@ -5,8 +5,10 @@
 mod export_json;
 mod import_json;
 pub(crate) mod pace;
+pub(crate) mod packed_capture;
+pub(crate) mod packed_head;
+mod packing;
 pub(crate) mod pending;
 pub(crate) mod queue;
 pub(crate) mod raw_capture;
 pub(crate) mod record;
-mod size;

@@ -1,5 +1,6 @@
 //! How a batch of captures is written: how much work goes into it, and how long requests go first.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use crate::bounds;
@@ -24,6 +25,11 @@ impl Effort {
     }
 }
 
+thread_local! {
+    /// When this thread gave way last.
+    static YIELDED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 /// The pace of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct WritePace {
@@ -39,15 +45,20 @@ impl WritePace {
         WritePace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_YIELD_MAX) }
     }
 
-    /// Yields the processor to another thread, unless too much waits to be written or has waited
-    /// for too long. Work beside requests calls this every tenth of a millisecond or so, or the
-    /// scheduler lets it use its slice of milliseconds while requests wait. Costs next to nothing
-    /// on an idle machine. Returns whether it yielded.
+    /// Yields the processor to another thread, unless this one yielded a moment ago, too much waits
+    /// to be written, or it has waited for too long. Work beside requests calls this more often
+    /// than every tenth of a millisecond, or the scheduler lets it use its slice of milliseconds
+    /// while requests wait. Returns whether it yielded.
     pub fn give_way(self) -> bool {
-        let yields =
-            self.effort == Effort::Usual && self.until.is_none_or(|until| Instant::now() < until);
+        if self.effort != Effort::Usual {
+            return false;
+        }
+        let now = Instant::now();
+        let yields = self.until.is_none_or(|until| now < until)
+            && YIELDED.get().is_none_or(|last| now.duration_since(last) >= bounds::CAPTURE_SLICE);
         if yields {
             std::thread::yield_now();
+            YIELDED.set(Some(Instant::now()));
         }
         yields
     }
@@ -77,13 +88,17 @@ mod tests {
     fn a_batch_yields_until_it_has_waited_for_too_long() {
         let now = Instant::now();
         let later = Some(now + Duration::from_secs(600));
-        let yields =
-            |effort: Effort, until: Option<Instant>| WritePace { effort, until }.give_way();
+        let yields = |effort: Effort, until: Option<Instant>| {
+            YIELDED.set(None);
+            WritePace { effort, until }.give_way()
+        };
         assert!(yields(Effort::Usual, Option::None) && yields(Effort::Usual, later));
         assert!(
             !yields(Effort::Usual, Some(now))
                 && !yields(Effort::Less, later)
                 && !yields(Effort::None, Option::None)
         );
+        YIELDED.set(Some(now + Duration::from_secs(600)));
+        assert!(!WritePace::from(Effort::Usual).give_way(), "it did a moment ago");
     }
 }

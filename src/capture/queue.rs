@@ -3,7 +3,7 @@
 //! a few times, then dropped and counted.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
 use super::pace::{Effort, WritePace};
+use super::packed_capture::PackedCapture;
 use super::pending::{PendingCapture, PendingCaptures};
 use super::raw_capture::RawCapture;
 use super::record::Capture;
@@ -26,7 +27,7 @@ pub trait CaptureSink: Send + Sync + 'static {
     /// Stores a batch, all or none; returns how many: one that cannot be encoded is left out.
     fn append(
         &self,
-        batch: Arc<Vec<Capture>>,
+        batch: Arc<Vec<PackedCapture>>,
         pace: WritePace,
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
@@ -38,13 +39,13 @@ pub trait CaptureSink: Send + Sync + 'static {
 }
 
 enum QueueMessage {
-    Capture(Box<QueuedCapture>),
+    Capture(QueuedCapture),
     Flush(oneshot::Sender<()>, FlushWaiter),
 }
 
 /// A capture in the queue.
 struct QueuedCapture {
-    raw: RawCapture,
+    packed: PackedCapture,
     pending: PendingCapture,
     /// Bytes that it takes of the queue.
     size: usize,
@@ -181,16 +182,17 @@ impl CaptureQueue {
 
     /// Offers a capture to be stored. Never waits; returns false if it was dropped.
     pub fn offer_announced(&self, raw: RawCapture, pending: PendingCapture) -> bool {
-        let size = raw.size();
+        let packed = PackedCapture::new(raw);
+        let size = packed.as_ref().map_or(usize::MAX, PackedCapture::size);
         let reserved = self.queued.reserve(size);
-        let taken = reserved.is_some() && {
-            let queued = QueuedCapture { raw, pending, size, since: Instant::now() };
-            let sent = self.sender.try_send(QueueMessage::Capture(Box::new(queued))).is_ok();
+        let taken = packed.filter(|_| reserved.is_some()).is_some_and(|packed| {
+            let queued = QueuedCapture { packed, pending, size, since: Instant::now() };
+            let sent = self.sender.try_send(QueueMessage::Capture(queued)).is_ok();
             if !sent {
                 self.queued.release(size);
             }
             sent
-        };
+        });
         if !taken {
             self.queued.metrics.captures("dropped_full", 1);
         }
@@ -316,7 +318,7 @@ impl CaptureWriter {
         while let Some(message) = next.take() {
             *next = self.receiver.try_recv().ok();
             match message {
-                QueueMessage::Capture(capture) => batch.push(*capture),
+                QueueMessage::Capture(capture) => batch.push(capture),
                 QueueMessage::Flush(done, _waiter) => return (batch, Some(done)),
             }
             if batch.len() >= most {
@@ -355,22 +357,8 @@ impl CaptureWriter {
         let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_YIELD_MAX);
         let pace = WritePace { effort: self.effort(), until };
         // They stay pending until they can be read: a deletion waits for the flush.
-        let (mut batch, mut pending): (Vec<Capture>, Vec<PendingCapture>) = Default::default();
-        for queued in left {
-            pace.give_way();
-            pending.push(queued.pending);
-            let finish = || {
-                sink.faults().pass(PanicPoint::Draft);
-                queued.raw.finish()
-            };
-            match catch_unwind(AssertUnwindSafe(finish)) {
-                Ok(capture) => batch.push(capture),
-                Err(_) => {
-                    self.panicked("a capture");
-                    self.count("dropped_panic", 1);
-                }
-            }
-        }
+        let (batch, _pending): (Vec<PackedCapture>, Vec<PendingCapture>) =
+            left.into_iter().map(|queued| (queued.packed, queued.pending)).unzip();
         if !batch.is_empty() {
             self.append(sink, batch, pace).await;
         }
@@ -383,7 +371,12 @@ impl CaptureWriter {
         self.counted += count;
     }
 
-    async fn append(&mut self, sink: &impl CaptureSink, batch: Vec<Capture>, pace: WritePace) {
+    async fn append(
+        &mut self,
+        sink: &impl CaptureSink,
+        batch: Vec<PackedCapture>,
+        pace: WritePace,
+    ) {
         let batch = Arc::new(batch);
         let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {

@@ -8,11 +8,11 @@ use crate::capture::record::{CaptureState, Head};
 use crate::protocol::json::{self, Edit};
 
 /// Finds the credentials of the tools that an answer lists.
-pub(super) fn find(head: &Head, body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
+pub(super) fn find(is_stream: bool, body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
     let lists = ["tools", "mcp_servers"];
     if lists.iter().all(|list| memmem::find(body, list.as_bytes()).is_none()) {
         Vec::new()
-    } else if is_stream(head) {
+    } else if is_stream {
         events(body).flat_map(|event| rules::find(event, secrets)).collect()
     } else {
         rules::find(body, secrets)
@@ -68,7 +68,8 @@ fn stream(
     None
 }
 
-fn is_stream(head: &Head) -> bool {
+/// Whether an answer's body is an event stream.
+pub(super) fn is_stream(head: &Head) -> bool {
     head.response_stream && !head.response_assembled
 }
 

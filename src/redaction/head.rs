@@ -26,24 +26,38 @@ const NAMES: &str = "inputs/request/model inputs/request/name inputs/request/age
 const SIGNALS: &str = "inputs/request/headers inputs/principal/labels inputs/principal/user_labels \
     inputs/health/#";
 
-/// Removes the headers and parameters that are credentials by their name or value. The name of a
+/// Removes what else is a credential by its name or value. The name of a
 /// header that the decision looked at stays, so that an evaluation knows that it had a value.
 pub(super) fn remove_credentials(head: &mut Head) {
-    let is_secret = |name: &str, value: &str| {
-        secret::is_credential(&name.to_ascii_lowercase()) || credentials::is_credential(value)
-    };
-    // These name the scheme that a provider wants.
-    let challenges = [WWW_AUTHENTICATE, PROXY_AUTHENTICATE];
-    let is_challenge =
-        |name: &str| challenges.iter().any(|known| name.eq_ignore_ascii_case(known.as_str()));
-    head.request_headers.retain(|(name, value)| !is_secret(name, value));
-    head.response_headers.retain(|(name, value)| is_challenge(name) || !is_secret(name, value));
     let decided_on = head.inputs.iter_mut().flat_map(|inputs| &mut inputs.request.headers);
     decided_on
         .filter(|(name, value)| is_secret(name, value))
         .for_each(|(_, value)| REDACTED.clone_into(value));
     head.client_request_id.take_if(|id| credentials::is_credential(id));
     head.query = head.query.take().and_then(|query| without_credentials(&query));
+}
+
+/// Whether a header is a credential by its name or value.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    secret::is_credential(&name.to_ascii_lowercase()) || credentials::is_credential(value)
+}
+
+/// Whether a header names the scheme that a provider wants.
+pub(super) fn is_challenge(name: &str) -> bool {
+    [WWW_AUTHENTICATE, PROXY_AUTHENTICATE]
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known.as_str()))
+}
+
+/// Whether [`remove_credentials`] may change more of a head than its headers.
+pub(super) fn may_hold_credentials(head: &Head) -> bool {
+    let mut decided_on = head.inputs.iter().flat_map(|inputs| &inputs.request.headers);
+    decided_on.any(|(name, value)| is_secret(name, value))
+        || head.client_request_id.as_deref().is_some_and(credentials::is_credential)
+        || head
+            .query
+            .as_deref()
+            .is_some_and(|query| without_credentials(query).as_deref() != Some(query))
 }
 
 /// Makes the replacements in a head, and notes them there; `None` if it cannot be written as JSON.

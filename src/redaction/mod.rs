@@ -1,5 +1,8 @@
 //! Redaction: what of a recorded call may be kept. Pure, and never on a request's path: the capture
-//! worker calls [`Redactor::redact`] once for each capture, before anything of it is written.
+//! worker calls it once for each capture, before anything of it is written.
+//!
+//! Nearly all calls hold none: [`Redactor::is_clean`] looks at their bytes as they are packed, and
+//! only the headers are left to be [looked at](HeaderFilter). All others are unpacked.
 //!
 //! Credentials leave by field (the tables in `fields.rs`), and what left is replaced wherever else
 //! a decoded string of the call holds it. Encoded or split spellings are not searched for.
@@ -8,16 +11,19 @@ mod answer;
 mod credentials;
 mod fields;
 mod head;
+mod header_filter;
 mod rules;
 
 use std::borrow::Cow;
 
 use crate::auth::KeyRedactor;
+use crate::capture::packed_head::PackedHead;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::protocol::json;
 
 pub(crate) use credentials::{is_in_query, without_credentials};
 pub(crate) use head::{lost_names, lost_signals, lost_text};
+pub(crate) use header_filter::HeaderFilter;
 pub(crate) use rules::Expression;
 use rules::{Replacements, Secrets};
 
@@ -34,8 +40,6 @@ pub struct Redactor {
 #[non_exhaustive]
 pub(crate) struct RedactedCapture {
     pub(crate) head: Head,
-    /// The head as JSON.
-    pub(crate) head_json: Vec<u8>,
     pub(crate) bodies: Bodies,
 }
 
@@ -51,9 +55,38 @@ impl Redactor {
         Redactor { keys, ..self }
     }
 
+    /// Whether nothing has to leave but headers. Where this cannot be told at little cost it is
+    /// false.
+    pub(crate) fn is_clean(&self, packed: PackedHead<'_>, head: &Head, bodies: &Bodies) -> bool {
+        let mut secrets = Secrets::default();
+        self.expressions.is_empty()
+            && !head::may_hold_credentials(head)
+            && !self.keys.is_in(packed.fields)
+            && (!head.request_captured || rules::find(&bodies.request, &mut secrets).is_empty())
+            && answer::find(answer::is_stream(head), &bodies.response, &mut secrets).is_empty()
+    }
+
+    /// Whether a header of a request stays.
+    fn keeps(&self, name: &str, value: &str) -> bool {
+        !head::is_secret(name, value) && !self.hides(name) && !self.hides(value)
+    }
+
+    /// Whether a header of an answer stays that a request could not keep.
+    fn keeps_challenge(&self, name: &str, value: &str) -> bool {
+        head::is_challenge(name) && !self.hides(value)
+    }
+
+    /// Whether a text holds one of the gateway's own keys.
+    fn hides(&self, text: &str) -> bool {
+        self.keys.is_in(text.as_bytes())
+    }
+
     /// Returns what may be kept of a capture; `None` if its head cannot be written as JSON.
     pub(crate) fn redact(&self, capture: &Capture) -> Option<RedactedCapture> {
         let (mut head, mut bodies) = (capture.head.clone(), Bodies::default());
+        head.request_headers.retain(|(name, value)| self.keeps(name, value));
+        head.response_headers
+            .retain(|(name, value)| self.keeps(name, value) || self.keeps_challenge(name, value));
         head::remove_credentials(&mut head);
         let mut secrets = Secrets::default();
         if head.request_captured {
@@ -64,7 +97,7 @@ impl Redactor {
             bodies.request = json::splice(&capture.bodies.request, found);
         }
         let answer = &capture.bodies.response;
-        let in_answer = answer::find(&head, answer, &mut secrets);
+        let in_answer = answer::find(answer::is_stream(&head), answer, &mut secrets);
         let Some(rules) = Replacements::new(&secrets, &self.expressions) else {
             head.lacks_of_request();
             return self.finish(head, Bodies::default());
@@ -84,9 +117,9 @@ impl Redactor {
             // A key of the environment may equal a word that the head itself needs.
             && let Ok(head) = serde_json::from_str(&hidden)
         {
-            return Some(RedactedCapture { head, head_json: hidden.into_bytes(), bodies });
+            return Some(RedactedCapture { head, bodies });
         }
-        Some(RedactedCapture { head, head_json: text.into_bytes(), bodies })
+        Some(RedactedCapture { head, bodies })
     }
 }
 

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::capture::packed_capture::PackedCapture;
+use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::tests::capture;
 use crate::capture::record::{CaptureState, Served};
 use crate::id::{Random, UserId};
@@ -39,7 +41,8 @@ fn matching() -> Redactor {
 
 /// All that is kept, as text.
 fn text(kept: &RedactedCapture) -> String {
-    let parts = [&kept.head_json[..], &kept.bodies.request, &kept.bodies.response];
+    let head = serde_json::to_vec(&kept.head).unwrap();
+    let parts = [&head[..], &kept.bodies.request, &kept.bodies.response];
     parts.map(|part| String::from_utf8_lossy(part).into_owned()).concat()
 }
 
@@ -297,7 +300,7 @@ fn no_header_is_kept_that_is_a_credential_by_name_or_value() {
 
 #[test]
 fn a_header_with_a_credential_does_not_even_join_the_capture() {
-    let mut draft = crate::capture::raw_capture::RawCapture::from(plain());
+    let mut draft = RawCapture::from(plain());
     let mut sensitive = http::HeaderValue::from_static("canary");
     sensitive.set_sensitive(true);
     draft.request_headers.insert("x-note", sensitive);
@@ -305,7 +308,8 @@ fn a_header_with_a_credential_does_not_even_join_the_capture() {
         draft.request_headers.insert(name, http::HeaderValue::from_static("canary"));
     }
     draft.request_headers.insert("user-agent", http::HeaderValue::from_bytes(b"\xff").unwrap());
-    let kept = draft.finish().head.request_headers;
+    let packed = PackedCapture::new(draft).unwrap();
+    let kept = redact(&packed.unpack().unwrap()).head.request_headers;
     assert!(!format!("{kept:?}").contains("canary") && kept.last().unwrap().0 == "user-agent");
 }
 
@@ -318,7 +322,6 @@ fn a_key_of_ours_in_the_place_of_a_name_is_hidden() {
         one.head.inputs.as_mut().unwrap().request.name = key.into();
         let kept = redactor.redact(&one).unwrap();
         assert!(!text(&kept).contains(key));
-        assert_eq!(serde_json::from_slice::<Head>(&kept.head_json).unwrap(), kept.head);
     }
 }
 

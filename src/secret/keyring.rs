@@ -1,6 +1,8 @@
 //! The root key of a store and every key that derives from it. The master key only wraps the root
 //! key, so another master key changes one stored row and nothing else.
 
+use ring::hmac;
+
 use super::{SecretBytes, expand, open, seal};
 use crate::id::Random;
 
@@ -74,6 +76,24 @@ impl Keyring {
     }
 }
 
+/// Derives the many keys of one purpose. The schedule of the key above them is made once, so each
+/// costs one HMAC.
+#[derive(Clone, Debug)]
+pub(crate) struct DerivedKeys(hmac::Key);
+
+impl DerivedKeys {
+    /// The keys of this purpose under a keyring.
+    pub(crate) fn new(keyring: &Keyring, purpose: Purpose) -> Self {
+        let key = keyring.derive(purpose, b"keys");
+        DerivedKeys(hmac::Key::new(hmac::HMAC_SHA256, key.expose()))
+    }
+
+    /// The key for a context, such as a random salt: HMAC-SHA-256 of it.
+    pub(crate) fn derive(&self, context: &[u8]) -> Option<SecretBytes> {
+        hmac::sign(&self.0, context).as_ref().try_into().ok().map(SecretBytes::new)
+    }
+}
+
 impl From<&SecretBytes> for Keyring {
     /// The keys under this root key.
     fn from(root: &SecretBytes) -> Self {
@@ -111,6 +131,17 @@ mod tests {
             "derivation is deterministic"
         );
         assert_eq!(format!("{keys:?}"), "Keyring { root: [secret] }");
+    }
+
+    #[test]
+    fn derived_keys_differ_by_context_and_are_never_printed() {
+        let of = |root: u8| {
+            DerivedKeys::new(&Keyring::new(SecretBytes::new([root; 32])), Purpose::Captures)
+        };
+        let key = |root: u8, context: &[u8]| *of(root).derive(context).unwrap().expose();
+        assert_eq!(key(1, b"a"), key(1, b"a"));
+        assert!(key(1, b"a") != key(1, b"b") && key(1, b"a") != key(2, b"a"));
+        assert_eq!(format!("{:?}", of(1)), format!("{:?}", of(2)));
     }
 
     #[test]

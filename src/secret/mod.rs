@@ -14,6 +14,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub(crate) use credential_names::is_credential;
+pub(crate) use keyring::DerivedKeys;
 pub use keyring::{Keyring, Purpose};
 pub(crate) use mask::{Mask, StreamMask};
 

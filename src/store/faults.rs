@@ -26,8 +26,6 @@ pub enum PanicPoint {
     Commit,
     /// In background work: at the start of a round of the capture writer.
     Round,
-    /// There, before a capture is made of what a call left.
-    Draft,
     /// On the thread that writes captures, before one is prepared.
     Ready,
     /// There, before a batch is written.
@@ -38,7 +36,7 @@ pub enum PanicPoint {
 
 impl PanicPoint {
     /// All, in the order of their numbers.
-    pub const ALL: [PanicPoint; 12] = [
+    pub const ALL: [PanicPoint; 11] = [
         PanicPoint::Entry,
         PanicPoint::Decision,
         PanicPoint::Attempt,
@@ -47,7 +45,6 @@ impl PanicPoint {
         PanicPoint::Usage,
         PanicPoint::Commit,
         PanicPoint::Round,
-        PanicPoint::Draft,
         PanicPoint::Ready,
         PanicPoint::Append,
         PanicPoint::Written,

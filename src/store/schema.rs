@@ -107,7 +107,7 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit
 
 /// Of `captures.db`.
 pub(super) const CAPTURES: Schema = Schema {
-    number: 1,
+    number: 2,
     tables: "
 CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 CREATE TABLE captures (
