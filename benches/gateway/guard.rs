@@ -18,11 +18,15 @@ pub const WRITE: &str = "--write-ratios";
 /// Part of a ratio by which it may differ. Counts of the same binary differ by less than a fifth of
 /// that.
 const TOLERANCE: f64 = 0.05;
+/// The same for capture threads: how many captures one batch takes depends on the load of the
+/// machine. Counts of the same binary differ by up to 0.05.
+const CAPTURES_TOLERANCE: f64 = 0.15;
+const CAPTURES: &str = "instructions of captures";
 const REQUESTS: u64 = 150;
 const BODIES: [usize; 2] = [600, 8 << 10];
 const HEAD: &str = "\
 # What a request takes, over what it takes of bare Pingora's data path, in the profile of the tests.
-# A test allows 5 % more or less. After a change that is meant: benches/run guard
+# A test allows 5 % more or less, of captures 15 %. After a change that is meant: benches/run guard
 ";
 
 fn file() -> PathBuf {
@@ -50,7 +54,7 @@ fn measure() -> Result<BTreeMap<String, f64>> {
         let data_path = gateway.of(Kind::DataPath);
         add("instructions of the data path", data_path.instructions, unit.instructions);
         add("allocations of the data path", data_path.allocations, unit.allocations);
-        add("instructions of captures", of(&gateway, Kind::Captures), unit.instructions);
+        add(CAPTURES, of(&gateway, Kind::Captures), unit.instructions);
     }
     Ok(ratios)
 }
@@ -89,7 +93,8 @@ pub fn check() -> Result<()> {
         found.iter().map(|(name, found)| (name, (found, committed.get(name).unwrap_or(found))))
     {
         println!("{name}: {found:.3} × bare Pingora, committed {committed:.3}");
-        if (found / committed - 1.0).abs() > TOLERANCE {
+        let tolerance = if name.ends_with(CAPTURES) { CAPTURES_TOLERANCE } else { TOLERANCE };
+        if (found / committed - 1.0).abs() > tolerance {
             let way = if found > committed { "more" } else { "less" };
             writeln!(other, "  {name}: {found:.3} × bare Pingora, {way} than {committed:.3}")?;
         }
