@@ -165,8 +165,8 @@ impl Metrics {
         self.capture.captures.with_label_values(&[outcome]).get()
     }
 
-    /// Counts a damaged block of captures.
-    pub fn capture_block_damaged(&self) {
+    /// Counts a capture that cannot be read.
+    pub fn capture_unreadable(&self) {
         self.capture.blocks_damaged.inc();
     }
 

@@ -29,9 +29,9 @@
 //! **Damage.** A record that does not decrypt is an unreadable capture, found when it is read. It
 //! costs no other capture.
 //!
-//! **Another store.** [`segment_folder`] is the only file that touches segments on disk, and
-//! `store::CaptureIndex` the only one that knows SQLite: an object store and another database take
-//! their places.
+//! **Another store.** [`segment_folder`] opens, lists and deletes segments, and
+//! `store::CaptureIndex` is the only file here that knows SQLite: an object store and another
+//! database take their places. The active segment stays a local file ([`segment_log`]).
 
 mod capture_codec;
 mod capture_key;

@@ -1,5 +1,6 @@
-//! Where segments are kept: a folder of files. No other file of the gateway touches segments, so an
-//! object store can take its place: [`SegmentFolder::close`] would put a closed segment,
+//! Where segments are kept: a folder of files. It creates, opens, lists, moves and deletes them;
+//! `segment_log.rs` writes the active one, and a backup copies them. An object store can take the
+//! place of the closed ones: [`SegmentFolder::close`] would put a closed segment,
 //! [`SegmentReader::read`] get a range of one, and [`SegmentFolder::delete`] and
 //! [`SegmentFolder::list`] are theirs too. The active segment stays a local file.
 

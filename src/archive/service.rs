@@ -371,7 +371,7 @@ impl Archive {
         if reported.len() < bounds::DAMAGED_CAPTURES && reported.insert(id.clone()) {
             log::error!("capture {id} cannot be read: {why}");
             if let Some(metrics) = &self.metrics {
-                metrics.capture_block_damaged();
+                metrics.capture_unreadable();
             }
         }
     }
