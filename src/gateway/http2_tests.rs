@@ -1,0 +1,125 @@
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use h2::client::{Builder as Dialer, SendRequest};
+use pingora::http::ResponseHeader;
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+use super::super::connection_limits::ConnectionLimiter;
+use super::*;
+use crate::error::Error;
+
+/// Answers each request with `length` bytes.
+struct Answers {
+    length: usize,
+    done: AtomicUsize,
+}
+
+#[async_trait]
+impl HttpService for Answers {
+    async fn serve(
+        &self,
+        mut session: Box<ServerSession>,
+        _: bool,
+        _: &ShutdownWatch,
+    ) -> Option<Stream> {
+        session.set_write_timeout(Some(bounds::KEEP_ALIVE));
+        let head = ResponseHeader::build(200, None).unwrap();
+        session.write_response_header(Box::new(head)).await.unwrap();
+        let written = session.write_response_body(vec![b'x'; self.length].into(), true).await;
+        if written.is_err() {
+            session.shutdown().await;
+        }
+        self.done.fetch_add(1, Ordering::SeqCst);
+        None
+    }
+
+    async fn refuse(&self, _: &mut ServerSession, _: &[u8], _: Error) {}
+}
+
+struct Scene {
+    serving: JoinHandle<()>,
+    requests: SendRequest<Bytes>,
+    connection: JoinHandle<Result<(), h2::Error>>,
+    answers: Arc<Answers>,
+    _shutdown: watch::Sender<bool>,
+}
+
+/// Connects to a server of answers of `length` bytes, of which the client reads `window`.
+async fn connect(length: usize, window: u32) -> Scene {
+    let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(64 << 10);
+    let answers = Arc::new(Answers { length, done: AtomicUsize::new(0) });
+    let (shutdown, leaves) = watch::channel(false);
+    let slot = Arc::new(ConnectionLimiter::new(1, 1)).take(None).unwrap();
+    let service = answers.clone();
+    let serving = tokio::spawn(async move {
+        let deadline = Instant::now() + bounds::RESERVE_HEAD;
+        serve(&service, Box::new(server), slot, deadline, &leaves).await;
+    });
+    let (requests, connection) =
+        Dialer::new().initial_window_size(window).handshake(client).await.unwrap();
+    Scene { serving, requests, connection: tokio::spawn(connection), answers, _shutdown: shutdown }
+}
+
+impl Scene {
+    async fn request(&mut self) -> Result<http::Response<RecvStream>, h2::Error> {
+        let request = Request::get("https://localhost/").body(()).unwrap();
+        let mut requests = self.requests.clone().ready().await?;
+        requests.send_request(request, true)?.0.await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_ends() {
+    let mut scene = connect(5, 65_535).await;
+    let began = Instant::now();
+    let mut body = scene.request().await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "xxxxx");
+    scene.serving.await.unwrap();
+    assert!(
+        (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_answers_that_nobody_reads_wait_in_their_connection_and_end_with_it() {
+    let mut scene = connect(bounds::H2_UNREAD, 0).await;
+    let began = Instant::now();
+    let mut held = Vec::new();
+    for _ in 0..bounds::H2_STREAMS_OF_CLIENTS - 1 {
+        held.push(scene.request().await.unwrap());
+    }
+    assert_eq!(
+        scene.answers.done.load(Ordering::SeqCst),
+        held.len(),
+        "nobody waits for the client"
+    );
+    scene.serving.await.unwrap();
+    assert!(
+        (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_that_nobody_reads_ends_its_connection() {
+    let mut scene = connect(bounds::H2_UNREAD + 1, 0).await;
+    let began = Instant::now();
+    let mut unread = scene.request().await.unwrap().into_body();
+    assert_eq!(scene.answers.done.load(Ordering::SeqCst), 0, "it waits for the client");
+    assert!(unread.data().await.unwrap().is_err(), "reset");
+    assert!(scene.request().await.is_err(), "no more streams");
+    scene.serving.await.unwrap();
+    let took = began.elapsed();
+    assert!(
+        (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE + 2 * bounds::DRAIN_TIME).contains(&took),
+        "{took:?}"
+    );
+    let _gone = scene.connection.await.unwrap();
+}
