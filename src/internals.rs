@@ -59,6 +59,21 @@ pub mod log {
 pub mod metrics {
     pub use crate::metrics::Metrics;
 }
+pub mod dialect {
+    pub mod neutral {
+        pub use crate::dialect::neutral::answer::{
+            Answer, Failure, FailureKind, Stop, TokenCounts,
+        };
+        pub use crate::dialect::neutral::event::{Delta, Event, PartKind};
+        pub use crate::dialect::neutral::part::{
+            Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+        };
+        pub use crate::dialect::neutral::request::{
+            OutputFormat, Reasoning, Request, Role, Sampling, Tool, ToolChoice, Turn, Uncarried,
+        };
+    }
+}
+
 pub mod protocol {
     pub mod agent {
         pub use crate::protocol::agent::{AgentPreset, apply};

@@ -12,7 +12,8 @@
 //!   [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`store`] accounts, keys, documents and the index of captures, in SQLite ·
-//!   [`protocol`] what providers and clients speak, as bytes
+//!   [`protocol`] what providers and clients speak, as bytes · [`dialect`] the neutral form between
+//!   dialects
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
 //!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
 //!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
@@ -178,6 +179,7 @@ mod cli;
 mod clock;
 #[warn(missing_docs)]
 mod config;
+mod dialect;
 mod error;
 mod evaluate;
 mod gateway;

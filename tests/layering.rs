@@ -18,6 +18,7 @@ const ROWS: &[&[&str]] = &[
     &["metrics"],
     &["store"],
     &["protocol"],
+    &["dialect"],
     &["auth"],
     &["limits"],
     &["idempotency"],

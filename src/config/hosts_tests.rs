@@ -1,4 +1,3 @@
-
 use crate::config::read_server;
 use crate::interface::Interface;
 

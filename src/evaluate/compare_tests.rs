@@ -1,4 +1,3 @@
-
 use bytes::Bytes;
 use proptest::prelude::*;
 

@@ -1,4 +1,3 @@
-
 use http_body_util::Full;
 use hyper::client::conn::http1;
 

@@ -1,0 +1,7 @@
+//! The dialects that clients and providers speak, and the translation between them.
+//!
+//! Each dialect reads its requests, answers and streams into the neutral form, and writes them from
+//! it. So N dialects need N readers and N writers. A request to a provider of the same dialect
+//! passes as bytes, and nothing here is asked.
+
+pub mod neutral;
