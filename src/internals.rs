@@ -62,14 +62,14 @@ pub mod metrics {
 pub mod dialect {
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
-            Answer, Failure, FailureKind, Stop, TokenCounts,
+            Answer, Failure, FailureKind, StopReason, TokenCounts,
         };
-        pub use crate::dialect::neutral::event::{Delta, Event, PartKind};
+        pub use crate::dialect::neutral::event::{Delta, PartKind, StreamEvent};
         pub use crate::dialect::neutral::part::{
             Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
-            OutputFormat, Reasoning, Request, Role, Sampling, Tool, ToolChoice, Turn, Uncarried,
+            OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
         };
     }
 }

@@ -9,14 +9,14 @@ pub struct Answer {
     /// Unix time in seconds.
     pub created: Option<u64>,
     pub content: Vec<Part>,
-    pub stop: Stop,
+    pub stop: StopReason,
     /// None where the provider named none.
     pub usage: Option<TokenCounts>,
 }
 
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     End,
     MaxTokens,
     /// The sequence that was met, where the dialect names it.

@@ -1,11 +1,11 @@
 //! The events of a stream in the neutral form.
 
-use super::answer::{Failure, Stop, TokenCounts};
+use super::answer::{Failure, StopReason, TokenCounts};
 use super::part::Seal;
 
 /// What an event of a stream says. Parts come one after another or side by side, by their index.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum StreamEvent {
     Start {
         id: String,
         model: String,
@@ -23,7 +23,7 @@ pub enum Event {
     PartEnd {
         index: usize,
     },
-    Stop(Stop),
+    Stop(StopReason),
     Usage(TokenCounts),
     /// The stream is whole.
     End,

@@ -25,7 +25,7 @@ pub struct Request {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum Speaker {
     User,
     Assistant,
 }
@@ -33,7 +33,7 @@ pub enum Role {
 /// What one side says before the other answers. Tool results stand in a user's turn.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    pub role: Role,
+    pub speaker: Speaker,
     pub content: Vec<Part>,
 }
 
