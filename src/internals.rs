@@ -44,6 +44,42 @@ pub mod clock {
 pub mod config {
     pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
 }
+pub mod dialect {
+    pub mod agent {
+        pub use crate::dialect::agent::{AgentPreset, apply};
+    }
+    pub mod chat {
+        pub mod usage_strip {
+            pub use crate::dialect::chat::usage_strip::UsageStrip;
+        }
+    }
+    pub mod endpoint {
+        pub use crate::dialect::endpoint::Endpoint;
+    }
+    pub mod neutral {
+        pub use crate::dialect::neutral::answer::{
+            Answer, Failure, FailureKind, StopReason, TokenCounts,
+        };
+        pub use crate::dialect::neutral::event::{Delta, PartKind, StreamEvent};
+        pub use crate::dialect::neutral::part::{
+            Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+        };
+        pub use crate::dialect::neutral::request::{
+            OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
+        };
+    }
+    pub mod request {
+        pub use crate::dialect::request::{
+            ModelRequest, last_user_text, read_request, rename_model, without_stream,
+        };
+    }
+    pub mod stream {
+        pub use crate::dialect::stream::{StreamTally, assemble};
+    }
+    pub mod usage {
+        pub use crate::dialect::usage::Usage;
+    }
+}
 pub mod gateway {
     pub use crate::gateway::CallStages;
 }
@@ -58,52 +94,6 @@ pub mod log {
 }
 pub mod metrics {
     pub use crate::metrics::Metrics;
-}
-pub mod dialect {
-    pub mod neutral {
-        pub use crate::dialect::neutral::answer::{
-            Answer, Failure, FailureKind, StopReason, TokenCounts,
-        };
-        pub use crate::dialect::neutral::event::{Delta, PartKind, StreamEvent};
-        pub use crate::dialect::neutral::part::{
-            Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
-        };
-        pub use crate::dialect::neutral::request::{
-            OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
-        };
-    }
-}
-
-pub mod protocol {
-    pub mod agent {
-        pub use crate::protocol::agent::{AgentPreset, apply};
-    }
-    pub mod coding {
-        pub use crate::protocol::coding::{Coding, Decoder};
-    }
-    pub mod endpoint {
-        pub use crate::protocol::endpoint::Endpoint;
-    }
-    pub mod request {
-        pub use crate::protocol::request::{
-            ModelRequest, last_user_text, read_request, rename_model, without_stream,
-        };
-    }
-    pub mod sse {
-        pub use crate::protocol::sse::{Splitter, SseEvent};
-    }
-    pub mod stream {
-        pub use crate::protocol::stream::{StreamTally, assemble};
-    }
-    pub mod tokens {
-        pub use crate::protocol::tokens::{dearest_image, estimate};
-    }
-    pub mod usage {
-        pub use crate::protocol::usage::Usage;
-    }
-    pub mod usage_strip {
-        pub use crate::protocol::usage_strip::UsageStrip;
-    }
 }
 pub mod routing {
     pub use crate::routing::{
@@ -121,4 +111,15 @@ pub mod store {
         Actor, CaptureFilter, DataDir, Faults, KeyRow, KeyStatus, Limits, Opening, PanicPoint,
         Store, StoreError, WrappedRootKey,
     };
+}
+pub mod wire {
+    pub mod coding {
+        pub use crate::wire::coding::{Coding, Decoder};
+    }
+    pub mod sse {
+        pub use crate::wire::sse::{Splitter, SseEvent};
+    }
+    pub mod tokens {
+        pub use crate::wire::tokens::{dearest_image, estimate};
+    }
 }

@@ -12,8 +12,8 @@
 //!   [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`store`] accounts, keys, documents and the index of captures, in SQLite ·
-//!   [`protocol`] what providers and clients speak, as bytes · [`dialect`] the neutral form between
-//!   dialects
+//!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
+//!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
 //!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
 //!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
@@ -132,16 +132,16 @@
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
 //!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
-//! - an inference endpoint: `protocol/endpoint.rs` (the compiler then names most places that
-//!   match on it), its reader in `protocol/request/mod.rs` and its limits in
-//!   `protocol/request/generation_limits.rs`, its events in `protocol/stream/mod.rs`, the mock's
-//!   answers in `protocol/mock.rs`, the provider's protocol in `routing/settings.rs`; then as a
+//! - an inference endpoint: `dialect/endpoint.rs` (the compiler then names most places that
+//!   match on it), its reader in `dialect/request/mod.rs` and its limits in
+//!   `dialect/request/generation_limits.rs`, its events in `dialect/stream/mod.rs`, the mock's
+//!   answers in `mock/mod.rs`, the provider's protocol in `routing/settings.rs`; then as a
 //!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
 //!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
-//! - a signal: its reader in `protocol/` or `prompt.rs`, `routing/inputs.rs` (what is kept of it),
-//!   `routing/condition/signals.rs` (its name and value); if it is expensive also
+//! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
+//!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
 //!   `routing/complete.rs` and `routing/condition/check.rs`
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
@@ -192,9 +192,9 @@ mod limits;
 #[warn(missing_docs)]
 mod log;
 mod metrics;
+mod mock;
 mod nodes;
 mod prompt;
-mod protocol;
 mod redaction;
 mod reload;
 mod routing;
@@ -204,6 +204,7 @@ mod secret;
 mod server;
 mod store;
 mod turns;
+mod wire;
 
 #[doc(hidden)]
 pub use cli::main;

@@ -14,13 +14,13 @@ use crate::auth::{Agent, Principal};
 use crate::blocking::blocking;
 use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
+use crate::dialect::agent::{self, AgentPreset};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::request::{self, ModelRequest};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
-use crate::protocol::agent::{self, AgentPreset};
-use crate::protocol::coding::{Coding, Decoder};
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::request::{self, ModelRequest};
 use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts};
+use crate::wire::coding::{Coding, Decoder};
 
 /// Prefix of agent names in `model`.
 pub(crate) const AGENT_PREFIX: &str = "agent/";

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use rerouter::internals::protocol::endpoint::Endpoint;
-use rerouter::internals::protocol::request;
+use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::request;
 use serde_json::{Value, json};
 
 use crate::support::documents::in_order;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use proptest::prelude::*;
-use rerouter::internals::protocol::endpoint::Endpoint;
-use rerouter::internals::protocol::{request, tokens};
+use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::request;
+use rerouter::internals::wire::tokens;
 use serde_json::{Value, json};
 
 use crate::fuzzing::targets::lenient::{self, Rules};

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use rerouter::internals::config;
-use rerouter::internals::protocol::endpoint::Endpoint;
-use rerouter::internals::protocol::request::read_request;
-use rerouter::internals::protocol::tokens;
+use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::request::read_request;
 use rerouter::internals::routing::{Inputs, RequestFacts, Routing, decide, language};
+use rerouter::internals::wire::tokens;
 
 use crate::Bench;
 

@@ -20,8 +20,8 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::AgentId;
-use crate::protocol::json::read_object;
 use crate::store::{Action, AgentRow, StoreError};
+use crate::wire::json::read_object;
 
 pub(crate) async fn create(
     app: &App,

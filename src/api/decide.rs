@@ -11,9 +11,9 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::body_memory::BodyClass;
 use crate::capture::record;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
-use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide;
 
 pub(crate) const PARAMETERS: &[&str] = &["endpoint"];

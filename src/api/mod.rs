@@ -41,8 +41,8 @@ use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::auth::Principal;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind, Result};
-use crate::protocol::endpoint::Endpoint;
 
 /// Who may call a route, once the caller is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bounds;
 use crate::error::{Error, Result};
-use crate::protocol::query::decode;
+use crate::wire::query::decode;
 
 /// A query in which every parameter is known and unique.
 #[derive(Debug)]

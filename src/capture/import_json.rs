@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
+use crate::dialect::usage::Usage;
 use crate::error::Kind;
 use crate::id::{KeyId, RequestId, UserId};
-use crate::protocol::usage::Usage;
 use crate::routing::{Decision, Inputs};
 
 #[derive(Deserialize)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::record::{Attempt, CaptureState, Head, Served};
+use crate::dialect::usage::Usage;
 use crate::id::{KeyId, RequestId, UserId};
-use crate::protocol::usage::Usage;
 use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
     PlanEntry, PrincipalFacts, RequestFacts, TargetHealth, Trace,

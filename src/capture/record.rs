@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::clock::rfc3339;
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::stream;
+use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::stream;
-use crate::protocol::usage::Usage;
 use crate::routing::{AgentRef, Decision, Inputs};
 
 /// How a request ended.

@@ -4,4 +4,17 @@
 //! it. So N dialects need N readers and N writers. A request to a provider of the same dialect
 //! passes as bytes, and nothing here is asked.
 
-pub mod neutral;
+pub(crate) mod agent;
+pub(crate) mod chat;
+pub(crate) mod embeddings;
+pub(crate) mod endpoint;
+pub(crate) mod messages;
+pub(crate) mod neutral;
+pub(crate) mod request;
+pub(crate) mod responses;
+pub(crate) mod stream;
+pub(crate) mod usage;
+
+#[cfg(test)]
+#[path = "recorded_tests.rs"]
+pub(crate) mod recorded;

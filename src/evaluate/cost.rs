@@ -2,7 +2,7 @@
 //! tokens at another target's prices. A capture without usage has no cost of its own.
 
 use crate::capture::record::{CaptureState, Head};
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 use crate::routing::Routing;
 use crate::store::{NanoUsd, nano_usd};
 

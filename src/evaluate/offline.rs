@@ -8,8 +8,8 @@ use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
+use crate::dialect::endpoint::Endpoint;
 use crate::prompt::Prompt;
-use crate::protocol::endpoint::Endpoint;
 use crate::routing::Routing;
 
 /// Decides captures again without a gateway.

@@ -13,14 +13,14 @@ use super::outcome::Outcome;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
+use crate::dialect::request::Ceiling;
+use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, LimitPermit, Remaining, Reserve};
 use crate::prompt::Prompt;
-use crate::protocol::request::Ceiling;
-use crate::protocol::tokens;
-use crate::protocol::usage::Usage;
 use crate::routing::{Decision, Inputs, Target};
 use crate::store::{NanoUsd, dollars, nano_usd};
+use crate::wire::tokens;
 
 static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");

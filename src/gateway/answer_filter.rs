@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
-use crate::protocol::usage_strip::UsageStrip;
+use crate::dialect::chat::usage_strip::UsageStrip;
 use crate::secret::{Mask, StreamMask};
 
 /// Puts stars in the place of our credentials in the headers of an answer.

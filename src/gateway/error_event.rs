@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::call::InferenceCall;
 use super::outcome::Outcome;
 use super::reply;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
-use crate::protocol::endpoint::Endpoint;
 
 /// The last event of the stream of `call`.
 pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
@@ -42,7 +42,7 @@ fn rendered(endpoint: Endpoint, request_id: &str, number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::stream::{EventKind, classify};
+    use crate::dialect::stream::{EventKind, classify};
 
     #[test]
     fn each_protocol_has_its_own() {

@@ -14,9 +14,9 @@ use crate::api::BodyKind;
 use crate::app::App;
 use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind, Result};
-use crate::protocol::coding::Coding;
-use crate::protocol::endpoint::Endpoint;
+use crate::wire::coding::Coding;
 
 /// What a route takes as its body.
 #[derive(Clone, Copy)]

@@ -13,12 +13,12 @@ use super::failure::AttemptFailure;
 use super::relay::{Relay, WholeAnswer};
 use crate::bounds;
 use crate::capture::record::{Attempt, CaptureState, Served};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::stream::StreamTally;
+use crate::dialect::usage::{self, Usage};
 use crate::error::{Error, Kind};
-use crate::protocol::coding;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::stream::StreamTally;
-use crate::protocol::usage::{self, Usage};
 use crate::routing::Target;
+use crate::wire::coding;
 
 /// The end of a call.
 pub(super) struct Outcome {

@@ -31,15 +31,15 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::body_memory::Held;
 use crate::bounds;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind, Result};
 use crate::idempotency::IdempotencyCache;
 use crate::limits::LimitPermit;
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
-use crate::protocol::coding::Coding;
-use crate::protocol::endpoint::Endpoint;
 use crate::redaction::without_credentials;
 use crate::routing::{Decision, Inputs, decide};
 use crate::store::PanicPoint;
+use crate::wire::coding::Coding;
 
 /// What the stages work with.
 pub(super) struct Pipeline {

@@ -9,15 +9,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::relay::Mode;
 use crate::app::{App, Live};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::request;
 use crate::prompt::Prompt;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::json::Edit;
-use crate::protocol::request;
 use crate::routing::health::RetryBudget;
 use crate::routing::{
     ANTHROPIC_VERSION, Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage,
     Target, header_of,
 };
+use crate::wire::json::Edit;
 
 /// The targets of one call and the rules for going from one to the next.
 pub(super) struct CallPlan {

@@ -12,10 +12,10 @@ use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
 use crate::body_memory::{BodyClass, BodyMemory, Held};
 use crate::bounds;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::sse::ends_event;
-use crate::protocol::stream::{self as tally, StreamTally};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::stream::{self as tally, StreamTally};
 use crate::secret::Mask;
+use crate::wire::sse::ends_event;
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use pingora::ErrorType;
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::recorded;
-use crate::protocol::stream::assemble;
-use crate::protocol::usage_strip::UsageStrip;
+use crate::dialect::chat::usage_strip::UsageStrip;
+use crate::dialect::recorded;
+use crate::dialect::stream::assemble;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
 const CONTENT: &str =

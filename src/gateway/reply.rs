@@ -11,9 +11,9 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
+use crate::dialect::messages::anthropic;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
-use crate::protocol::anthropic;
 
 /// An error in the envelope of its surface.
 pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Response<Bytes> {

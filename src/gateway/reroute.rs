@@ -25,15 +25,15 @@ use crate::auth::{CaptureLevel, Principal};
 use crate::body_memory::{BodyClass, Held};
 use crate::capture::pending::PendingCapture;
 use crate::capture::record::{self, Capture, Head};
+use crate::dialect::chat::completion::CompletionDefaults;
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::request;
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::idempotency::{self, CallLookup, IdempotentCall};
 use crate::idempotency::{Claim, IdempotencyCache};
 use crate::limits::LimitPermit;
 use crate::prompt::{Prompt, UnreadBody, may_ask_for};
-use crate::protocol::completion::CompletionDefaults;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::request;
 use crate::routing::{Inputs, decide};
 use crate::store::Action;
 

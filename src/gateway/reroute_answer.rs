@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use crate::capture::record::Head;
+use crate::dialect::chat::completion::{self, CompletionDefaults};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::{messages::anthropic, stream};
 use crate::error::{Error, Kind};
-use crate::protocol::completion::{self, CompletionDefaults};
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::{anthropic, stream};
 
 /// The envelope of every reroute; without `new_id` that of a dry run.
 pub(super) fn envelope(

@@ -21,10 +21,10 @@ use super::wrap::proxy;
 use crate::app::{App, Live, RequestGuard};
 use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::request;
 use crate::error::Result;
 use crate::prompt::Prompt;
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::request;
 use crate::routing::{Decision, Target, shadow};
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for

@@ -12,9 +12,9 @@ use super::plan::{CallPlan, SentRequest};
 use super::provider_headers;
 use super::relay::{Mode, RelayVerdict};
 use crate::app::App;
+use crate::dialect::endpoint::Endpoint;
 use crate::id::RequestId;
 use crate::prompt::Prompt;
-use crate::protocol::endpoint::Endpoint;
 use crate::routing::{Inputs, decide};
 
 /// A call of a chat completion amid its first attempt.

@@ -5,7 +5,7 @@ use memchr::memmem;
 
 use super::rules::{self, Replacements, Secrets};
 use crate::capture::record::{CaptureState, Head};
-use crate::protocol::json::{self, Edit};
+use crate::wire::json::{self, Edit};
 
 /// Finds the credentials of the tools that an answer lists.
 pub(super) fn find(is_stream: bool, body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {

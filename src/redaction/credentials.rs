@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::auth::token;
-use crate::protocol::query::decode_leniently;
 use crate::secret;
+use crate::wire::query::decode_leniently;
 
 /// Authentication schemes (RFC 9110 section 11.1) that a credential follows.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "token", "apikey"];

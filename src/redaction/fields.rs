@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::protocol::json::{Cursor, JsonError, JsonKind, MemberName};
 use crate::secret::is_credential;
+use crate::wire::json::{Cursor, JsonError, JsonKind, MemberName};
 
 /// Fields that lead to credentials: the role of the object, the field's name in letters of any
 /// case, and the role of its value. Beside these, a field of a tool is a credential if its name is

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use crate::auth::KeyRedactor;
 use crate::capture::packed_head::PackedHead;
 use crate::capture::record::{Bodies, Capture, Head};
-use crate::protocol::json;
+use crate::wire::json;
 
 pub(crate) use credentials::{is_in_query, without_credentials};
 pub(crate) use head::{lost_names, lost_signals, lost_text};

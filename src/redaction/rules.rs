@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::credentials::{is_in_address, is_random};
 use super::fields::{self, FieldRole};
 use crate::bounds;
-use crate::protocol::json::{self, Edit};
+use crate::wire::json::{self, Edit};
 
 /// Stands where something was taken out.
 pub(super) const REDACTED: &str = "[redacted]";

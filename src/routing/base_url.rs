@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::protocol::endpoint::Endpoint;
-use crate::protocol::query::decode_leniently;
+use crate::dialect::endpoint::Endpoint;
+use crate::wire::query::decode_leniently;
 
 /// Root URL of a provider's API, in parts.
 #[derive(Clone, Default, PartialEq, Eq)]

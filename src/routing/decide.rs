@@ -14,7 +14,7 @@ use super::refusal::{Refusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
 use crate::bounds;
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 
 /// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {

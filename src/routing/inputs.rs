@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 
 /// What `decide` sees of a request, its sender and the state of the targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

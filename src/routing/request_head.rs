@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::base_url::BaseUrl;
 use super::settings::Protocol;
-use crate::protocol::anthropic;
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::messages::anthropic;
 use crate::secret::Secret;
 
 /// The version of Anthropic's API.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 
 /// Wire protocol of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use super::health::TargetState;
 use super::provider::Provider;
-use crate::protocol::usage::Usage;
+use crate::dialect::usage::Usage;
 use crate::store::{dollars, nano_usd};
 
 /// One model of one provider.

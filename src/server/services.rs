@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::gateway::BackgroundWork;
-use crate::protocol::mock;
+use crate::mock;
 use crate::reload::{self, Watcher};
 use crate::store::PanicPoint;
 

@@ -2,8 +2,8 @@
 //! bytes that it is sent, at most. It takes any spelling of a name and of a number, and of two
 //! members of one name whichever is dearer.
 
-use rerouter::internals::protocol::endpoint::Endpoint;
-use rerouter::internals::protocol::request::ModelRequest;
+use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::request::ModelRequest;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// JSON with every member of an object, also those of one name.

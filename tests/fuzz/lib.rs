@@ -1,22 +1,45 @@
 //! The gateway's readers of foreign bytes without the gateway, so that a fuzzer is built in a
 //! minute.
+#![allow(dead_code, reason = "the gateway uses the rest")]
 
 #[path = "../../src/bounds.rs"]
-pub mod bounds;
+mod bounds;
+#[path = "../../src/dialect/mod.rs"]
+mod dialect;
 #[path = "../../src/error.rs"]
-pub mod error;
+mod error;
+#[path = "../../src/wire/mod.rs"]
+mod wire;
 
-#[path = "../../src/protocol"]
-pub mod protocol {
-    pub mod agent;
-    pub mod anthropic;
-    pub mod coding;
-    pub mod endpoint;
-    pub mod json;
-    pub mod request;
-    pub mod sse;
-    pub mod stream;
-    pub mod tokens;
-    pub mod usage;
-    pub mod usage_strip;
+/// The same names as in the gateway's library, as far as `targets.rs` uses them.
+pub mod internals {
+    pub mod dialect {
+        pub mod agent {
+            pub use crate::dialect::agent::{AgentPreset, apply};
+        }
+        pub mod chat {
+            pub mod usage_strip {
+                pub use crate::dialect::chat::usage_strip::UsageStrip;
+            }
+        }
+        pub mod endpoint {
+            pub use crate::dialect::endpoint::Endpoint;
+        }
+        pub mod request {
+            pub use crate::dialect::request::{
+                ModelRequest, last_user_text, read_request, rename_model, without_stream,
+            };
+        }
+        pub mod stream {
+            pub use crate::dialect::stream::{StreamTally, assemble};
+        }
+    }
+    pub mod wire {
+        pub mod coding {
+            pub use crate::wire::coding::{Coding, Decoder};
+        }
+        pub mod sse {
+            pub use crate::wire::sse::{Splitter, SseEvent};
+        }
+    }
 }

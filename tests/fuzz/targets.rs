@@ -4,13 +4,13 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use rerouter::internals::protocol::agent::{self, AgentPreset};
-use rerouter::internals::protocol::coding::{Coding, Decoder};
-use rerouter::internals::protocol::endpoint::Endpoint;
-use rerouter::internals::protocol::request::{self, ModelRequest};
-use rerouter::internals::protocol::sse::{Splitter, SseEvent};
-use rerouter::internals::protocol::stream::{StreamTally, assemble};
-use rerouter::internals::protocol::usage_strip::UsageStrip;
+use rerouter::internals::dialect::agent::{self, AgentPreset};
+use rerouter::internals::dialect::chat::usage_strip::UsageStrip;
+use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::request::{self, ModelRequest};
+use rerouter::internals::dialect::stream::{StreamTally, assemble};
+use rerouter::internals::wire::coding::{Coding, Decoder};
+use rerouter::internals::wire::sse::{Splitter, SseEvent};
 use serde_json::{Value, json};
 
 pub mod lenient;

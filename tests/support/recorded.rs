@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use rerouter::internals::protocol::endpoint::Endpoint;
+use rerouter::internals::dialect::endpoint::Endpoint;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

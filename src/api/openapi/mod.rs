@@ -13,9 +13,9 @@ use self::operations::{OPERATIONS, Operation};
 use super::{Policy, ROUTES, Route, answer};
 use crate::app::App;
 use crate::auth::Principal;
+use crate::dialect::endpoint::Endpoint;
 use crate::error::Result;
 use crate::interface::Surface;
-use crate::protocol::endpoint::Endpoint;
 use crate::store::Action;
 
 /// Headers of answers to inference calls.

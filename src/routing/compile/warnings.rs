@@ -1,6 +1,6 @@
 //! Warnings: what a document may say but hardly means.
 
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
 use crate::routing::provider::Provider;

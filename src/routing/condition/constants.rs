@@ -7,7 +7,7 @@ use cel::parser::Expression;
 use super::flaw::{Flaw, shorten};
 use super::kind::ValueKind;
 use super::messages;
-use crate::protocol::endpoint::Endpoint;
+use crate::dialect::endpoint::Endpoint;
 use crate::routing::language;
 
 /// The range of a signal.

@@ -1,0 +1,3 @@
+//! Embeddings, as OpenAI has them.
+
+pub(crate) mod request_facts;

@@ -1,0 +1,5 @@
+//! Messages, Anthropic's dialect.
+
+pub(crate) mod anthropic;
+pub(crate) mod request_facts;
+pub(crate) mod stream_events;

@@ -1,0 +1,4 @@
+//! Responses, OpenAI's newer dialect.
+
+pub(crate) mod request_facts;
+pub(crate) mod stream_events;
