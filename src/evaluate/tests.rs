@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::cost::PriceList;
@@ -10,6 +9,7 @@ use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
 use crate::capture::record::Head;
+use crate::clock::tests::at;
 use crate::config;
 use crate::id::{Random, RequestId, UserId};
 use crate::routing::{Decision, Routing, chat, decide};
@@ -93,8 +93,7 @@ proptest! {
             let mut decision = decide(&routing, &inputs).unwrap();
             let changes = alteration.make(&mut decision);
             (changed, plans, rules) = (changed + u64::from(changes.0), plans + u64::from(changes.1), rules + u64::from(changes.2));
-            let at = Timestamp::from_second(1_764_000_000).unwrap();
-            let mut head = Head::new(RequestId::new(at, &random), at, UserId::known("usr_1"), "chat.completions");
+            let mut head = Head::new(RequestId::new(at(0), &random), at(0), UserId::known("usr_1"), "chat.completions");
             (head.inputs, head.decision) = (Some(inputs), Some(Arc::new(decision)));
             let judged = question.judge(&head, Some(&routing), &|| None).unwrap();
             prop_assert_eq!((judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}", alteration);
