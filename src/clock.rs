@@ -44,12 +44,17 @@ pub fn rfc3339(at: Timestamp) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// `second` seconds after the beginning of the tests' time.
+    pub(crate) fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_764_000_000 + second).unwrap()
+    }
 
     #[test]
     fn a_manual_clock_moves_only_when_told() {
-        let clock = Clock::manual(Timestamp::from_second(1_764_000_000).unwrap());
+        let clock = Clock::manual(at(0));
         let shared = clock.clone();
         assert_eq!(rfc3339(clock.now()), "2025-11-24T16:00:00.000000Z");
         shared.advance(std::time::Duration::from_millis(1500));

@@ -1,8 +1,5 @@
 use super::*;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
+use crate::clock::tests::at;
 
 fn by(caller: &str, key: &str, about: &str) -> IdempotentCall {
     IdempotentCall {

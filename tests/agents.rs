@@ -300,16 +300,7 @@ async fn an_agent_s_part_counts_for_the_decision_and_a_key_s_limits_name_agents(
         (&json!(1), &json!(50), &json!(["tools"]))
     );
 
-    let limited = json!({"limits": {"models": ["agent/rev*", "other"]}});
-    let made = scene
-        .gateway
-        .manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&limited))
-        .await
-        .json();
-    let key = Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    };
+    let key = scene.gateway.limited_key(json!({"models": ["agent/rev*", "other"]})).await;
     for (model, status) in
         [("agent/reviewer", 200), ("agent/talker", 404), ("auto", 404), ("other", 200)]
     {

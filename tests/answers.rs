@@ -182,16 +182,7 @@ async fn a_stream_is_not_held_up_by_the_look_for_keys() {
     .await;
     let gateway = start(&provider).await;
     let key = gateway.create_key().await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let body = chat_body("auto", true);
-    let request = crate::support::client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(body.as_bytes()),
-    );
+    let request = gateway.chat_request(&key, chat_body("auto", true).as_bytes());
     let mut connection = gateway.connect().await;
     connection.send(&request).await;
     assert_eq!(connection.head().await.unwrap().status, 200);
@@ -220,16 +211,7 @@ async fn a_compressed_answer_passes_as_it_is() {
     let provider = Provider::always(steps).await;
     let gateway = start(&provider).await;
     let key = gateway.create_key().await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let body = chat_body("auto", false);
-    let request = crate::support::client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(body.as_bytes()),
-    );
+    let request = gateway.chat_request(&key, chat_body("auto", false).as_bytes());
     let answer = gateway.connect().await.exchange(&request).await;
     assert_eq!((answer.status, &answer.body), (200, &coded));
     assert_eq!(

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::plugin::{ADMIN, Host};
 use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
-use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{envelope, until};
 
@@ -255,26 +255,8 @@ async fn every_route_that_is_noted_leaves_its_row() {
 #[tokio::test]
 async fn what_an_admin_sees_of_others_is_noted_and_what_it_sees_of_its_own_is_not() {
     let (gateway, _provider) = start().await;
-    let send = async |path: &str| {
-        gateway
-            .send(
-                "POST",
-                path,
-                &[JSON],
-                account("ann@example.com", "correct horse")
-                    .map(|body| body.to_string())
-                    .as_deref()
-                    .map(str::as_bytes),
-            )
-            .await
-    };
-    assert_eq!(send("/v1/auth/register").await.status, 201);
-    let token = send("/v1/auth/login").await.json()["token"].as_str().unwrap().to_owned();
-    let made = gateway.manage("POST", "/v1/router/keys", &token, None).await.json();
-    let anns = Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    };
+    let token = gateway.session("ann@example.com").await;
+    let anns = gateway.make_key("/v1/router/keys", &token, &json!({})).await;
     let own = gateway.create_key().await;
     let mut ids = Vec::new();
     for key in [&anns, &own] {

@@ -57,16 +57,7 @@ async fn bodies_of_any_size_and_framing_reach_both_providers_whole() {
         let (body, expected) = (body_of(size, "auto"), body_of(size + 1, "model"));
         for (protocol, unknown_length) in [(1, false), (1, true), (2, false), (2, true)] {
             let answer = match (protocol, unknown_length) {
-                (1, false) => {
-                    let request = client::request(
-                        "POST",
-                        "/v1/chat/completions",
-                        &gateway.host(),
-                        &headers,
-                        Some(&body),
-                    );
-                    http1.exchange(&request).await
-                }
+                (1, false) => http1.exchange(&gateway.chat_request(&key, &body)).await,
                 (1, true) => {
                     let request = client::chunked_request(
                         "POST",

@@ -31,17 +31,7 @@ async fn over(provider: &Provider) -> Gateway {
 }
 
 async fn key(gateway: &Gateway, maker: &str, body: Value) -> Key {
-    let made = gateway.manage("POST", KEYS, maker, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
-}
-
-async fn limited(gateway: &Gateway, limits: Value) -> Key {
-    key(gateway, &gateway.admin_key, json!({ "limits": limits })).await
+    gateway.make_key(KEYS, maker, &body).await
 }
 
 /// What the key's record says is left.
@@ -101,7 +91,7 @@ async fn a_refusal_by_a_budget_names_what_is_spent_reserved_and_needed() {
     })
     .await;
     let gateway = over(&provider).await;
-    let key = limited(&gateway, json!({"budget": {"usd": 0.05, "per": "day"}})).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 0.05, "per": "day"}})).await;
     let first = gateway.chat(&key, SHORT).await;
     assert_eq!(
         (first.status, first.header("x-ratelimit-limit-budget")),
@@ -205,7 +195,7 @@ async fn a_refusal_says_whose_limit_it_is_and_no_id() {
 async fn other_limits_explain_themselves_too() {
     let (provider, gate) = waiting().await;
     let gateway = over(&provider).await;
-    let key = limited(&gateway, json!({"rpm": 9, "tpm": 2500, "concurrency": 1})).await;
+    let key = gateway.limited_key(json!({"rpm": 9, "tpm": 2500, "concurrency": 1})).await;
     let (_, ()) = tokio::join!(gateway.chat(&key, SHORT), async {
         until("it to be asked", async || (provider.count() == 1).then_some(())).await;
         let full = message(&gateway.chat(&key, SHORT).await);
@@ -229,7 +219,7 @@ async fn other_limits_explain_themselves_too() {
         assert_eq!(shown["budget"], Value::Null);
         gate.notify_waiters();
     });
-    let key = limited(&gateway, json!({"tpm": 1500})).await;
+    let key = gateway.limited_key(json!({"tpm": 1500})).await;
     let (_, ()) = tokio::join!(gateway.chat(&key, LONG), async {
         until("it to be asked", async || (provider.count() == 2).then_some(())).await;
         let refused = gateway.chat(&key, LONG).await;
@@ -247,7 +237,7 @@ async fn other_limits_explain_themselves_too() {
         gate.notify_waiters();
     });
     // Reserves more than the key has in a minute.
-    let never = gateway.chat(&limited(&gateway, json!({"tpm": 500})).await, OPEN).await;
+    let never = gateway.chat(&gateway.limited_key(json!({"tpm": 500})).await, OPEN).await;
     let text = message(&never);
     assert!(
         text.contains("your key, 500 tokens a minute") && text.contains("would reserve 10"),
@@ -255,14 +245,15 @@ async fn other_limits_explain_themselves_too() {
     );
     let quick = Provider::always(scripted::completion("a word")).await;
     let gateway = over(&quick).await;
-    let key = limited(&gateway, json!({"rpm": 1})).await;
+    let key = gateway.limited_key(json!({"rpm": 1})).await;
     assert_eq!(gateway.chat(&key, SHORT).await.status, 200);
     let text = message(&gateway.chat(&key, SHORT).await);
     assert!(text.contains("your key, 1 request a minute") && text.contains("1 is used"), "{text}");
     // A price is missing: whose budget asks for it is said.
     let bare = Gateway::start(&in_order(&[("a", &quick.url())], "")).await;
-    let refused =
-        bare.chat(&limited(&bare, json!({"budget": {"usd": 5, "per": "day"}})).await, SHORT).await;
+    let refused = bare
+        .chat(&bare.limited_key(json!({"budget": {"usd": 5, "per": "day"}})).await, SHORT)
+        .await;
     envelope::openai(&refused, 403, "permission_error", Some("forbidden"));
     let text = message(&refused);
     assert!(text.contains("budget of your key, 5 USD a day") && text.contains("a/model"), "{text}");
@@ -272,11 +263,11 @@ async fn other_limits_explain_themselves_too() {
 async fn a_refusal_draws_on_no_other_limit() {
     let (provider, gate) = waiting().await;
     let gateway = over(&provider).await;
-    let key = limited(
-        &gateway,
-        json!({"rpm": 2, "tpm": 5000, "concurrency": 1, "budget": {"usd": 0.05, "per": "day"}}),
-    )
-    .await;
+    let key = gateway
+        .limited_key(
+            json!({"rpm": 2, "tpm": 5000, "concurrency": 1, "budget": {"usd": 0.05, "per": "day"}}),
+        )
+        .await;
     let untouched = usage(&gateway, &key).await;
     assert_eq!(
         (&untouched["requests"]["remaining"], &untouched["tokens"]["remaining"]),
@@ -330,7 +321,7 @@ async fn a_refusal_draws_on_no_other_limit() {
     assert!(after.0 == before && after.1 <= used, "{after:?} {before} {used}");
     assert_eq!(provider.count(), 2);
     // A name that leads nowhere is asked of nobody.
-    let key = limited(&gateway, json!({"rpm": 1})).await;
+    let key = gateway.limited_key(json!({"rpm": 1})).await;
     for _ in 0..3 {
         assert_eq!(gateway.chat(&key, br#"{"model":"nothing","messages":[]}"#).await.status, 404);
     }
@@ -349,7 +340,7 @@ async fn a_fresh_budget_takes_a_first_small_request_and_its_overdraft_is_charged
     })
     .await;
     let mut gateway = over(&provider).await;
-    let key = limited(&gateway, json!({"budget": {"usd": 0.01, "per": "day"}})).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 0.01, "per": "day"}})).await;
     // The reserve of 1,024 tokens would be ten times the budget.
     for n in 1..=3 {
         let answer = gateway.chat(&key, OPEN).await;
@@ -390,7 +381,7 @@ async fn a_fresh_budget_takes_a_first_small_request_and_its_overdraft_is_charged
 async fn of_many_at_once_one_has_what_remains() {
     let (provider, gate) = waiting().await;
     let gateway = over(&provider).await;
-    let above = limited(&gateway, json!({"budget": {"usd": 0.01, "per": "month"}})).await;
+    let above = gateway.limited_key(json!({"budget": {"usd": 0.01, "per": "month"}})).await;
     let below = [
         key(&gateway, &above.secret, json!({})).await,
         key(&gateway, &above.secret, json!({})).await,
@@ -430,10 +421,10 @@ async fn of_many_at_once_one_has_what_remains() {
 async fn what_remains_is_shown_of_live_keys_to_those_who_may_see_them() {
     let provider = Provider::always(scripted::completion("a word")).await;
     let gateway = over(&provider).await;
-    let free = limited(&gateway, json!({})).await;
+    let free = gateway.limited_key(json!({})).await;
     let nothing = json!({"requests": null, "tokens": null, "concurrency": null, "budget": null});
     assert_eq!(usage(&gateway, &free).await, nothing);
-    let key = limited(&gateway, json!({"rpm": 60, "budget": {"usd": 1, "per": "month"}})).await;
+    let key = gateway.limited_key(json!({"rpm": 60, "budget": {"usd": 1, "per": "month"}})).await;
     assert_eq!(gateway.chat(&key, SHORT).await.status, 200);
     // The key itself, too.
     let own = gateway.manage("GET", &format!("{KEYS}/{}", key.id), &key.secret, None).await.json();

@@ -604,13 +604,7 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
 async fn a_list_by_alias_has_what_was_refused() {
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
-    let limited = json!({"limits": {"rpm": 1}});
-    let limited =
-        gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limited)).await.json();
-    let key = Key {
-        id: limited["id"].as_str().unwrap().to_owned(),
-        secret: limited["key"].as_str().unwrap().to_owned(),
-    };
+    let key = gateway.limited_key(json!({"rpm": 1})).await;
     let admin = Key { id: String::new(), secret: gateway.admin_key.clone() };
     let mut asked = Vec::new();
     for (model, status) in
@@ -638,22 +632,9 @@ async fn a_list_by_alias_has_what_was_refused() {
 
 /// Registers and logs in; the session's token, and a ROUTER key of that user.
 pub async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
-    let account = json!({"email": email, "password": "a long enough password"}).to_string();
-    let send = async |path: &str| {
-        gateway
-            .send("POST", path, &[("content-type", "application/json")], Some(account.as_bytes()))
-            .await
-    };
-    assert_eq!(send("/v1/auth/register").await.status, 201);
-    let token = send("/v1/auth/login").await.json()["token"].as_str().unwrap().to_owned();
-    let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
-    (
-        token,
-        Key {
-            id: made["id"].as_str().unwrap().to_owned(),
-            secret: made["key"].as_str().unwrap().to_owned(),
-        },
-    )
+    let token = gateway.session(email).await;
+    let key = gateway.make_key("/v1/router/keys", &token, &json!({})).await;
+    (token, key)
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
-use crate::identity::{CLOUD_KEY, session, start};
+use crate::identity::{CLOUD_KEY, start};
 use crate::support::client::Answer;
 use crate::support::full;
 use crate::support::gateway::Gateway;
@@ -137,7 +137,7 @@ async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static st
 async fn nobody_but_an_admin_changes_users_or_nodes_by_whatever_body() {
     let (gateway, _provider) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
     let (ann, bob) =
-        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+        (gateway.session("ann@example.com").await, gateway.session("bob@example.com").await);
     let (own, other) = (id_of(&gateway, &ann).await, id_of(&gateway, &bob).await);
     let node = Node::enrol(&gateway, "rack", json!({})).await;
     set_role(&gateway, &other, "admin").await;
@@ -243,7 +243,7 @@ fn same(one: &Value, other: &Value) -> bool {
 async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
     let (gateway, _provider) = start(|setup| setup).await;
     let (ann, bob) =
-        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+        (gateway.session("ann@example.com").await, gateway.session("bob@example.com").await);
     let (own, other) = (id_of(&gateway, &ann).await, id_of(&gateway, &bob).await);
     set_role(&gateway, &other, "admin").await;
     let (mut draw, bodies) = (Draw(TestRunner::default()), user());

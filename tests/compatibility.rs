@@ -132,19 +132,24 @@ async fn what_breaks_off_after_its_terminal_event_is_whole() {
             "{path}"
         );
         let capture = gateway.capture(&answer.request_id()).await;
-        assert_eq!(
-            (&capture["state"], &capture["status"]),
-            (&json!("completed"), &json!(200)),
-            "{path}: {capture}"
-        );
-        assert_eq!(
-            (&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]),
-            (&json!(11), &json!(false)),
-            "{path}"
-        );
+        completed(&capture, path);
         assert_eq!(capture["decision"]["attempts"][0]["error"], Value::Null, "{path}");
         assert_eq!(capture["response"]["body"].as_str().unwrap(), events(path).concat(), "{path}");
     }
+}
+
+/// The capture of a whole answer, with the usage that the provider reported.
+fn completed(capture: &Value, path: &str) {
+    assert_eq!(
+        (&capture["state"], &capture["status"]),
+        (&json!("completed"), &json!(200)),
+        "{path}: {capture}"
+    );
+    assert_eq!(
+        (&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]),
+        (&json!(11), &json!(false)),
+        "{path}"
+    );
 }
 
 /// Clients leave when they have read the last event, whatever the framing still holds.
@@ -165,16 +170,7 @@ async fn a_client_that_leaves_after_the_terminal_event_has_its_whole_answer() {
         connection.abandon();
         asked.abandoned(number).await;
         let capture = gateway.capture(&id).await;
-        assert_eq!(
-            (&capture["state"], &capture["status"]),
-            (&json!("completed"), &json!(200)),
-            "{path}: {capture}"
-        );
-        assert_eq!(
-            (&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]),
-            (&json!(11), &json!(false)),
-            "{path}"
-        );
+        completed(&capture, path);
     }
 }
 

@@ -30,6 +30,11 @@ async fn send(
     gateway.send(method, target, &headers, (!body.is_empty()).then_some(body.as_bytes())).await
 }
 
+async fn validate(gateway: &Gateway, document: &str) -> Answer {
+    let headers = [("content-type", "application/yaml")];
+    send(gateway, "POST", &format!("{CONFIG}/validate"), &headers, document).await
+}
+
 async fn put(gateway: &Gateway, document: &str, headers: &[(&str, &str)]) -> Answer {
     let headers: Vec<(&str, &str)> =
         [("content-type", "application/yaml")].into_iter().chain(headers.iter().copied()).collect();
@@ -186,14 +191,7 @@ async fn a_bad_document_changes_nothing_and_every_problem_is_told() {
             .all(|problem| problem["line"].as_u64() > Some(1) && problem["hint"].is_string()),
         "{problems:?}"
     );
-    let looked = send(
-        &gateway,
-        "POST",
-        &format!("{CONFIG}/validate"),
-        &[("content-type", "application/yaml")],
-        &bad,
-    )
-    .await;
+    let looked = validate(&gateway, &bad).await;
     assert_eq!(
         (&looked.json()["valid"], &looked.json()["problems"]),
         (&json!(false), &json!(problems))
@@ -266,15 +264,7 @@ async fn credentials_come_by_name_and_are_never_shown() {
     let ask = async |name: &str| {
         let text =
             document(&provider.url(), "one").replace(&provider.url(), &format!("${{{name}}}"));
-        send(
-            &gateway,
-            "POST",
-            &format!("{CONFIG}/validate"),
-            &[("content-type", "application/yaml")],
-            &text,
-        )
-        .await
-        .json()
+        validate(&gateway, &text).await.json()
     };
     let looked = ask("UPSTREAM_API_KEY").await;
     assert_eq!((&looked["valid"], &looked["problems"]), (&json!(true), &json!([])));
@@ -296,14 +286,7 @@ async fn credentials_come_by_name_and_are_never_shown() {
         ("https://me:${PASSWORD_BASE_URL}@example.com", false),
     ] {
         let text = document(&provider.url(), "one").replace(&provider.url(), address);
-        let looked = send(
-            &gateway,
-            "POST",
-            &format!("{CONFIG}/validate"),
-            &[("content-type", "application/yaml")],
-            &text,
-        )
-        .await;
+        let looked = validate(&gateway, &text).await;
         assert_eq!(looked.json()["valid"], valid, "{address}: {}", looked.text());
     }
     for (second, valid) in [("OTHER_API_KEY", true), ("UPSTREAM_API_KEY", false)] {
@@ -311,14 +294,7 @@ async fn credentials_come_by_name_and_are_never_shown() {
         let text =
             document(&provider.url(), "one").replace("api_key: \"${UPSTREAM_API_KEY}\"", &several);
         assert!(text.contains("api_keys"), "{text}");
-        let looked = send(
-            &gateway,
-            "POST",
-            &format!("{CONFIG}/validate"),
-            &[("content-type", "application/yaml")],
-            &text,
-        )
-        .await;
+        let looked = validate(&gateway, &text).await;
         assert_eq!(looked.json()["valid"], valid, "{second}: {}", looked.text());
     }
 

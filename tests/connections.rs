@@ -41,15 +41,7 @@ fn get(path: &str, gateway: &Gateway) -> Vec<u8> {
 }
 
 fn chat(gateway: &Gateway, key: &Key) -> Vec<u8> {
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(chat_body("auto", false).as_bytes()),
-    )
+    gateway.chat_request(key, chat_body("auto", false).as_bytes())
 }
 
 fn h2_request(stream: u32, path: &str, address: SocketAddr) -> Vec<u8> {

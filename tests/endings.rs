@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer, Connection, H2};
+use crate::support::client::{self, Connection, H2};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -21,17 +21,8 @@ const CLOUD_KEY: &str = "cloud-0123456789abcdef0123456789abcdef";
 const PASSWORD: &str = "correct horse";
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-fn key_of(answer: &Answer) -> Key {
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    let record = answer.json();
-    Key {
-        id: record["id"].as_str().unwrap().to_owned(),
-        secret: record["key"].as_str().unwrap().to_owned(),
-    }
-}
-
 async fn make(gateway: &Gateway, path: &str, maker: &str) -> Key {
-    key_of(&gateway.manage("POST", path, maker, Some(&json!({}))).await)
+    gateway.make_key(path, maker, &json!({})).await
 }
 
 /// One client that asks with a key again and again; what it began after `dead` was set must be

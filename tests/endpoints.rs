@@ -128,7 +128,7 @@ async fn each_endpoint_goes_to_a_provider_that_has_it() {
     };
     assert_eq!(rates(&key).await, [None, Some("50".to_owned())]);
     assert_eq!(
-        rates(&limited(&gateway, json!({"rpm": 7})).await).await,
+        rates(&gateway.limited_key(json!({"rpm": 7})).await).await,
         [Some("7".to_owned()), None]
     );
 }
@@ -509,18 +509,6 @@ async fn shadows_copy_each_endpoint() {
     }
 }
 
-async fn limited(gateway: &Gateway, limits: Value) -> Key {
-    let made = gateway
-        .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "limits": limits })))
-        .await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
-}
-
 fn remaining(answer: &Answer, of: &str) -> Option<u64> {
     answer.header(&format!("x-ratelimit-remaining-{of}")).map(|text| text.parse().unwrap())
 }
@@ -528,7 +516,7 @@ fn remaining(answer: &Answer, of: &str) -> Option<u64> {
 #[tokio::test]
 async fn embeddings_reserve_their_prompt_and_counts_a_request_only() {
     let gateway = Gateway::start(&MOCK.replace("SHADOW", "")).await;
-    let key = limited(&gateway, json!({"tpm": 1000, "rpm": 100})).await;
+    let key = gateway.limited_key(json!({"tpm": 1000, "rpm": 100})).await;
     // An answer of unknown length would be reserved at 1,024 tokens.
     let count = post(
         &gateway,
@@ -555,7 +543,7 @@ async fn embeddings_reserve_their_prompt_and_counts_a_request_only() {
     envelope::openai(&chat, 429, "rate_limit_error", Some("rate_limit_exceeded"));
 
     // A price of what is never generated is not asked for; nothing is paid for a count.
-    let key = limited(&gateway, json!({"budget": {"usd": 1, "per": "day"}})).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 1, "per": "day"}})).await;
     for (path, status) in
         [("/v1/embeddings", 200), ("/v1/messages/count_tokens", 200), ("/v1/chat/completions", 403)]
     {

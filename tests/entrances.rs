@@ -12,8 +12,7 @@ use rerouter::internals::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 
 use crate::identity::{
-    CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, session, start,
-    without_object,
+    CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, start, without_object,
 };
 use crate::plugin::{ADMIN, Extras, Host};
 use crate::support::client::{Answer, Connection, request};
@@ -57,7 +56,7 @@ impl Line<'_> {
 /// Cookies of sessions that are over, and what is no cookie of a session.
 async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     let (ended, disabled) = (cookie(gateway, "ann@example.com").await, {
-        session(gateway, "dora@example.com").await;
+        gateway.session("dora@example.com").await;
         cookie(gateway, "dora@example.com").await
     });
     let me = gateway.send("GET", "/v1/auth/me", &[("cookie", &disabled)], None).await.json();
@@ -82,7 +81,7 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
 #[tokio::test]
 async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alike() {
     let (mut gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let ann = session(&gateway, "ann@example.com").await;
+    let ann = gateway.session("ann@example.com").await;
     let mut secrets: BTreeMap<String, String> = BTreeMap::new();
     for (interface, path, _) in KEYS {
         let maker = if interface == "agent" { CLOUD_KEY } else { ann.as_str() };

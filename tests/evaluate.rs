@@ -101,20 +101,7 @@ impl Scene {
     async fn limited_traffic(&self, requests: usize) -> u64 {
         let rpm = requests.div_ceil(10);
         let limits = json!({ "rpm": rpm, "tpm": 1_000_000, "concurrency": 8, "budget": { "usd": 1_000.0, "per": "day" } });
-        let made = self
-            .gateway
-            .manage(
-                "POST",
-                "/v1/router/keys",
-                &self.gateway.admin_key,
-                Some(&json!({ "limits": limits })),
-            )
-            .await
-            .json();
-        let limited = Key {
-            id: made["id"].as_str().unwrap().to_owned(),
-            secret: made["key"].as_str().unwrap().to_owned(),
-        };
+        let limited = self.gateway.limited_key(limits).await;
         // Of a kind of its own: a stream, and tools.
         let body = json!({
             "model": "cheapest", "stream": true, "messages": [{ "role": "user", "content": "Say it." }],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::client::{self, Answer, Connection};
+use crate::support::client::{Answer, Connection};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -413,16 +413,7 @@ async fn when_the_plan_is_used_up_the_last_answer_passes_through() {
 async fn when_nobody_answers_the_client_gets_ours_and_the_connection_stays() {
     let dead = format!("http://127.0.0.1:{}/v1", free_port());
     let (gateway, key) = over(&[("a", &dead)]).await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let body = chat_body("auto", false);
-    let request = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(body.as_bytes()),
-    );
+    let request = gateway.chat_request(&key, chat_body("auto", false).as_bytes());
     let mut connection = gateway.connect().await;
     for _ in 0..2 {
         envelope::openai(
@@ -444,19 +435,8 @@ async fn a_client_that_goes_away_cancels_upstream() {
     ])
     .await;
     let (gateway, key) = over(&[("a", &a.url())]).await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let mut connection: Connection = gateway.connect().await;
-    let body = chat_body("auto", true);
-    connection
-        .send(&client::request(
-            "POST",
-            "/v1/chat/completions",
-            &gateway.host(),
-            &headers,
-            Some(body.as_bytes()),
-        ))
-        .await;
+    connection.send(&gateway.chat_request(&key, chat_body("auto", true).as_bytes())).await;
     let head = connection.head().await.unwrap();
     connection.piece().await.expect("the first event");
     connection.abandon();
@@ -468,18 +448,8 @@ async fn a_client_that_goes_away_cancels_upstream() {
 async fn a_client_that_goes_away_before_the_answer_cancels_upstream() {
     let a = Provider::always(vec![Step::Hang]).await;
     let (gateway, key) = over(&[("a", &a.url())]).await;
-    let bearer = format!("Bearer {}", key.secret);
     let mut connection = gateway.connect().await;
-    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", false));
-    connection
-        .send(&client::request(
-            "POST",
-            "/v1/chat/completions",
-            &gateway.host(),
-            &headers,
-            Some(body.as_bytes()),
-        ))
-        .await;
+    connection.send(&gateway.chat_request(&key, chat_body("auto", false).as_bytes())).await;
     crate::support::until("the request upstream", async || (a.count() == 1).then_some(())).await;
     connection.abandon();
     a.abandoned(0).await;
@@ -496,15 +466,7 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
         Provider::start(move |_, n| moments[n % 3].iter().cloned().chain([Step::Hang]).collect())
             .await;
     let (mut gateway, key) = over(&[("a", &a.url()), ("b", &a.url())]).await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str())];
-    let request = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(chat_body("auto", true).as_bytes()),
-    );
+    let request = gateway.chat_request(&key, chat_body("auto", true).as_bytes());
     for part in [1, 40, request.len() - 5] {
         let mut connection = gateway.connect().await;
         connection.send(&request[..part]).await;

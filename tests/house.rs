@@ -1,5 +1,6 @@
-//! What readers of the source rely on: files and comments of a size to read at once, and a map
-//! (`src/lib.rs`) whose paths exist and whose rooms stand in the order that `layering.rs` checks.
+//! What readers of the source rely on: files and lines of a size to read at once, unit tests where
+//! they are looked for, and a map (`src/lib.rs`) whose paths exist and whose rooms stand in the
+//! order that `layering.rs` checks.
 
 use std::collections::BTreeSet;
 
@@ -12,34 +13,60 @@ const LISTS: &[&str] = &["bounds.rs"];
 /// Columns of a comment. `rustfmt` wraps code and leaves comments as they are.
 const COLUMNS: usize = 100;
 
-/// Inline test modules start at the left margin and end with a brace there.
-fn lines_without_tests(source: &str) -> usize {
-    let (mut count, mut inside, mut before) = (0, false, "");
+/// Lines of an inline module of tests; a longer one has a file of its own.
+const INLINE_TESTS: usize = 100;
+
+/// Lines of production code and lines of inline tests. Inline test modules start at the left
+/// margin and end with a brace there.
+fn split_lines(source: &str) -> (usize, usize) {
+    let (mut production, mut tests, mut inside, mut before) = (0, 0, false, "");
     for line in source.lines() {
-        inside |= before == "#[cfg(test)]" && line.contains("mod ") && line.ends_with('{');
-        count += usize::from(!inside);
+        let first = before == "#[cfg(test)]" && line.contains("mod ") && line.ends_with('{');
+        tests += usize::from(inside && line != "}");
+        inside |= first;
+        production += usize::from(!inside);
         inside &= line != "}";
         before = line;
     }
-    count
+    (production, tests)
 }
 
 #[test]
 fn production_files_are_short() {
     let mut long = production();
-    long.retain(|path, source| {
-        lines_without_tests(source) > LINES && !LISTS.contains(&path.as_str())
-    });
+    long.retain(|path, source| split_lines(source).0 > LINES && !LISTS.contains(&path.as_str()));
     assert!(long.is_empty(), "longer than {LINES} lines: {:?}", long.keys());
 }
 
 #[test]
-fn lines_are_counted_without_inline_tests() {
-    assert_eq!(
-        lines_without_tests("//! A file.\n#[cfg(test)]\nmod tests {\n    f();\n}\nf();\n"),
-        3
-    );
-    assert_eq!(lines_without_tests("#[cfg(test)]\nmod tests;\nfn f() {\n    g();\n}\n"), 5);
+fn inline_tests_are_counted_apart() {
+    let inline = "//! A file.\n#[cfg(test)]\nmod tests {\n    f();\n}\nf();\n";
+    assert_eq!(split_lines(inline), (3, 1));
+    assert_eq!(split_lines("#[cfg(test)]\nmod tests;\nfn f() {\n    g();\n}\n"), (5, 0));
+}
+
+#[test]
+fn unit_tests_are_where_readers_look_for_them() {
+    let production = production();
+    let long: Vec<_> = production
+        .iter()
+        .filter(|(_, source)| split_lines(source).1 > INLINE_TESTS)
+        .map(|(path, _)| path)
+        .collect();
+    assert!(long.is_empty(), "inline tests over {INLINE_TESTS} lines: {long:?}");
+    let src = root().join("src");
+    for file in rust_files(&src) {
+        let path = file.strip_prefix(&src).unwrap().to_str().unwrap();
+        let name = path.rsplit('/').next().unwrap();
+        let named = path.contains("/tests/")
+            || ["tests.rs", "fixtures.rs"].contains(&name)
+            || name.ends_with("_tests.rs");
+        let declared = !production.contains_key(path);
+        assert_eq!(
+            named, declared,
+            "{path}: the name says tests, or `#[cfg(test)]` does, not both"
+        );
+    }
 }
 
 #[test]

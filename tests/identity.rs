@@ -131,25 +131,6 @@ pub async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
     (setup(Setup::new(&in_order(&[("a", &a.url())], ""))).start().await, a)
 }
 
-/// Registers and logs in; the session's token.
-pub async fn session(gateway: &Gateway, email: &str) -> String {
-    let body = json!({"email": email, "password": "a long enough password"});
-    let send = async |path: &str| {
-        gateway
-            .send(
-                "POST",
-                path,
-                &[("content-type", "application/json")],
-                Some(body.to_string().as_bytes()),
-            )
-            .await
-    };
-    send("/v1/auth/register").await;
-    let answer = send("/v1/auth/login").await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.json()["token"].as_str().unwrap().to_owned()
-}
-
 pub async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
     let answer = gateway.manage("POST", path, credential, None).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
@@ -159,10 +140,7 @@ pub async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
         Some(format!("{path}/{}", record["id"].as_str().unwrap()).as_str())
     );
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    Key {
-        id: record["id"].as_str().unwrap().to_owned(),
-        secret: record["key"].as_str().unwrap().to_owned(),
-    }
+    Key::of(&answer)
 }
 
 async fn revoke(gateway: &Gateway, path: &str, credential: &str, key: &Key) {
@@ -303,7 +281,7 @@ pub async fn cookie(gateway: &Gateway, email: &str) -> String {
 pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut spent = BTreeMap::new();
     let mut note = |name: String, secret: &str| _ = spent.insert(name, format!("Bearer {secret}"));
-    let carl = session(gateway, "carl@example.com").await;
+    let carl = gateway.session("carl@example.com").await;
     note("disabled session".to_owned(), &carl);
     let mut sleeping = Vec::new();
     for (interface, path, probe) in KEYS {
@@ -379,7 +357,7 @@ fn scopes(surface: Surface) -> &'static [&'static str] {
 #[tokio::test]
 async fn every_scope_is_asked_for() {
     let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let ann = session(&gateway, "ann@example.com").await;
+    let ann = gateway.session("ann@example.com").await;
     let id = gateway.manage("GET", "/v1/auth/me", &ann, None).await.json()["id"].clone();
     let mut keys: BTreeMap<(String, &str), String> = BTreeMap::new();
     for route in ROUTES {
@@ -423,7 +401,7 @@ async fn every_scope_is_asked_for() {
 #[tokio::test]
 async fn every_route_refuses_every_stranger_alike() {
     let (mut gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let ann = session(&gateway, "ann@example.com").await;
+    let ann = gateway.session("ann@example.com").await;
     let admin = gateway.admin_key.clone();
     let bearer = |secret: &str| format!("Bearer {secret}");
     let mut values: BTreeMap<String, String> =
@@ -528,7 +506,7 @@ fn own_key(surface: Surface, values: &BTreeMap<String, String>) -> &str {
 async fn what_is_anothers_is_not_there() {
     let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
     let (ann, bob) =
-        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+        (gateway.session("ann@example.com").await, gateway.session("bob@example.com").await);
     let pin = make(&gateway, "/v1/apikeys", &ann).await;
     let router = make(&gateway, "/v1/router/keys", &ann).await;
     let capture = gateway.chat(&router, chat_body("auto", false).as_bytes()).await.request_id();
@@ -788,7 +766,7 @@ async fn a_logout_and_a_new_password_end_sessions_for_good() {
     let (mut gateway, _a) = start(|setup| setup).await;
     let mut tokens = Vec::new();
     for _ in 0..3 {
-        tokens.push(session(&gateway, "ann@example.com").await);
+        tokens.push(gateway.session("ann@example.com").await);
     }
     let me = async |gateway: &Gateway, token: &str| {
         gateway.manage("GET", "/v1/auth/me", token, None).await.status

@@ -374,25 +374,7 @@ async fn end_all(gateway: &Gateway) {
         (AGENT, CLOUD_KEY, ""),
         (ROUTER, gateway.admin_key.as_str(), "&owner=usr_admin"),
     ] {
-        loop {
-            let listed =
-                gateway.manage("GET", &format!("{path}?limit=100{whose}"), by, None).await.json();
-            let ids: Vec<&str> = listed["data"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter_map(|key| key["id"].as_str())
-                .collect();
-            if ids.is_empty() {
-                break;
-            }
-            for id in ids {
-                assert_eq!(
-                    gateway.manage("DELETE", &format!("{path}/{id}"), by, None).await.status,
-                    204
-                );
-            }
-        }
+        gateway.end_keys(path, by, whose).await;
     }
 }
 

@@ -24,18 +24,8 @@ async fn start(threads: usize) -> (Gateway, Provider) {
     (setup.threads(threads).start().await, a)
 }
 
-fn key_of(answer: &Answer) -> Key {
-    let record = answer.json();
-    Key {
-        id: record["id"].as_str().unwrap().to_owned(),
-        secret: record["key"].as_str().unwrap().to_owned(),
-    }
-}
-
 async fn make(gateway: &Gateway, maker: &str, body: Value) -> Key {
-    let made = gateway.manage("POST", ROUTER, maker, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    key_of(&made)
+    gateway.make_key(ROUTER, maker, &body).await
 }
 
 async fn patch(gateway: &Gateway, who: &str, key: &Key, body: Value) -> Answer {
@@ -232,7 +222,7 @@ async fn a_descent_ends_with_its_root_and_a_creation_is_told_once_more() {
     );
     let other = named("one", br#"{"name": "x"}"#).await;
     envelope::management(&other, 409, "conflict");
-    let made = key_of(&again);
+    let made = Key::of(&again);
     assert_eq!(probe(&gateway, &made).await, 200);
 
     let target = format!("{ROUTER}/{}?descendants=true", top.id);
@@ -301,7 +291,7 @@ async fn work(address: SocketAddr, admin: String, acknowledged: Arc<AtomicUsize>
     for n in 0_usize.. {
         let Some(made) = send("POST", ROUTER, "{}").await else { return journal };
         assert_eq!(made.status, 201, "{}", made.text());
-        let key = key_of(&made);
+        let key = Key::of(&made);
         journal.insert(key.secret.clone(), Known::Good);
         let target = format!("{ROUTER}/{}", key.id);
         let (method, target, body, then) = match n % 5 {
@@ -315,7 +305,7 @@ async fn work(address: SocketAddr, admin: String, acknowledged: Arc<AtomicUsize>
         assert!(matches!(done.status, 200 | 204), "{}", done.text());
         journal.insert(key.secret.clone(), then);
         if method == "POST" {
-            journal.insert(key_of(&done).secret, Known::Good);
+            journal.insert(Key::of(&done).secret, Known::Good);
         }
         // An owner has only so many live ones.
         if n % 5 >= 3 {
@@ -327,7 +317,7 @@ async fn work(address: SocketAddr, admin: String, acknowledged: Arc<AtomicUsize>
                     .for_each(|known| *known = Known::Either);
                 return journal;
             } else if n % 2 == 0 {
-                let rotated = (method == "POST").then(|| key_of(&done).secret);
+                let rotated = (method == "POST").then(|| Key::of(&done).secret);
                 journal.insert(rotated.unwrap_or(key.secret), Known::Dead);
             }
         }
@@ -408,29 +398,7 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
         if sessions.len() > 20 {
             sessions.drain(..10);
         }
-        end_all(&gateway, &admin).await;
-    }
-}
-
-/// Ends the live keys, so that the next round may make as many.
-async fn end_all(gateway: &Gateway, admin: &str) {
-    loop {
-        let listed =
-            gateway.manage("GET", &format!("{ROUTER}?limit=100"), admin, None).await.json();
-        let ids: Vec<&str> = listed["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|key| key["id"].as_str())
-            .collect();
-        if ids.is_empty() {
-            return;
-        }
-        for id in ids {
-            assert_eq!(
-                gateway.manage("DELETE", &format!("{ROUTER}/{id}"), admin, None).await.status,
-                204
-            );
-        }
+        // The next round may make as many.
+        gateway.end_keys(ROUTER, &admin, "").await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer};
+use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -25,14 +25,7 @@ async fn over(provider: &Provider, extra: &str) -> Gateway {
 }
 
 async fn key(gateway: &Gateway, maker: &str, limits: Value) -> Key {
-    let made =
-        gateway.manage("POST", "/v1/router/keys", maker, Some(&json!({ "limits": limits }))).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    gateway.make_key("/v1/router/keys", maker, &json!({ "limits": limits })).await
 }
 
 async fn usage(gateway: &Gateway, credential: &str, query: &str) -> Vec<Value> {
@@ -147,19 +140,7 @@ async fn whatever_the_way_out_everything_comes_back() {
     let gateway = Gateway::start(&document).await;
     let limits = json!({"concurrency": 1, "budget": {"usd": 5.0 * CENT, "per": "day"}});
     let key = key(&gateway, &gateway.admin_key, limits).await;
-    let head = [
-        ("authorization", format!("Bearer {}", key.secret)),
-        ("content-type", "application/json".to_owned()),
-    ];
-    let head: Vec<(&str, &str)> =
-        head.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let request = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &head,
-        Some(BODY.as_bytes()),
-    );
+    let request = gateway.chat_request(&key, BODY.as_bytes());
     // So small a budget is granted anew when it is seen how large requests are: the first one may
     // be asked to come back.
     let leaving = until("the provider to be asked", async || {
@@ -337,18 +318,7 @@ async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
         );
     }
 
-    let account = json!({"email": "ann@example.com", "password": "correct horse"});
-    gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await;
-    let login = gateway
-        .send(
-            "POST",
-            "/v1/auth/login",
-            &[("content-type", "application/json")],
-            Some(account.to_string().as_bytes()),
-        )
-        .await;
-    let token =
-        login.json()["token"].as_str().unwrap_or_else(|| panic!("{}", login.text())).to_owned();
+    let token = gateway.session("ann@example.com").await;
     let own = usage(&gateway, &token, "").await;
     assert_eq!((own.len(), &own[0]["requests"]), (1, &json!(0)), "nobody sees what others use");
     for within in [format!("since={day}T23:00:00Z"), format!("until={day}T00:00:00.000001Z")] {
@@ -460,11 +430,7 @@ async fn a_client_that_leaves_pays_for_its_prompt() {
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
     let limits = json!({"budget": {"usd": 1.0, "per": "day"}});
     let key = key(&gateway, &gateway.admin_key, limits).await;
-    let authorization = format!("Bearer {}", key.secret);
-    let head = [("authorization", &*authorization), ("content-type", "application/json")];
-    let host = gateway.host();
-    let request =
-        client::request("POST", "/v1/chat/completions", &host, &head, Some(BODY.as_bytes()));
+    let request = gateway.chat_request(&key, BODY.as_bytes());
     let mut leaving = gateway.connect().await;
     leaving.send(&request).await;
     until("the provider to be asked", async || (provider.count() == 1).then_some(())).await;

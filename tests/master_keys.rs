@@ -53,13 +53,7 @@ async fn start(threads: usize) -> (Gateway, Provider) {
 }
 
 async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
-    let made = gateway.manage("POST", path, by, Some(&body)).await;
-    assert!([200, 201].contains(&made.status), "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    gateway.make_key(path, by, &body).await
 }
 
 async fn log_in(gateway: &Gateway, email: &str) -> Answer {

@@ -25,14 +25,7 @@ fn ids(list: &Value) -> Vec<&str> {
 }
 
 async fn limited_key(gateway: &Gateway, models: &[&str]) -> Key {
-    let body = json!({ "limits": { "models": models } });
-    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    gateway.limited_key(json!({ "models": models })).await
 }
 
 #[tokio::test]

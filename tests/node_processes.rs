@@ -179,18 +179,22 @@ async fn the_other_node_serves_when_the_server_of_one_and_then_its_process_is_go
     );
 }
 
-#[tokio::test]
-async fn a_model_that_the_node_is_not_enrolled_for_ends_nothing() {
-    let (gateway, _other) = start().await;
-    let server = Provider::start(|request, number| match request.target.as_str() {
-        // One more than it had when the node registered.
+/// Once a node has registered, it has one model more.
+async fn server_that_grows() -> Provider {
+    Provider::start(|request, number| match request.target.as_str() {
         "/v1/models" if number > 0 => {
             scripted::json_answer(200, &json!({"data": [{"id": "qwen"}, {"id": "llama"}]}))
         }
         "/v1/models" => scripted::json_answer(200, &json!({"data": [{"id": "qwen"}]})),
         _ => scripted::answer(200, &[], b"llamacpp:requests_processing 3\n"),
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn a_model_that_the_node_is_not_enrolled_for_ends_nothing() {
+    let (gateway, _other) = start().await;
+    let server = server_that_grows().await;
     let (a, b) = (
         Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await,
         Node::enrol(&gateway, "b", json!({"models": ["ll*"]})).await,
@@ -214,15 +218,7 @@ async fn a_model_that_the_node_is_not_enrolled_for_ends_nothing() {
 #[tokio::test]
 async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
     let (gateway, _other) = start().await;
-    let server = Provider::start(|request, number| match request.target.as_str() {
-        // One more than it had when the node registered.
-        "/v1/models" if number > 0 => {
-            scripted::json_answer(200, &json!({"data": [{"id": "qwen"}, {"id": "llama"}]}))
-        }
-        "/v1/models" => scripted::json_answer(200, &json!({"data": [{"id": "qwen"}]})),
-        _ => scripted::answer(200, &[], b"llamacpp:requests_processing 3\n"),
-    })
-    .await;
+    let server = server_that_grows().await;
     let (a, b) = (
         Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await,
         Node::enrol(&gateway, "b", json!({"models": ["q*"]})).await,

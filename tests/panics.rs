@@ -151,12 +151,11 @@ impl World {
         World { dir, host, faults, provider, key, shown, captures, secrets, ids, lines }
     }
 
-    /// The next request that comes to a place panics there, and says all that is secret.
-    pub fn arm(&self, place: PanicPoint) {
-        let secrets = self.secrets.join(" ");
-        let known = [
+    /// What is secret from the beginning.
+    fn known(key: &str) -> [&str; 10] {
+        [
             ADMIN,
-            &self.key,
+            key,
             PASSWORD,
             NEW_PASSWORD,
             NODE_KEY,
@@ -165,7 +164,13 @@ impl World {
             HEADER_KEY,
             MASTER_KEY,
             MASTER_BYTES,
-        ];
+        ]
+    }
+
+    /// The next request that comes to a place panics there, and says all that is secret.
+    pub fn arm(&self, place: PanicPoint) {
+        let secrets = self.secrets.join(" ");
+        let known = Self::known(&self.key);
         self.faults.panic_at(place, 1, &format!("{} {secrets}", known.join(" ")));
     }
 
@@ -232,19 +237,9 @@ impl World {
         stored.extend(
             self.captures.iter().map(|text| ("a capture".to_owned(), text.clone().into_bytes())),
         );
-        let canaries = [
-            ADMIN,
-            &self.key,
-            PASSWORD,
-            NEW_PASSWORD,
-            NODE_KEY,
-            PROMPT,
-            PROVIDER_KEY,
-            HEADER_KEY,
-            MASTER_KEY,
-            MASTER_BYTES,
-        ];
-        for canary in canaries.into_iter().chain(self.secrets.iter().map(String::as_str)) {
+        for canary in
+            Self::known(&self.key).into_iter().chain(self.secrets.iter().map(String::as_str))
+        {
             for (place, bytes) in
                 stored.iter().filter(|(place, _)| canary != PROMPT || place != "a capture")
             {

@@ -17,30 +17,8 @@ const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main
 
 /// A key of a user of its own.
 async fn stranger(gateway: &Gateway) -> Key {
-    let account = json!({"email": "stranger@example.org", "password": "correct horse"});
-    let made = gateway
-        .send(
-            "POST",
-            "/v1/auth/register",
-            &[("content-type", "application/json")],
-            Some(account.to_string().as_bytes()),
-        )
-        .await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let login = gateway
-        .send(
-            "POST",
-            "/v1/auth/login",
-            &[("content-type", "application/json")],
-            Some(account.to_string().as_bytes()),
-        )
-        .await;
-    let token = login.json()["token"].as_str().expect("a token").to_owned();
-    let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    let token = gateway.session("stranger@example.org").await;
+    gateway.make_key("/v1/router/keys", &token, &json!({})).await
 }
 
 fn row<'a>(compared: &'a Value, field: &str) -> &'a Value {

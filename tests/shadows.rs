@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Step};
-use crate::support::{client, envelope, until};
+use crate::support::{envelope, until};
 
 /// `a` serves; so much of it is copied to `s`, whose breaker would open at the first error.
 fn document(a: &str, s: &str, percent: f64) -> String {
@@ -328,16 +328,8 @@ async fn a_slow_shadow_delays_nobody_and_outlives_its_client() {
         std::iter::once(Step::Wait(gate.clone())).chain(scripted::completion("late")).collect();
     let s = Provider::always(waits).await;
     let (gateway, key) = start(&a, &s.url(), 100.0).await;
-    let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let mut connection = gateway.connect().await;
-    let request = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(chat_body("auto", false).as_bytes()),
-    );
+    let request = gateway.chat_request(&key, chat_body("auto", false).as_bytes());
     let answer = connection.exchange(&request).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let id = answer.request_id();
@@ -380,10 +372,7 @@ async fn a_request_that_is_not_captured_is_not_copied() {
     let (a, s) = (answering().await, answering().await);
     let (gateway, key) = start(&a, &s.url(), 100.0).await;
     let wanted = json!({ "name": "private", "labels": { "capture": "off" } });
-    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&wanted)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let text = |field: &str| made.json()[field].as_str().unwrap().to_owned();
-    let private = Key { id: text("id"), secret: text("key") };
+    let private = gateway.make_key("/v1/router/keys", &gateway.admin_key, &wanted).await;
     for key in [&private, &private, &key] {
         assert_eq!(gateway.chat(key, chat_body("auto", false).as_bytes()).await.status, 200);
     }

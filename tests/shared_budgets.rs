@@ -17,10 +17,7 @@ const BODY: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 
 async fn make(gateway: &Gateway, by: &str, body: Value) -> Key {
-    let made = gateway.manage("POST", KEYS, by, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let text = |name: &str| made.json()[name].as_str().unwrap().to_owned();
-    Key { id: text("id"), secret: text("key") }
+    gateway.make_key(KEYS, by, &body).await
 }
 
 async fn rotate(gateway: &Gateway, key: &mut Key) {

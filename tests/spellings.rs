@@ -102,14 +102,7 @@ async fn gateway(provider_url: &str) -> Gateway {
 
 /// A key that may spend so many dollars a day.
 async fn key(gateway: &Gateway, usd: u64) -> Key {
-    let limits = json!({"limits": {"budget": {"usd": usd, "per": "day"}}});
-    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limits)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    gateway.limited_key(json!({"budget": {"usd": usd, "per": "day"}})).await
 }
 
 async fn ask(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Answer {

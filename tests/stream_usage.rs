@@ -55,18 +55,6 @@ fn body(options: &str) -> String {
     )
 }
 
-async fn key(gateway: &Gateway, limits: Value) -> Key {
-    let made = gateway
-        .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "limits": limits })))
-        .await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
-}
-
 fn told(usage: &Value) -> bool {
     usage["total_tokens"] == 500 && usage["estimated"] == false
 }
@@ -78,7 +66,7 @@ async fn the_client_sees_the_stream_of_a_provider_that_was_not_asked() {
         let provider = Provider::start(move |request, _| telling(request, line_end, size)).await;
         let gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
         let (free, limited) =
-            (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
+            (gateway.create_key().await, gateway.limited_key(json!({"tpm": 1_000_000})).await);
         let plain = gateway.chat(&free, body("").as_bytes()).await;
         assert_eq!((plain.status, plain.text()), (200, untold(line_end)));
         assert_eq!(
@@ -127,21 +115,15 @@ async fn the_client_sees_the_stream_of_a_provider_that_was_not_asked() {
 async fn limits_of_every_kind_and_place_are_settled_with_what_the_provider_told() {
     let provider = Provider::start(|request, _| telling(request, "\n", 50)).await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
-    let money = key(&gateway, json!({"budget": {"usd": 10.0, "per": "month"}})).await;
-    let above = key(&gateway, json!({"tpm": 10_000})).await;
-    let made = gateway
-        .manage("POST", "/v1/router/keys", &above.secret, Some(&json!({"name": "below"})))
-        .await
-        .json();
-    let below = Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    };
+    let money = gateway.limited_key(json!({"budget": {"usd": 10.0, "per": "month"}})).await;
+    let above = gateway.limited_key(json!({"tpm": 10_000})).await;
+    let wanted = json!({"name": "below"});
+    let below = gateway.make_key("/v1/router/keys", &above.secret, &wanted).await;
     let begun = Instant::now();
     for (key, asks) in [
         (&money, true),
         (&below, true),
-        (&self::key(&gateway, json!({"rpm": 10, "concurrency": 5})).await, false),
+        (&gateway.limited_key(json!({"rpm": 10, "concurrency": 5})).await, false),
     ] {
         let answer = gateway.chat(key, body("").as_bytes()).await;
         assert_eq!(answer.text(), untold("\n"));
@@ -171,7 +153,7 @@ async fn the_document_says_of_a_provider_that_it_is_always_asked_or_never() {
     );
     let gateway = Gateway::start(&document).await;
     let (free, limited) =
-        (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
+        (gateway.create_key().await, gateway.limited_key(json!({"tpm": 1_000_000})).await);
     let ask = async |key: &Key, model: &str| -> Answer {
         gateway.chat(key, body("").replace("auto", model).as_bytes()).await
     };
@@ -213,7 +195,7 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
     let document = in_order(&[("a", &failing.url()), ("b", &telling_anyway.url())], "");
     let document = document.replacen("  b:\n", "  b:\n    stream_usage: never\n", 1);
     let gateway = Gateway::start(&document).await;
-    let limited = key(&gateway, json!({"tpm": 1_000_000})).await;
+    let limited = gateway.limited_key(json!({"tpm": 1_000_000})).await;
     let answer = gateway.chat(&limited, body("").as_bytes()).await;
     assert_eq!(answer.header("x-rerouter-attempts"), Some("2"));
     assert_eq!(failing.last().json()["stream_options"], json!({"include_usage": true}));
@@ -240,7 +222,7 @@ async fn chunks_with_content_pass_as_they_are() {
     ];
     let provider = Provider::always(chunks).await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
-    let limited = key(&gateway, json!({"tpm": 1_000_000})).await;
+    let limited = gateway.limited_key(json!({"tpm": 1_000_000})).await;
     let answer = gateway.chat(&limited, body("").as_bytes()).await;
     assert_eq!(answer.text(), stream);
     assert!(told(&gateway.capture(&answer.request_id()).await["usage"]));

@@ -132,18 +132,8 @@ async fn what_was_seen_of_a_stream_that_broke_off_or_was_left_is_accounted() {
         "{}",
         cut.text()
     );
-    let bearer = format!("Bearer {}", key.secret);
-    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
     let mut connection = gateway.connect().await;
-    connection
-        .send(&client::request(
-            "POST",
-            "/v1/chat/completions",
-            &gateway.host(),
-            &headers,
-            Some(body.as_bytes()),
-        ))
-        .await;
+    connection.send(&gateway.chat_request(&key, chat_body("auto", true).as_bytes())).await;
     let head = connection.head().await.unwrap();
     connection.piece().await.expect("the first event");
     connection.abandon();
@@ -291,18 +281,8 @@ async fn comments_pass_and_none_are_added() {
     ])
     .await;
     let (gateway, key) = over(&provider).await;
-    let bearer = format!("Bearer {}", key.secret);
-    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
     let mut connection = gateway.connect().await;
-    connection
-        .send(&client::request(
-            "POST",
-            "/v1/chat/completions",
-            &gateway.host(),
-            &headers,
-            Some(body.as_bytes()),
-        ))
-        .await;
+    connection.send(&gateway.chat_request(&key, chat_body("auto", true).as_bytes())).await;
     let head = connection.head().await.unwrap();
     assert_eq!(
         (head.header("cache-control"), head.header("x-accel-buffering")),

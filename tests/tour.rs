@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer};
+use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order, provider};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -293,16 +293,8 @@ async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
     let (a, b) = providers().await;
     let mut gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
     let (key, kept) = (gateway.create_key().await, gateway.create_key().await);
-    let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let request = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &headers,
-        Some(body.as_bytes()),
-    );
+    let request = gateway.chat_request(&key, body.as_bytes());
     let mut open = gateway.connect().await;
     let first = open.exchange(&request).await;
     assert_eq!(first.status, 200);

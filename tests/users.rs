@@ -38,13 +38,7 @@ async fn patch(gateway: &Gateway, by: &str, id: &str, body: Value) -> Answer {
 }
 
 async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
-    let made = gateway.manage("POST", path, by, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
-    let made = made.json();
-    Key {
-        id: made["id"].as_str().unwrap().to_owned(),
-        secret: made["key"].as_str().unwrap().to_owned(),
-    }
+    gateway.make_key(path, by, &body).await
 }
 
 async fn me(gateway: &Gateway, credential: &str) -> u16 {
@@ -162,16 +156,9 @@ async fn who_is_disabled_is_out_at_once_and_for_as_long() {
         make(&gateway, "/v1/apikeys", &token, json!({})).await,
         make(&gateway, "/v1/router/keys", &token, json!({})).await,
     );
-    let body = chat_body("auto", false);
     let mut connection = gateway.connect().await;
-    let bearer = format!("Bearer {}", router.secret);
-    let ask = client::request(
-        "POST",
-        "/v1/chat/completions",
-        &gateway.host(),
-        &[("authorization", &bearer), JSON],
-        Some(body.as_bytes()),
-    );
+    let body = chat_body("auto", false);
+    let ask = gateway.chat_request(&router, body.as_bytes());
     assert_eq!(connection.exchange(&ask).await.status, 200);
     let out = patch(&gateway, &admin, &ann, json!({"disabled": true})).await;
     assert_eq!((out.status, &out.json()["disabled"]), (200, &json!(true)), "{}", out.text());

@@ -1,15 +1,15 @@
 //! The replay API over captures that are already there.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
 use crate::auth::Credential;
-use crate::capture::record::tests::capture;
+use crate::capture::fixtures::capture;
 use crate::id::{Random, SessionId};
 use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
-use crate::store::{Role, Store, UserRow};
+use crate::store::fixtures;
+use crate::store::{Store, UserRow};
 
 struct TestReplays {
     archive: Archive,
@@ -41,17 +41,8 @@ async fn world() -> TestReplays {
 }
 
 fn user(id: &str) -> Principal {
-    let user = UserRow {
-        id: UserId::known(id),
-        email: "a@example.org".into(),
-        name: None,
-        role: Role::User,
-        password: String::new(),
-        disabled: false,
-        labels: BTreeMap::new(),
-        limits: Default::default(),
-        created_at: Timestamp::UNIX_EPOCH,
-    };
+    let user =
+        UserRow { id: UserId::known(id), ..fixtures::user("a@example.org", &Random::seeded(1)) };
     Principal::User { user: Arc::new(user), via: Credential::Session(SessionId::known("sess_1")) }
 }
 

@@ -43,7 +43,8 @@ pub(crate) async fn get(
     } else {
         let file = file.map(|file| file.display().to_string());
         let shown = json!({
-            "object": "config", "revision": revision, "live_since": rfc3339(live.since), "source": source, "file": file, "document": text,
+            "object": "config", "revision": revision, "live_since": rfc3339(live.since),
+            "source": source, "file": file, "document": text,
         });
         answer::json(StatusCode::OK, &shown)
     };
@@ -177,7 +178,8 @@ pub(crate) async fn revisions(
     let live = app.revision();
     let record = |row: &DocumentRow| {
         json!({
-            "object": "revision", "id": row.revision, "revision": row.revision, "created_at": rfc3339(row.created_at),
+            "object": "revision", "id": row.revision, "revision": row.revision,
+            "created_at": rfc3339(row.created_at),
             "live_at": rfc3339(row.live_at), "live": row.revision == live,
         })
     };
@@ -247,14 +249,18 @@ fn expecting(expected: Option<&str>) -> Precondition<'_> {
 pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
     let first = problems.first().map(Problem::to_string).unwrap_or_default();
     let detail = format!("The document has {} problem(s). {first}", problems.len());
-    let body = json!({ "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(problems) });
+    let body = json!({
+        "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(problems)
+    });
     answer::json(StatusCode::BAD_REQUEST, &body)
 }
 
 fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> Result<Response<Bytes>> {
     match outcome {
         Ok(taken) => {
-            let body = json!({ "revision": taken.revision, "previous": taken.previous, "warnings": taken.warnings });
+            let body = json!({
+                "revision": taken.revision, "previous": taken.previous, "warnings": taken.warnings
+            });
             let mut response = answer::json(StatusCode::OK, &body);
             tag(&mut response, &taken.revision);
             Ok(response)
@@ -282,7 +288,8 @@ fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> Result<Re
 fn listed(problems: &[Problem]) -> Vec<Value> {
     let record = |problem: &Problem| {
         json!({
-            "path": problem.path, "line": problem.line, "column": problem.column, "message": problem.message, "hint": problem.hint,
+            "path": problem.path, "line": problem.line, "column": problem.column,
+            "message": problem.message, "hint": problem.hint,
         })
     };
     problems.iter().take(bounds::DOCUMENT_PROBLEMS).map(record).collect()

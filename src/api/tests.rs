@@ -19,7 +19,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{ClientOrigin, PathParams, ProgressStep, agents, audit, evaluate, keys, pin};
@@ -29,6 +28,7 @@ use crate::auth::{Auth, Principal};
 use crate::bounds;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
+use crate::clock::tests::at;
 use crate::config;
 use crate::error::{Kind, Result};
 use crate::id::{Random, RequestId, UserId};
@@ -81,7 +81,7 @@ async fn world_with(server: &str) -> TestApi {
         nodes,
         access_log: AccessLog::off(),
         metrics,
-        clock: Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()),
+        clock: Clock::manual(at(0)),
         random,
         routing,
         captures,

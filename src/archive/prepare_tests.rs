@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::auth::KeyRedactor;
+use crate::capture::fixtures::capture;
 use crate::capture::packed_head::PackedHead;
-use crate::capture::record::{Capture, tests::capture};
+use crate::capture::record::Capture;
 use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::redaction::Expression;
 use crate::secret::Secret;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::archive::segment_folder::FOLDER;
-use crate::capture::record::tests::capture;
+use crate::capture::fixtures::capture;
 use crate::secret::SecretBytes;
 use crate::store::ByteRange;
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::*;
-use crate::id::{KeyId, Random, UserId};
+use crate::clock::tests::at;
+use crate::id::{KeyId, Random};
 use crate::secret::SecretBytes;
-use crate::store::{ChangeUser, Faults, Role, Store, UserRow};
+use crate::store::fixtures;
+use crate::store::{ChangeUser, Faults, Store};
 
 async fn world(dir: &std::path::Path) -> (Auth, Store, Faults) {
     let faults = Faults::default();
@@ -33,18 +33,8 @@ async fn no_wait_is_long_once_the_process_leaves() {
 async fn what_the_store_does_not_take_until_the_end_is_named_and_what_it_takes_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let (auth, store, faults) = world(dir.path()).await;
-    let (random, now) = (Random::seeded(3), Timestamp::from_second(1_764_000_000).unwrap());
-    let user = UserRow {
-        id: UserId::new(now, &random),
-        email: "ann@example.com".into(),
-        name: None,
-        role: Role::User,
-        password: String::new(),
-        disabled: false,
-        labels: Default::default(),
-        limits: Default::default(),
-        created_at: now,
-    };
+    let (random, now) = (Random::seeded(3), at(0));
+    let user = fixtures::user("ann@example.com", &random);
     store.create_user(user.clone()).await.unwrap();
     let disable: ChangeUser = Arc::new(|user| {
         user.disabled = true;

@@ -6,21 +6,17 @@ use http::{HeaderMap, HeaderValue};
 
 use super::*;
 use crate::bounds;
+use crate::clock::tests::at;
 use crate::error::Kind;
 use crate::id::{Random, SessionId};
 use crate::interface::{Interface, Surface};
 use crate::secret::SecretBytes;
-use crate::store::{
-    Actor, Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Store,
-};
+use crate::store::fixtures;
+use crate::store::{Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Store};
 
 type Headers = Vec<(&'static str, String)>;
 
 const IDLE: Duration = Duration::from_secs(1800);
-
-pub(super) fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
 
 pub(super) struct World {
     pub(super) auth: Auth,
@@ -42,15 +38,9 @@ impl World {
     pub(super) fn of(auth: Auth) -> World {
         let random = Random::seeded(7);
         let user = UserRow {
-            id: UserId::new(at(0), &random),
-            email: "ann@example.com".into(),
-            name: None,
-            role: Role::User,
-            password: String::new(),
-            disabled: false,
+            limits: Limits::default(),
             labels: BTreeMap::new(),
-            limits: Default::default(),
-            created_at: at(0),
+            ..fixtures::user("ann@example.com", &random)
         };
         let mut world = World { auth, random, user: user.clone(), rev: 0 };
         world.commit(Change::User(user.into()));
@@ -64,28 +54,12 @@ impl World {
 
     pub(super) fn row(&self, interface: Interface, secret: &Secret) -> KeyRow {
         KeyRow {
-            id: KeyId::new(at(0), &self.random),
             interface,
-            name: "ci".into(),
             redacted: token::redact(secret.expose()),
             digest: self.auth.digest(secret),
-            owner: self.user.id.clone(),
-            created_by: Actor { kind: "session".into(), id: "sess_1".into() },
-            parent: None,
-            scopes: vec!["inference".into()],
-            labels: BTreeMap::new(),
             limits: Limits::default(),
-            status: KeyStatus::Active,
-            created_at: at(0),
             expires_at: None,
-            revoked_at: None,
-            rotated_at: None,
-            generation: 1,
-            previous: None,
-            made_open: false,
-            maker: None,
-            last_used_at: None,
-            metadata: Default::default(),
+            ..fixtures::key(&self.user.id, &self.random)
         }
     }
 

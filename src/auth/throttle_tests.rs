@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::Clock;
+use crate::clock::tests::at;
 
 fn address(text: &str) -> Option<IpAddr> {
     Some(text.parse().unwrap())
@@ -7,8 +8,7 @@ fn address(text: &str) -> Option<IpAddr> {
 
 #[test]
 fn ten_logins_a_quarter_of_an_hour_by_email_and_network() {
-    let (throttle, clock) =
-        (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+    let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     for last in 0..10 {
         throttle.login("a@b.c", address(&format!("192.0.2.{last}")), clock.now()).unwrap();
         clock.advance(Duration::from_secs(1));
@@ -24,8 +24,7 @@ fn ten_logins_a_quarter_of_an_hour_by_email_and_network() {
 
 #[test]
 fn twenty_registrations_an_hour_from_a_network() {
-    let (throttle, clock) =
-        (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+    let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     for last in 0..20 {
         throttle.register(address(&format!("2001:db8:0:ff{last:02}::1")), clock.now()).unwrap();
     }
@@ -37,8 +36,7 @@ fn twenty_registrations_an_hour_from_a_network() {
 
 #[test]
 fn a_flood_of_made_up_pairs_frees_nobody() {
-    let (throttle, clock) =
-        (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+    let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     let here = address("192.0.2.1");
     for _ in 0..bounds::LOGINS {
         throttle.login("victim@example.com", here, clock.now()).unwrap();
@@ -58,8 +56,7 @@ fn a_flood_of_made_up_pairs_frees_nobody() {
 
 #[test]
 fn a_network_has_a_hundred_logins_and_what_a_pair_is_refused_is_not_counted() {
-    let (throttle, clock) =
-        (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+    let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     let here = address("192.0.2.1");
     for _ in 0..1_000 {
         // Ten are let through.

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::capture::record::tests::capture;
+use crate::capture::fixtures::capture;
 use crate::id::Random;
 
 fn back(capture: &Capture) -> Capture {

@@ -3,6 +3,8 @@
 //! credential.
 
 mod export_json;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod import_json;
 pub(crate) mod pace;
 pub(crate) mod packed_capture;

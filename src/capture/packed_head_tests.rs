@@ -6,9 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
+use crate::capture::fixtures::capture;
 use crate::capture::packed_capture::{PackedCapture, packed_head};
 use crate::capture::raw_capture::RawCapture;
-use crate::capture::record::{Capture, tests::capture};
+use crate::capture::record::Capture;
 use crate::id::{KeyId, Random, UserId};
 use crate::routing::{AgentRef, BreakerState, NodeFacts, TargetHealth};
 

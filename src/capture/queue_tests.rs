@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::capture::record::tests::capture;
+use crate::capture::fixtures::capture;
 use crate::id::Random;
 use crate::store::{SegmentRow, Store};
 

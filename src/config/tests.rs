@@ -256,7 +256,8 @@ fn the_last_rule_must_always_match() {
     let rule = |when: &str| format!("{{ name: r, {when} targets: [{{ target: d/m }}] }}");
     let document = |rules: &str| {
         format!(
-            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\naliases: {{}}"
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\n\
+             aliases: {{}}"
         )
     };
     assert!(routing(&document(&rule(""))).is_ok());
@@ -297,7 +298,9 @@ fn the_last_rule_must_always_match() {
 fn keys_belong_to_sticky_rules() {
     let document = |rule: &str| {
         format!(
-            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
+            "providers: {{ d: {{ protocol: mock }} }}\n\
+             recipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}\n\
+             aliases: {{}}"
         )
     };
     for key in ["user.id", "headers['x-tier']", "messages", "stream", "key.id + '/' + model"] {
@@ -331,7 +334,8 @@ fn keys_belong_to_sticky_rules() {
         ),
         (
             "strategy: stikcy, key: user.id,",
-            "recipes.r.rules[0].strategy: must be one of `priority`, `weighted`, `least_latency`, `least_busy`, `cheapest`, `sticky` (did you mean `sticky`?)",
+            "recipes.r.rules[0].strategy: must be one of `priority`, `weighted`, `least_latency`, \
+             `least_busy`, `cheapest`, `sticky` (did you mean `sticky`?)",
         ),
     ] {
         let problems = routing_problems(&document(rule));
@@ -343,8 +347,10 @@ fn keys_belong_to_sticky_rules() {
 fn keyword_sets_are_known_by_name() {
     let document = |when: &str| {
         format!(
-            "providers: {{ d: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
-             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
+            "providers: {{ d: {{ protocol: mock }} }}\n\
+             keywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
+             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, \
+             targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
     let routing = routing(&document("'code' in keywords || language == 'de'"))
@@ -365,7 +371,8 @@ fn keyword_sets_are_known_by_name() {
             "{problems}"
         );
     }
-    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\nrecipes: {}\naliases: {}";
+    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\n\
+        recipes: {}\naliases: {}";
     assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
 }
 
@@ -373,7 +380,9 @@ fn keyword_sets_are_known_by_name() {
 fn variables_are_used_and_never_shown() {
     let document = |key: &str| {
         format!(
-            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\nrecipes: {{}}\naliases: {{}}\n"
+            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    \
+             api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\nrecipes: {{}}\n\
+             aliases: {{}}\n"
         )
     };
     let routing = routing(&document("${OPENAI_API_KEY}"))
@@ -398,7 +407,8 @@ fn variables_are_used_and_never_shown() {
         assert!(found.contains(wanted) && !found.contains("canary"), "{key}: {found}");
     }
     let refused = server_problems(
-        "threads: ${OPENAI_API_KEY}\nmetrics: { address: '${OPENAI_API_KEY}' }\naccess_log: { format: '${OPENAI_API_KEY}' }",
+        "threads: ${OPENAI_API_KEY}\nmetrics: { address: '${OPENAI_API_KEY}' }\n\
+         access_log: { format: '${OPENAI_API_KEY}' }",
     );
     assert_eq!(refused.lines().count(), 3, "{refused}");
     assert!(!refused.contains("canary"), "{refused}");
@@ -408,7 +418,8 @@ fn variables_are_used_and_never_shown() {
 fn the_query_of_a_base_url_holds_no_credential() {
     let document = |url: &str| {
         format!(
-            "providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n"
+            "providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\n\
+             recipes: {{}}\naliases: {{}}\n"
         )
     };
     let taken = routing(&document("${X_BASE_URL}?api-version=1"))
@@ -433,8 +444,14 @@ fn the_query_of_a_base_url_holds_no_credential() {
 
 #[test]
 fn one_document_has_one_revision() {
-    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
-    let json = r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
+    let yaml = "# a comment\nproviders:\n  \
+        o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\n\
+        models:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
+    let json = concat!(
+        r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"#,
+        r#""providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","#,
+        r#""protocol":"openai"}}}"#,
+    );
     let revision = |text: &str| {
         routing(text)
             .unwrap_or_else(|problems| panic!("{}", shown(&problems)))
@@ -506,7 +523,8 @@ fn metrics_never_share_an_address_with_clients() {
             .contains("another listener")
     );
     server(
-        "listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }",
+        "listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\n\
+         metrics: { address: 127.0.0.1:0 }",
     );
     server("listeners: [{ address: 127.0.0.1:9090 }]\nmetrics: { address: 127.0.0.1:9091 }");
 }

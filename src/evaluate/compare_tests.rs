@@ -2,7 +2,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::capture::record::tests::capture;
+use crate::capture::fixtures::capture;
 use crate::id::{Random, UserId};
 
 fn pair() -> (Capture, Capture) {

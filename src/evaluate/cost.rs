@@ -99,7 +99,7 @@ fn is(target: &str, provider: &str, model: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::record::tests::capture;
+    use crate::capture::fixtures::capture;
     use crate::config;
     use crate::id::{Random, UserId};
 

@@ -259,7 +259,7 @@ impl TargetChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::record::tests::capture;
+    use crate::capture::fixtures::capture;
     use crate::id::{Random, UserId};
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::cost::PriceList;
@@ -10,14 +9,16 @@ use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
 use crate::capture::record::Head;
+use crate::clock::tests::at;
 use crate::config;
 use crate::id::{Random, RequestId, UserId};
 use crate::routing::{Decision, Routing, chat, decide};
 
-const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  spread:\n    rules:\n      \
-    - { name: long, when: 'prompt_tokens > 500', targets: [ { target: p/a }, { target: p/b }, { target: p/c } ] }\n      \
-    - { name: rest, strategy: weighted, targets: [ { target: p/a, weight: 1 }, { target: p/b, weight: 2 }, { target: p/c, weight: 3 } ] }\n\
-    aliases: { auto: spread }\n";
+const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  spread:\n    \
+    rules:\n      - { name: long, when: 'prompt_tokens > 500', targets: [ { target: p/a }, \
+    { target: p/b }, { target: p/c } ] }\n      \
+    - { name: rest, strategy: weighted, targets: [ { target: p/a, weight: 1 }, \
+    { target: p/b, weight: 2 }, { target: p/c, weight: 3 } ] }\naliases: { auto: spread }\n";
 
 fn document() -> Routing {
     let server = config::read_server("test", "", &|_| None).unwrap();
@@ -83,7 +84,9 @@ proptest! {
         stored in prop::collection::vec((any::<u64>(), 0..1_000_u64, alterations()), 1..40),
     ) {
         let routing = document();
-        let question = Question { candidate: &routing, baseline: None, health: &HealthSource::Recorded };
+        let question = Question {
+            candidate: &routing, baseline: None, health: &HealthSource::Recorded
+        };
         let prices = PriceList { candidate: &routing, baseline: None };
         let (mut report, random) = (EvaluationReport::default(), Random::seeded(1));
         let (mut changed, mut plans, mut rules) = (0, 0, 0);
@@ -92,19 +95,35 @@ proptest! {
             inputs.request.prompt_tokens = prompt_tokens;
             let mut decision = decide(&routing, &inputs).unwrap();
             let changes = alteration.make(&mut decision);
-            (changed, plans, rules) = (changed + u64::from(changes.0), plans + u64::from(changes.1), rules + u64::from(changes.2));
-            let at = Timestamp::from_second(1_764_000_000).unwrap();
-            let mut head = Head::new(RequestId::new(at, &random), at, UserId::known("usr_1"), "chat.completions");
+            (changed, plans, rules) = (
+                changed + u64::from(changes.0), plans + u64::from(changes.1),
+                rules + u64::from(changes.2)
+            );
+            let mut head = Head::new(
+                RequestId::new(at(0), &random), at(0), UserId::known("usr_1"), "chat.completions"
+            );
             (head.inputs, head.decision) = (Some(inputs), Some(Arc::new(decision)));
             let judged = question.judge(&head, Some(&routing), &|| None).unwrap();
-            prop_assert_eq!((judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}", alteration);
-            report.add(&head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing));
+            prop_assert_eq!(
+                (judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}",
+                alteration
+            );
+            report.add(
+                &head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing)
+            );
         }
-        prop_assert_eq!((report.changed, report.plan_changed, report.rule_changed), (changed, plans, rules));
+        prop_assert_eq!(
+            (report.changed, report.plan_changed, report.rule_changed), (changed, plans, rules)
+        );
         let json = report.json();
         let changes = json["by_change"].as_array().unwrap();
-        prop_assert_eq!(changes.iter().map(|change| change["count"].as_u64().unwrap()).sum::<u64>(), changed);
-        prop_assert!(changes.iter().all(|change| !change["reasons"].as_array().unwrap().is_empty()), "{}", json);
+        prop_assert_eq!(
+            changes.iter().map(|change| change["count"].as_u64().unwrap()).sum::<u64>(), changed
+        );
+        prop_assert!(
+            changes.iter().all(|change| !change["reasons"].as_array().unwrap().is_empty()), "{}",
+            json
+        );
         prop_assert_eq!((report.unroutable, report.assumed, report.inexact), (0, 0, 0));
     }
 }

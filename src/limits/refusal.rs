@@ -64,28 +64,32 @@ impl LimitHit {
             LimitHit::TooLarge(RateStatus { whose, left, .. }) => {
                 let limit = many(left.limit, "token");
                 format!(
-                    "The limit of {whose}, {limit} a minute, is too small for this request, which would reserve {tokens}. {LESS}"
+                    "The limit of {whose}, {limit} a minute, is too small for this request, \
+                     which would reserve {tokens}. {LESS}"
                 )
             }
             LimitHit::Requests(rate, _) => {
                 let (whose, limit, used) =
                     (rate.whose, many(rate.left.limit, "request"), are(rate.used()));
                 format!(
-                    "The limit of {whose}, {limit} a minute, is reached: {used} used, and this request would be one more."
+                    "The limit of {whose}, {limit} a minute, is reached: {used} used, \
+                     and this request would be one more."
                 )
             }
             LimitHit::Tokens(rate, _) => {
                 let (whose, limit) = (rate.whose, many(rate.left.limit, "token"));
                 let (used, reserved) = (are(rate.used()), are(rate.reserved));
                 format!(
-                    "The limit of {whose}, {limit} a minute, is reached: {used} used, {reserved} reserved by requests under way, \
+                    "The limit of {whose}, {limit} a minute, is reached: {used} used, \
+                     {reserved} reserved by requests under way, \
                      and this request would reserve {tokens}."
                 )
             }
             LimitHit::Concurrency(ConcurrencyStatus { whose, limit, in_use }) => {
                 let (limit, in_use) = (many(*limit, "request"), are(*in_use));
                 format!(
-                    "The limit of {whose}, {limit} at once, is reached: {in_use} under way, and this request would be one more."
+                    "The limit of {whose}, {limit} at once, is reached: {in_use} under way, \
+                     and this request would be one more."
                 )
             }
         }
@@ -107,7 +111,8 @@ pub(super) fn unpaid(
         (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
     let at_least = if wanted.least < wanted.most { "at least " } else { "" };
     let sums = format!(
-        "{spent} USD is spent, {reserved} USD is reserved by requests under way, and this request would reserve {at_least}{needed} USD."
+        "{spent} USD is spent, {reserved} USD is reserved by requests under way, \
+         and this request would reserve {at_least}{needed} USD."
     );
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");
     match short {
@@ -134,7 +139,8 @@ pub(super) fn unpaid(
         }
         BudgetShortage::NotGranted => {
             let words = format!(
-                "A reservation of the budget of {whose}, {budget}, is pending: {sums} Retry in a second."
+                "A reservation of the budget of {whose}, {budget}, \
+                 is pending: {sums} Retry in a second."
             );
             Error::new(Kind::RateLimited, words).retry_after(bounds::LIMIT_RETRY)
         }

@@ -1,6 +1,5 @@
 //! Permits, descent, grants over a store that fails, and what is forgotten.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,11 +10,11 @@ use crate::auth::{Auth, Credential, Principal};
 use crate::bounds;
 use crate::error::Kind;
 use crate::id::{KeyId, Random, UserId};
-use crate::interface::Interface;
 use crate::secret::SecretBytes;
+use crate::store::fixtures;
 use crate::store::{
-    Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey,
-    UsageQuery, UsageSums, UserRow,
+    Budget, Faults, KeyRow, Limits, Per, Store, UsageColumn, UsageKey, UsageQuery, UsageSums,
+    UserRow,
 };
 
 pub(super) fn at(micros: i64) -> Timestamp {
@@ -51,47 +50,17 @@ impl World {
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
         auth.attach(&store).await.unwrap();
         let random = Random::seeded(5);
-        let user = UserRow {
-            id: UserId::new(at(0), &random),
-            email: "ann@example.com".into(),
-            name: None,
-            role: Role::User,
-            password: String::new(),
-            disabled: false,
-            labels: BTreeMap::new(),
-            limits: user,
-            created_at: at(0),
-        };
+        let user = UserRow { limits: user, ..fixtures::user("ann@example.com", &random) };
         store.create_user(user.clone()).await.unwrap();
         World { auth, store, faults, user, random, dir }
     }
 
     pub(super) async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
-        let mut digest = [0; 32];
-        self.random.fill(&mut digest);
         let key = KeyRow {
-            id: KeyId::new(at(0), &self.random),
-            interface: Interface::Router,
-            name: "k".into(),
-            redacted: String::new(),
-            digest,
-            owner: self.user.id.clone(),
-            created_by: Actor { kind: "session".into(), id: "sess_1".into() },
             parent: parent.map(|key| key.id.clone()),
-            scopes: Vec::new(),
-            labels: BTreeMap::new(),
             limits,
-            status: KeyStatus::Active,
-            created_at: at(0),
             expires_at: None,
-            revoked_at: None,
-            rotated_at: None,
-            generation: 1,
-            previous: None,
-            made_open: false,
-            maker: None,
-            last_used_at: None,
-            metadata: Default::default(),
+            ..fixtures::key(&self.user.id, &self.random)
         };
         self.store.create_key(key.clone()).await.unwrap();
         key

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::clock::tests::at;
 use crate::config;
 use crate::routing::{Refusal, chat, decide};
+use crate::store::fixtures;
 use crate::store::{NodeModel, PreviousNodeSecret, Registration};
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
 
 fn nodes() -> Nodes {
     Nodes::new(&SecretBytes::new([1; 32]))
@@ -17,19 +15,9 @@ fn nodes() -> Nodes {
 
 fn enrolled(nodes: &Nodes, name: &str) -> NodeRow {
     let random = Random::seeded(u64::from(name.as_bytes()[0]));
-    let id = NodeId::new(at(0), &random);
-    NodeRow {
-        name: name.into(),
-        models: vec!["*".into()],
-        endpoint: None,
-        generation: 1,
-        secret: nodes.seal_secret(&id, 1, &Secret::new("one"), &random).unwrap(),
-        previous: None,
-        created_at: at(0),
-        rotated_at: None,
-        registration: None,
-        id,
-    }
+    let row = fixtures::node(&random);
+    let secret = nodes.seal_secret(&row.id, 1, &Secret::new("one"), &random).unwrap();
+    NodeRow { name: name.into(), secret, ..row }
 }
 
 fn registered(row: &NodeRow, epoch: u64, models: &[&str]) -> NodeRow {

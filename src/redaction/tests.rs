@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::capture::fixtures::capture;
 use crate::capture::packed_capture::PackedCapture;
 use crate::capture::raw_capture::RawCapture;
-use crate::capture::record::tests::capture;
 use crate::capture::record::{CaptureState, Served};
 use crate::id::{Random, UserId};
 use crate::routing::{Abilities, AgentRef, NodeFacts, PlanEntry, TargetHealth, Trace};

@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::clock::tests::at;
 use crate::secret::Purpose;
 use crate::store::{AuditFilter, DataDir, Store};
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
 
 fn text(byte: u8) -> String {
     STANDARD.encode([byte; 32])

@@ -1,9 +1,9 @@
 //! Rows leave by age and by number, and by no other way; no table is searched for them.
 
 use super::*;
+use crate::clock::tests::at;
 use crate::store::audit::{Action, AuditFilter, Event};
 use crate::store::rows::Actor;
-use crate::store::tests::at;
 
 async fn note(store: &Store, second: i64, times: usize) {
     for n in 0..times {

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::*;
+use crate::clock::tests::at;
 use crate::id::Random;
 use crate::store::audit_retention::tests::plan;
-use crate::store::tests::{at, key, user};
+use crate::store::fixtures::{key, user};
 use crate::store::{Faults, Store};
 
 fn event(second: i64, action: Action, target: &str) -> Event {

@@ -1,14 +1,9 @@
 //! The index of captures on real files.
 
-use jiff::Timestamp;
-
 use super::*;
+use crate::clock::tests::at;
 use crate::id::Random;
 use crate::store::{ByteRange, Faults, Shadows};
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_764_000_000 + second).unwrap()
-}
 
 fn row(second: i64, random: &Random) -> CaptureRow {
     CaptureRow {

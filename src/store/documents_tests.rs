@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::store::tests::at;
+use crate::clock::tests::at;
 
 const CANARY: &str = "sk-canary-8277e0910d750195";
 

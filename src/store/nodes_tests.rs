@@ -1,9 +1,10 @@
 //! Nonces and events of nodes.
 
 use super::*;
+use crate::clock::tests::at;
 use crate::id::Random;
+use crate::store::fixtures::node as enrolment;
 use crate::store::schema;
-use crate::store::tests::{at, node as enrolment};
 
 fn accounts() -> rusqlite::Connection {
     let mut connection = rusqlite::Connection::open_in_memory().unwrap();

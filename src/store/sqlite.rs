@@ -169,9 +169,9 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    use super::super::tests::user;
     use super::*;
     use crate::id::Random;
+    use crate::store::fixtures::user;
     use crate::store::{PanicPoint, Store};
 
     #[tokio::test]

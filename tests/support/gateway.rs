@@ -19,6 +19,18 @@ pub struct Key {
     pub secret: String,
 }
 
+impl Key {
+    /// Of the answer to a creation or a rotation.
+    pub fn of(answer: &Answer) -> Key {
+        assert!([200, 201].contains(&answer.status), "{}", answer.text());
+        let record = answer.json();
+        let text = |field: &str| {
+            record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}")).to_owned()
+        };
+        Key { id: text("id"), secret: text("key") }
+    }
+}
+
 /// What a gateway is started with.
 pub struct Setup {
     routing: String,
@@ -403,27 +415,60 @@ impl Gateway {
 
     /// One chat completion with a ROUTER key.
     pub async fn chat(&self, key: &Key, body: &[u8]) -> Answer {
+        let answer = self.connect().await.exchange(&self.chat_request(key, body)).await;
+        openapi::hold("POST", "/v1/chat/completions", &answer);
+        answer
+    }
+
+    /// The request of [`Gateway::chat`], for a connection that the test holds.
+    pub fn chat_request(&self, key: &Key, body: &[u8]) -> Vec<u8> {
         let bearer = format!("Bearer {}", key.secret);
-        self.send(
-            "POST",
-            "/v1/chat/completions",
-            &[("authorization", &bearer), ("content-type", "application/json")],
-            Some(body),
-        )
-        .await
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        client::request("POST", "/v1/chat/completions", &self.host(), &headers, Some(body))
     }
 
     /// A ROUTER key made by the API.
     pub async fn create_key(&self) -> Key {
-        let answer = self
-            .manage("POST", "/v1/router/keys", &self.admin_key, Some(&json!({ "name": "test" })))
-            .await;
-        assert_eq!(answer.status, 201, "{}", answer.text());
-        let record = answer.json();
-        let text = |field: &str| {
-            record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}")).to_owned()
-        };
-        Key { id: text("id"), secret: text("key") }
+        self.make_key("/v1/router/keys", &self.admin_key, &json!({ "name": "test" })).await
+    }
+
+    /// A ROUTER key of the operator's with these limits.
+    pub async fn limited_key(&self, limits: Value) -> Key {
+        self.make_key("/v1/router/keys", &self.admin_key, &json!({ "limits": limits })).await
+    }
+
+    /// A key that this credential makes.
+    pub async fn make_key(&self, path: &str, by: &str, wanted: &Value) -> Key {
+        Key::of(&self.manage("POST", path, by, Some(wanted)).await)
+    }
+
+    /// Registers a user, if there is none of this address, and logs in; the session's token.
+    pub async fn session(&self, email: &str) -> String {
+        let account = json!({"email": email, "password": "a long enough password"}).to_string();
+        let headers = [("content-type", "application/json")];
+        let send =
+            async |path: &str| self.send("POST", path, &headers, Some(account.as_bytes())).await;
+        let registered = send("/v1/auth/register").await;
+        assert!([201, 409].contains(&registered.status), "{}", registered.text());
+        let login = send("/v1/auth/login").await;
+        assert_eq!(login.status, 200, "{}", login.text());
+        login.json()["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// Ends all keys that this list has.
+    pub async fn end_keys(&self, path: &str, by: &str, filter: &str) {
+        loop {
+            let listed =
+                self.manage("GET", &format!("{path}?limit=100{filter}"), by, None).await.json();
+            let keys = listed["data"].as_array().unwrap();
+            if keys.is_empty() {
+                return;
+            }
+            for key in keys {
+                let path = format!("{path}/{}", key["id"].as_str().unwrap());
+                assert_eq!(self.manage("DELETE", &path, by, None).await.status, 204);
+            }
+        }
     }
 
     /// The whole capture of a request, once it is durable (an answer may be faster than its

@@ -11,6 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::api::users;
 use crate::auth::{Credential, Key, RESERVED_SCOPES};
+use crate::clock::rfc3339;
 use crate::id::KeyId;
 use crate::interface::Interface;
 use crate::store::Limits;
@@ -106,9 +107,7 @@ fn scalar() -> impl Strategy<Value = Value> {
             "*"
         ])
         .prop_map(Value::from),
-        (0i64..400).prop_map(|hours| Value::from(crate::clock::rfc3339(
-            Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap()
-        ))),
+        (0i64..400).prop_map(|hours| Value::from(rfc3339(at(hours * 3600)))),
     ]
 }
 
@@ -170,7 +169,7 @@ fn member(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
         6 => limits().prop_map(|limits| ("limits".to_owned(), limits)),
         4 => proptest::collection::vec(scope(), 0..4).prop_map(|scopes| ("scopes".to_owned(), json!(scopes))),
         3 => (1i64..400).prop_map(|hours| {
-            ("expires_at".to_owned(), json!(crate::clock::rfc3339(Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap())))
+            ("expires_at".to_owned(), json!(rfc3339(at(hours * 3600))))
         }),
         2 => labels().prop_map(|labels| ("labels".to_owned(), labels)),
         1 => pairs().prop_map(|pairs| ("metadata".to_owned(), pairs)),

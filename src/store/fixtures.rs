@@ -1,0 +1,98 @@
+//! One row of each kind, for the unit tests of all rooms. A test says what its row has otherwise.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::clock::tests::at;
+use crate::id::{AgentId, KeyId, NodeId, Random, SessionId, UserId};
+use crate::interface::Interface;
+
+pub(crate) fn user(email: &str, random: &Random) -> UserRow {
+    UserRow {
+        id: UserId::new(at(0), random),
+        email: email.into(),
+        name: Some("A".into()),
+        role: Role::User,
+        password: "$argon2id$canary".into(),
+        disabled: false,
+        labels: BTreeMap::from([("team".into(), "core".into())]),
+        limits: Limits { rpm: Some(9), ..Limits::default() },
+        created_at: at(0),
+    }
+}
+
+pub(crate) fn key(owner: &UserId, random: &Random) -> KeyRow {
+    let mut digest = [0; 32];
+    random.fill(&mut digest);
+    KeyRow {
+        id: KeyId::new(at(1), random),
+        interface: Interface::Router,
+        name: "ci".into(),
+        redacted: "rtr_AbCd…iBxe".into(),
+        digest,
+        owner: owner.clone(),
+        created_by: Actor { kind: "session".into(), id: "sess_1".into() },
+        parent: None,
+        scopes: vec!["inference".into()],
+        labels: BTreeMap::new(),
+        limits: Limits { models: Some(vec!["auto".into()]), ..Limits::default() },
+        status: KeyStatus::Active,
+        created_at: at(1),
+        expires_at: Some(at(1000)),
+        revoked_at: None,
+        rotated_at: None,
+        generation: 1,
+        previous: None,
+        made_open: false,
+        maker: None,
+        last_used_at: None,
+        metadata: BTreeMap::from([("a".into(), "b".into())]).into(),
+    }
+}
+
+pub(crate) fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
+    let (mut cookie_digest, mut token_digest) = ([0; 32], [0; 32]);
+    random.fill(&mut cookie_digest);
+    random.fill(&mut token_digest);
+    let id = SessionId::new(at(second), random);
+    SessionRow {
+        id,
+        user: user.clone(),
+        cookie_digest,
+        token_digest,
+        created_at: at(second),
+        expires_at: at(second + 100),
+        last_seen: at(second),
+    }
+}
+
+pub(crate) fn node(random: &Random) -> NodeRow {
+    NodeRow {
+        id: NodeId::new(at(0), random),
+        name: "rack".into(),
+        models: vec!["*".into()],
+        endpoint: None,
+        generation: 1,
+        secret: vec![1],
+        previous: None,
+        created_at: at(0),
+        rotated_at: None,
+        registration: None,
+    }
+}
+
+pub(crate) fn agent(name: &str, random: &Random) -> AgentRow {
+    AgentRow {
+        id: AgentId::new(at(1), random),
+        name: name.into(),
+        description: None,
+        model: "auto".into(),
+        instructions: Some("Be brief.".into()),
+        defaults: serde_json::from_str(r#"{"temperature":0.2}"#).unwrap(),
+        tools: vec![serde_json::json!({"type": "function", "function": {"name": "look"}})],
+        trusted: true,
+        metadata: BTreeMap::from([("a".into(), "b".into())]),
+        created_at: at(1),
+        updated_at: at(2),
+    }
+}
