@@ -221,7 +221,9 @@ impl Metrics {
 
     /// Removes the series of each (provider, model) that is not in the list.
     pub fn retain_targets(&self, live: &[(String, String)]) {
-        let keep = |values: &[&str], _: f64| matches!(values, [provider, model] if live.iter().any(|(p, m)| p == provider && m == model));
+        let keep = |values: &[&str], _: f64| {
+            live.iter().any(|(provider, model)| *values == [provider.as_str(), model.as_str()])
+        };
         retain(&self.target.first_token, TARGET, keep);
         retain(&self.target.attempts, TARGET, keep);
         retain(&self.target.decisions, TARGET, keep);

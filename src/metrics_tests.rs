@@ -28,7 +28,13 @@ fn series_of_removed_targets_and_rules_are_removed() {
     );
     metrics.retain_rules(&[]);
     let text = metrics.render();
-    assert!(text.contains("rerouter_decisions_total{model=\"new\",provider=\"openai\",recipe=\"direct\",rule=\"\"} 1"), "{text}");
+    assert!(
+        text.contains(
+            "rerouter_decisions_total\
+        {model=\"new\",provider=\"openai\",recipe=\"direct\",rule=\"\"} 1"
+        ),
+        "{text}"
+    );
     assert!(!text.contains("recipe=\"balanced\""), "{text}");
 }
 

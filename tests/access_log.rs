@@ -44,9 +44,12 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let told = line(&gateway, &answer.request_id()).await;
     let expected = json!({
-        "client_request_id": "the client's own", "client": "127.0.0.1", "method": "POST", "route": "/v1/chat/completions",
-        "path": "/v1/chat/completions", "status": 200, "bytes_in": body.len(), "bytes_out": answer.body.len(), "interface": "router",
-        "key": key.id, "model": "auto", "recipe": "main", "rule": "default", "provider": "good", "served_model": "model", "attempts": 2,
+        "client_request_id": "the client's own", "client": "127.0.0.1", "method": "POST",
+        "route": "/v1/chat/completions",
+        "path": "/v1/chat/completions", "status": 200, "bytes_in": body.len(),
+        "bytes_out": answer.body.len(), "interface": "router",
+        "key": key.id, "model": "auto", "recipe": "main", "rule": "default", "provider": "good",
+        "served_model": "model", "attempts": 2,
         "prompt_tokens": 7, "completion_tokens": 3, "cost_usd": 0.000_044, "state": "completed",
     });
     for (name, value) in expected.as_object().unwrap() {

@@ -25,19 +25,49 @@ fn stream_of(target: &str) -> String {
     let usage = json!({"input_tokens": 3, "output_tokens": 2});
     match target {
         MESSAGES => events(&[
-            json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, "usage": usage}}),
-            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "well"}}),
+            json!({
+                "type": "message_start",
+                "message": {
+                    "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                    "content": [], "stop_reason": null, "usage": usage
+                }
+            }),
+            json!({
+                "type": "content_block_start", "index": 0,
+                "content_block": {"type": "text", "text": ""}
+            }),
+            json!({
+                "type": "content_block_delta", "index": 0,
+                "delta": {"type": "text_delta", "text": "well"}
+            }),
             json!({"type": "content_block_stop", "index": 0}),
-            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null}, "usage": {"output_tokens": 2}}),
+            json!({
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn", "stop_sequence": null},
+                "usage": {"output_tokens": 2}
+            }),
             json!({"type": "message_stop"}),
         ]),
         RESPONSES => {
-            let response = |status: &str| json!({"id": "resp_1", "object": "response", "status": status, "output": [], "usage": usage});
+            let response = |status: &str| {
+                json!({
+                    "id": "resp_1", "object": "response", "status": status, "output": [],
+                    "usage": usage
+                })
+            };
             events(&[
-                json!({"type": "response.created", "sequence_number": 0, "response": response("in_progress")}),
-                json!({"type": "response.output_text.delta", "sequence_number": 1, "item_id": "i", "output_index": 0, "content_index": 0, "delta": "well"}),
-                json!({"type": "response.completed", "sequence_number": 2, "response": response("completed")}),
+                json!({
+                    "type": "response.created", "sequence_number": 0,
+                    "response": response("in_progress")
+                }),
+                json!({
+                    "type": "response.output_text.delta", "sequence_number": 1, "item_id": "i",
+                    "output_index": 0, "content_index": 0, "delta": "well"
+                }),
+                json!({
+                    "type": "response.completed", "sequence_number": 2,
+                    "response": response("completed")
+                }),
             ])
         }
         _ => scripted::stream_body("well"),
@@ -65,10 +95,16 @@ fn requests(model: &str, stream: bool) -> [(&'static str, String, &'static str);
         (CHAT, chat_body(model, stream), r#"{"role":"system","content":"Be \"brief\"."}"#),
         (
             MESSAGES,
-            json!({"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "Say."}], "stream": stream}).to_string(),
+            json!({"model": model, "max_tokens": 9,
+                    "messages": [{"role": "user", "content": "Say."}], "stream": stream})
+            .to_string(),
             r#""system":"Be \"brief\".""#,
         ),
-        (RESPONSES, json!({"model": model, "input": "Say.", "stream": stream}).to_string(), r#""instructions":"Be \"brief\".""#),
+        (
+            RESPONSES,
+            json!({"model": model, "input": "Say.", "stream": stream}).to_string(),
+            r#""instructions":"Be \"brief\".""#,
+        ),
     ]
 }
 

@@ -20,12 +20,19 @@ pub fn speak(request: &Received) -> Vec<Step> {
     match request.target.as_str() {
         "/v1/messages" => scripted::json_answer(
             200,
-            &json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "well"}], "stop_reason": "end_turn", "stop_sequence": null, "usage": usage}),
+            &json!({
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                "content": [{"type": "text", "text": "well"}], "stop_reason": "end_turn",
+                "stop_sequence": null, "usage": usage
+            }),
         ),
         COUNT => scripted::json_answer(200, &json!({"input_tokens": 3})),
         "/v1/responses" => scripted::json_answer(
             200,
-            &json!({"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": usage}),
+            &json!({
+                "id": "resp_1", "object": "response", "status": "completed", "output": [],
+                "usage": usage
+            }),
         ),
         _ if request.json()["stream"] == true => scripted::stream("well"),
         _ => scripted::completion("well"),
@@ -36,9 +43,12 @@ pub fn document(url: &str) -> String {
     let an = provider("an", url, "k2").replace("protocol: openai", "protocol: anthropic");
     format!(
         "providers:\n{}{an}keywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: long, when: \"agent == 'talker' && prompt_tokens > 4000\", targets: [ {{ target: oa/long }} ] }}\n      \
-         - {{ name: code, when: \"'code' in keywords && language != 'xx'\", targets: [ {{ target: oa/code }} ] }}\n      \
-         - {{ name: default, targets: [ {{ target: oa/m }}, {{ target: an/m }} ] }}\naliases: {{ auto: main, other: main }}\n",
+         - {{ name: long, when: \"agent == 'talker' && prompt_tokens > 4000\", \
+         targets: [ {{ target: oa/long }} ] }}\n      \
+         - {{ name: code, when: \"'code' in keywords && language != 'xx'\", \
+         targets: [ {{ target: oa/code }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: oa/m }}, {{ target: an/m }} ] }}\n\
+         aliases: {{ auto: main, other: main }}\n",
         provider("oa", url, "k1")
     )
 }
@@ -59,8 +69,11 @@ async fn scene(setup: impl FnOnce(Setup) -> Setup) -> Scene {
 /// One who says a lot, and one who has a tool and a temperature.
 pub fn reviewer() -> Value {
     json!({
-        "name": "reviewer", "model": "auto", "instructions": "Be \"brief\".", "defaults": {"temperature": 0.25, "max_tokens": 50},
-        "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
+        "name": "reviewer", "model": "auto", "instructions": "Be \"brief\".",
+        "defaults": {"temperature": 0.25, "max_tokens": 50},
+        "tools": [{
+            "type": "function", "function": {"name": "look", "parameters": {"type": "object"}}
+        }],
     })
 }
 
@@ -130,7 +143,9 @@ async fn each_dialect_has_the_client_s_bytes_and_the_agent_s() {
     for (path, pattern, model, first, second, members) in [
         (
             CHAT,
-            " {\"x\" : 1.0e2,\"x\":[ ] , \"model\": <M>,\n\"messages\":[<1> {\"role\":\"user\",\"content\":\"\\u00fc \\\"messages\\\":[] ü 😀\"}] }\n",
+            " {\"x\" : 1.0e2,\"x\":[ ] , \"model\": <M>,\n\
+             \"messages\":[<1> {\"role\":\"user\",\"content\":\"\\u00fc \\\"messages\\\":[] ü 😀\"}\
+             ] }\n",
             "m",
             format!(r#"{{"role":"system","content":"{text}"}},"#),
             String::new(),
@@ -138,7 +153,10 @@ async fn each_dialect_has_the_client_s_bytes_and_the_agent_s() {
         ),
         (
             CHAT,
-            r#"{"tools":[<2> ],"messages":[<1>],"temperature":1,"model":<M>,"max_completion_tokens":7}"#,
+            concat!(
+                r#"{"tools":[<2> ],"messages":[<1>],"temperature":1,"model":<M>,"#,
+                r#""max_completion_tokens":7}"#,
+            ),
             "m",
             format!(r#"{{"role":"system","content":"{text}"}}"#),
             chat_tool.to_owned(),
@@ -146,7 +164,10 @@ async fn each_dialect_has_the_client_s_bytes_and_the_agent_s() {
         ),
         (
             "/v1/messages",
-            r#"{"model":<M>,"max_tokens":5,"system":"<1>\u0041","tools":[<2>{"name":"other","input_schema":{}}],"messages":[]}"#,
+            concat!(
+                r#"{"model":<M>,"max_tokens":5,"system":"<1>\u0041","tools":[<2>{"name":"other","#,
+                r#""input_schema":{}}],"messages":[]}"#,
+            ),
             "m",
             format!(r"{text}\n\n"),
             format!("{tool},"),
@@ -201,7 +222,10 @@ async fn what_does_not_go_together_is_refused_before_anybody_is_asked() {
         .make(&json!({"name": "talker", "model": "auto", "instructions": "word ".repeat(1000)}))
         .await;
     scene.make(&json!({"name": "lost", "model": "other"})).await;
-    let same = r#"{"model":"agent/reviewer","messages":[],"tools":[{"type":"function","function":{"name":"look"}}]}"#;
+    let same = concat!(
+        r#"{"model":"agent/reviewer","messages":[],"tools":[{"type":"function","#,
+        r#""function":{"name":"look"}}]}"#,
+    );
     let refused = scene.post(CHAT, same).await;
     envelope::openai(&refused, 400, "invalid_request_error", None);
     assert!(

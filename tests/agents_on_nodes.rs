@@ -12,10 +12,13 @@ use crate::support::until;
 /// Nodes before a provider, nodes alone, and a rule for an agent.
 fn document(other: &str) -> String {
     format!(
-        "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: wordy, when: \"agent == 'wordy' && prompt_tokens > 1000\", targets: [ {{ target: other/long }} ] }}\n      \
+        "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\n\
+         recipes:\n  main:\n    rules:\n      \
+         - {{ name: wordy, when: \"agent == 'wordy' && prompt_tokens > 1000\", \
+         targets: [ {{ target: other/long }} ] }}\n      \
          - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n  \
-         only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\naliases: {{ auto: main, local: only }}\n",
+         only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\n\
+         aliases: {{ auto: main, local: only }}\n",
         provider("other", other, "k")
     )
 }

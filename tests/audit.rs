@@ -208,8 +208,15 @@ async fn every_route_that_is_noted_leaves_its_row() {
 
     let before = deeds.gateway.revision().await;
     let document = json!({
-        "providers": { "b": { "protocol": "openai", "base_url": provider.url(), "api_key": "${UPSTREAM_API_KEY}" } },
-        "recipes": { "main": { "rules": [{ "name": "only", "targets": [{ "target": "b/model" }] }] } }, "aliases": { "auto": "main" },
+        "providers": {
+            "b": {
+                "protocol": "openai", "base_url": provider.url(), "api_key": "${UPSTREAM_API_KEY}"
+            }
+        },
+        "recipes": { "main": { "rules": [{ "name": "only",
+                        "targets": [{ "target": "b/model" }] }] } }, "aliases": {
+            "auto": "main"
+        },
     });
     let put = ("/v1/router/config", admin.as_str(), Some(document));
     let (taken, row) = deeds.noted("PUT", "/v1/router/config", put, ("admin_key", "config")).await;

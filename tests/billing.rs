@@ -67,13 +67,15 @@ fn document(url: &str, first: &str, small: Prices, large: Prices) -> String {
         |name: &str| format!("{{ target: {name}, weight: {} }}", if name == first { 4 } else { 1 });
     let mixed = ["a/small", "b/large", "a/unpriced"].map(target).join(", ");
     format!(
-        "providers:\n{providers}{claude}models:\n  a/small: {}\n  b/large: {}\n  n/claude: {}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: long, when: \"prompt_tokens > 180\", targets: [ {{ target: b/large }}, {{ target: a/small }} ] }}\n      \
+        "providers:\n{providers}{claude}models:\n  a/small: {}\n  b/large: {}\n  n/claude: {}\n\
+         recipes:\n  main:\n    rules:\n      \
+         - {{ name: long, when: \"prompt_tokens > 180\", targets: [ {{ target: b/large }}, \
+         {{ target: a/small }} ] }}\n      \
          - {{ name: default, strategy: weighted, targets: [ {mixed} ] }}\n    \
          shadow: {{ target: s/copy, percent: 20 }}\n    \
-         retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx], budget: 100% }}\n  \
-         claude:\n    rules: [ {{ name: only, targets: [ {{ target: n/claude }}, {{ target: a/unpriced }} ] }} ]\n\
-         aliases: {{ auto: main, claude: claude }}\n",
+         retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx], budget: 100% }}\n  claude:\n    \
+         rules: [ {{ name: only, targets: [ {{ target: n/claude }}, \
+         {{ target: a/unpriced }} ] }} ]\naliases: {{ auto: main, claude: claude }}\n",
         price(small),
         price(large),
         price(CLAUDE),
@@ -121,9 +123,13 @@ fn answer(received: &Received) -> Vec<Step> {
     );
     let (streams, messages) = (body["stream"] == true, received.target.ends_with("/messages"));
     let usage = told(&end).map(|[prompt, cached, completion]| match messages {
-        true => json!({ "input_tokens": prompt - cached, "cache_read_input_tokens": cached, "output_tokens": completion }),
+        true => json!({
+            "input_tokens": prompt - cached, "cache_read_input_tokens": cached,
+            "output_tokens": completion
+        }),
         false => json!({
-            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+            "prompt_tokens": prompt, "completion_tokens": completion,
+            "total_tokens": prompt + completion,
             "prompt_tokens_details": { "cached_tokens": cached },
         }),
     });
@@ -135,12 +141,24 @@ fn answer(received: &Received) -> Vec<Step> {
             [vec![scripted::stream_head()], chunks.to_vec(), vec![Step::Cut]].concat()
         }
         (None, "cut") => {
-            vec![Step::Write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{".to_vec()), Step::Cut]
+            vec![
+                Step::Write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                content-length: 999\r\n\r\n{"
+                        .to_vec(),
+                ),
+                Step::Cut,
+            ]
         }
         // An error before anything was said, although tokens were counted by then.
         (None, "early") if streams => {
-            let counted = json!({ "id": "x", "choices": [], "usage": { "prompt_tokens": 900, "completion_tokens": 0, "total_tokens": 900 } });
-            let error = json!({ "error": { "message": "overloaded", "type": "server_error", "code": 503 } });
+            let counted = json!({
+                "id": "x", "choices": [],
+                "usage": { "prompt_tokens": 900, "completion_tokens": 0, "total_tokens": 900 }
+            });
+            let error = json!({
+                "error": { "message": "overloaded", "type": "server_error", "code": 503 }
+            });
             let events = [
                 scripted::role_event(),
                 format!("data: {counted}\n\n"),
@@ -184,7 +202,10 @@ fn answer(received: &Received) -> Vec<Step> {
         _ => {
             let mut said = match messages {
                 true => {
-                    json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": [{ "type": "text", "text": "well" }], "stop_reason": "end_turn" })
+                    json!({
+                        "id": "msg_1", "type": "message", "role": "assistant",
+                        "content": [{ "type": "text", "text": "well" }], "stop_reason": "end_turn"
+                    })
                 }
                 false => scripted::completion_body("well said"),
             };
@@ -275,7 +296,10 @@ impl World {
             self.draws.below(3) == 0,
         );
         let text = format!("a={a};b={b};n={n};s={s} {words}");
-        let chat = |model: &str, streams: bool, text: &str| json!({ "model": model, "stream": streams, "messages": [{ "role": "user", "content": text }] });
+        let chat = |model: &str, streams: bool, text: &str| {
+            let message = json!({ "role": "user", "content": text });
+            json!({ "model": model, "stream": streams, "messages": [message] })
+        };
         let (endpoint, body) = match self.draws.below(20) {
             0 => (
                 "/v1/embeddings",
@@ -283,7 +307,10 @@ impl World {
             ),
             1 | 2 => (
                 "/v1/messages",
-                json!({ "max_tokens": 9, "model": "claude", "messages": [{ "role": "user", "content": text }] }),
+                json!({
+                    "max_tokens": 9, "model": "claude",
+                    "messages": [{ "role": "user", "content": text }]
+                }),
             ),
             3 | 4 => (
                 "/v1/messages/count_tokens",
@@ -556,7 +583,9 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     };
     let mut sum = 0;
     for day in days.windows(2).chain([[*days.last().unwrap(), "2027-01-01"].as_slice()]) {
-        let filter = json!({ "since": format!("{}T00:00:00Z", day[0]), "until": format!("{}T00:00:00Z", day[1]) });
+        let filter = json!({
+            "since": format!("{}T00:00:00Z", day[0]), "until": format!("{}T00:00:00Z", day[1])
+        });
         sum += billed(filter, format!("?since={}&until={}", day[0], day[1])).await;
     }
     assert_eq!(sum, billed(json!({}), String::new()).await);

@@ -287,7 +287,10 @@ impl Browser {
         ]);
         // What browsers of today do about such pages beyond the rules of origins and cookies is not
         // to be what protects us.
-        command.arg("--disable-features=HttpsUpgrades,LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests");
+        command.arg(
+            "--disable-features=HttpsUpgrades,LocalNetworkAccessChecks,\
+            BlockInsecurePrivateNetworkRequests",
+        );
         command.arg("--host-resolver-rules=MAP evil.example 127.0.0.1");
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
         command
@@ -315,15 +318,21 @@ async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Pr
     Provider::start(move |request: &Received, _| match request.target.as_str() {
         // Cookies know nothing of ports: this is the one that the gateway would have set.
         target if target.starts_with("/enter/") => {
-            let (name, host) = (target.trim_start_matches("/enter/"), request.header("host").unwrap());
+            let (name, host) =
+                (target.trim_start_matches("/enter/"), request.header("host").unwrap());
             let location = format!("http://{name}:{}/page", host.rsplit(':').next().unwrap());
             let cookie = format!("{cookie}; Path=/; HttpOnly; SameSite=Lax");
             scripted::answer(302, &[("location", &location), ("set-cookie", &cookie)], b"")
         }
         "/enter-frame" => {
-            let frame = "<!doctype html><iframe sandbox=\"allow-scripts allow-forms\" src=\"/page\"></iframe>";
+            let frame = "<!doctype html><iframe sandbox=\"allow-scripts allow-forms\" \
+                src=\"/page\"></iframe>";
             let cookie = format!("{cookie}; Path=/; HttpOnly; SameSite=Lax");
-            scripted::answer(200, &[("content-type", "text/html"), ("set-cookie", &cookie)], frame.as_bytes())
+            scripted::answer(
+                200,
+                &[("content-type", "text/html"), ("set-cookie", &cookie)],
+                frame.as_bytes(),
+            )
         }
         "/page" => scripted::answer(200, &[("content-type", "text/html")], page.as_bytes()),
         "/report" => scripted::answer(204, &[], b""),
@@ -412,7 +421,11 @@ fn attacks(revision: &str) -> Vec<Value> {
             .any(|(method, path, _)| *method == route.method.as_str() && *path == route.path)
     };
     let others = ROUTES.iter().filter(|route| !route.method.is_safe() && !known(route));
-    let others = others.map(|route| json!({"method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true}));
+    let others = others.map(|route| {
+        json!({
+            "method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true
+        })
+    });
     let whole = whole.iter().map(
         |(method, path, body)| json!({"method": method, "path": path, "body": body.to_string()}),
     );

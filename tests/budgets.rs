@@ -154,7 +154,10 @@ async fn a_refusal_says_whose_limit_it_is_and_no_id() {
     let provider = Provider::always(scripted::completion("a word")).await;
     let gateway = over(&provider).await;
     let admin = gateway.admin_key.clone();
-    let account = json!({"email": "ann@example.com", "password": "correct horse", "limits": {"budget": {"usd": 0.03, "per": "month"}}});
+    let account = json!({
+        "email": "ann@example.com", "password": "correct horse",
+        "limits": {"budget": {"usd": 0.03, "per": "month"}}
+    });
     let ann =
         gateway.manage("POST", "/v1/users", &admin, Some(&account)).await.json()["id"].clone();
     let scopes = json!(["admin", "keys", "inference"]);

@@ -20,14 +20,20 @@ fn event(name: &str, data: &Value) -> Step {
 fn echo(request: &scripted::Received) -> Vec<Step> {
     let asked = request.json();
     let response = |status: &str| {
-        json!({"id": "resp_1", "object": "response", "status": status, "model": "m", "tools": asked["tools"],
-        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("it is {SECRET}, I think")}]}]})
+        json!({"id": "resp_1", "object": "response", "status": status, "model": "m",
+                "tools": asked["tools"],
+        "output": [{"type": "message", "role": "assistant",
+                "content": [{"type": "output_text", "text": format!("it is {SECRET}, I think")}]}]})
     };
     if asked["input"] == "refuse" {
         let message = format!("Unknown parameter in {}", String::from_utf8_lossy(&request.body));
         return scripted::json_answer(
             400,
-            &json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": null}}),
+            &json!({
+                "error": {
+                    "message": message, "type": "invalid_request_error", "param": null, "code": null
+                }
+            }),
         );
     }
     if asked["stream"] != true {
@@ -43,7 +49,10 @@ fn echo(request: &scripted::Received) -> Vec<Step> {
     for piece in ["it is ", &SECRET[..12], &SECRET[12..], ", I think"] {
         steps.push(event(
             "response.output_text.delta",
-            &json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": piece}),
+            &json!({
+                "type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0,
+                "content_index": 0, "delta": piece
+            }),
         ));
     }
     steps.push(event(
@@ -64,7 +73,10 @@ async fn what_a_provider_says_again_is_in_no_capture() {
     for (stream, input, status) in
         [(false, "hello", 200), (true, "hello", 200), (false, "refuse", 400)]
     {
-        let tool = json!({"type": "mcp", "server_label": "s", "server_url": "https://mcp.example", "authorization": SECRET, "headers": {"x_api_key": SECRET}});
+        let tool = json!({
+            "type": "mcp", "server_label": "s", "server_url": "https://mcp.example",
+            "authorization": SECRET, "headers": {"x_api_key": SECRET}
+        });
         let body =
             json!({"model": "auto", "stream": stream, "input": input, "tools": [tool]}).to_string();
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];

@@ -20,7 +20,10 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::{PATIENCE, count, full, until};
 
 pub fn body(number: usize) -> Vec<u8> {
-    json!({"model": "auto", "messages": [{"role": "user", "content": format!("canary-{number:06}")}]}).to_string().into_bytes()
+    json!({"model": "auto",
+            "messages": [{"role": "user", "content": format!("canary-{number:06}")}]})
+    .to_string()
+    .into_bytes()
 }
 
 pub async fn answering() -> Provider {
@@ -550,7 +553,10 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
         .server("capture: { redact: ['\\d{4}-\\d{4}', 'canary'] }");
     let gateway = setup.start().await;
     let key = gateway.create_key().await;
-    let chat = json!({"model": "auto", "stream": true, "messages": [{"role": "user", "content": "my card is 5000-4321"}]});
+    let chat = json!({
+        "model": "auto", "stream": true,
+        "messages": [{"role": "user", "content": "my card is 5000-4321"}]
+    });
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
     let answer = gateway
@@ -680,10 +686,9 @@ async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
             (mine["data"].as_array().unwrap().len(), &mine["data"][0]["id"]),
             (1, &json!(his))
         );
-        assert_eq!(
-            gateway.manage("POST", "/v1/router/replay/evaluate", credential, None).await.json()["evaluated"],
-            1
-        );
+        let evaluate = "/v1/router/replay/evaluate";
+        let report = gateway.manage("POST", evaluate, credential, None).await.json();
+        assert_eq!(report["evaluated"], 1);
         let used = gateway.manage("GET", "/v1/router/usage", credential, None).await.json();
         assert_eq!(
             (used["data"].as_array().unwrap().len(), &used["data"][0]["requests"]),

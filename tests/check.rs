@@ -285,7 +285,8 @@ fn two_listeners_on_one_address_are_told() {
         let (_, _, told) = Documents::new(&both, ROUTING).check(&[]);
         assert_eq!(told.contains("another listener has this address"), clash, "{both}: {told}");
         let metrics = format!(
-            "data_dir: @DIR@/data\nlisteners: [{{ address: {one} }}]\nmetrics: {{ address: {other} }}\n"
+            "data_dir: @DIR@/data\nlisteners: [{{ address: {one} }}]\n\
+             metrics: {{ address: {other} }}\n"
         );
         let (_, _, told) = Documents::new(&metrics, ROUTING).check(&[]);
         assert_eq!(
@@ -412,8 +413,10 @@ limits: { connections: '${CONNECTIONS:-many}' }
 ";
     let routing = "\
 providers:
-  a: { protocol: openai, base_url: '${A_BASE_URL}/v1', api_key: '${A_API_KEY}', headers: { x-team: '${TEAM_API_KEY}' } }
-  b: { protocol: openai, base_url: 'https://${B_BASE_URL:-b.example.com/v1/embeddings}', api_keys: ['${B_API_KEY}', '${C_API_KEY}'] }
+  a: { protocol: openai, base_url: '${A_BASE_URL}/v1', api_key: '${A_API_KEY}', \
+    headers: { x-team: '${TEAM_API_KEY}' } }
+  b: { protocol: openai, base_url: 'https://${B_BASE_URL:-b.example.com/v1/embeddings}', \
+    api_keys: ['${B_API_KEY}', '${C_API_KEY}'] }
   c: { protocol: openai, base_url: 'https://c', api_key: '${HOME}' }
 models: { a/m: { input_per_mtok: 1, output_per_mtok: 1 } }
 recipes: { main: { rules: [{ name: default, targets: [{ target: a/m }] }] } }
@@ -422,9 +425,12 @@ aliases: { auto: main }
     let documents = Documents::new(server, routing);
     let (code, _, told) = documents.check(&["--no-env"]);
     let wanted = "\
-s.yaml:6:24: limits.connections: must be a whole number, not text (digits without quotes and without a unit)
-r.yaml:4:58: providers.c.api_key: the variable `HOME` matches no pattern of `routing.env_allow` in the server document (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
-r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, which the gateway appends itself (leave `/embeddings` out)
+s.yaml:6:24: limits.connections: must be a whole number, \
+    not text (digits without quotes and without a unit)
+r.yaml:4:58: providers.c.api_key: the variable `HOME` matches no pattern of `routing.env_allow` in \
+    the server document (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, \
+    which the gateway appends itself (leave `/embeddings` out)
 2 problem(s), 1 warning(s)
 ";
     assert_eq!((code, told.as_str()), (Some(1), wanted));
@@ -460,7 +466,8 @@ r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, which
     assert_eq!((code, out.as_str()), (Some(0), "s.yaml: good\n"), "{told}");
     assert_eq!(
         told,
-        "the routing document was not checked: s.yaml names it by a variable; check it with `--routing FILE`\n"
+        "the routing document was not checked: s.yaml names it by a variable; \
+         check it with `--routing FILE`\n"
     );
 }
 
@@ -511,7 +518,8 @@ fn a_server_document_with_problems_never_has_another_routing_document_checked() 
             "{server}: {told}"
         );
         assert_eq!(told.contains("r.yaml:2:"), checked.is_some(), "{server}: {told}");
-        let why = "the routing document was not checked: s.yaml has problems, so its name is uncertain; check it with `--routing FILE`\n";
+        let why = "the routing document was not checked: s.yaml has problems, \
+            so its name is uncertain; check it with `--routing FILE`\n";
         assert_eq!(told.contains(why), checked.is_none(), "{server}: {told}");
         let (code, _, told) = documents.check(&["--routing", "r.yaml"]);
         assert!(
@@ -534,7 +542,9 @@ fn a_server_document_with_problems_never_has_another_routing_document_checked() 
 
 #[test]
 fn a_key_that_is_there_twice_hides_nothing() {
-    let server = "threads: 2\nthreads: many\ndata_dir: /proc/rerouter\nsession: { idle: soon, idle: never }\nlisteners: [{ address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }";
+    let server = "threads: 2\nthreads: many\ndata_dir: /proc/rerouter\n\
+        session: { idle: soon, idle: never }\nlisteners: [{ address: 127.0.0.1:0 }]\n\
+        metrics: { address: 127.0.0.1:0 }";
     let routing = "\
 providers: { demo: { protocol: mock } }
 recipes:
@@ -546,7 +556,8 @@ aliases: { auto: main, auto: mian, best: mian }
 s.yaml:2:1: threads: duplicate key `threads` (keep one of them)
 s.yaml:4:18: session.idle: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
 s.yaml:4:24: session.idle: duplicate key `idle` (keep one of them)
-s.yaml:3:11: data_dir: cannot write to /proc/rerouter: No such file or directory (os error 2) (a directory that this user may create and write to)
+s.yaml:3:11: data_dir: cannot write to /proc/rerouter: No such file or directory (os error 2) (a \
+    directory that this user may create and write to)
 r.yaml:3:56: recipes.main.rules[0].targets[0].target: unknown provider `dmo` (did you mean `demo`?)
 r.yaml:4:3: recipes.main: duplicate key `main` (keep one of them)
 r.yaml:5:24: aliases.auto: duplicate key `auto` (keep one of them)
@@ -559,8 +570,10 @@ r.yaml:5:42: aliases.best: unknown recipe `mian` (did you mean `main`?)
 
 const ODD: &str = "\
 providers:
-  a: { protocol: openai, base_url: 'https://a.example/v1/chat/completions', api_key: sk-canary, headers: { x-api-key: '${X_API_KEY:-sk-canary}' } }
-  b: { protocol: anthropic, base_url: 'https://b.example/v1/messages/', api_keys: [sk-canary-b, '${X_API_KEY}'] }
+  a: { protocol: openai, base_url: 'https://a.example/v1/chat/completions', api_key: sk-canary, \
+    headers: { x-api-key: '${X_API_KEY:-sk-canary}' } }
+  b: { protocol: anthropic, base_url: 'https://b.example/v1/messages/', api_keys: [sk-canary-b, \
+    '${X_API_KEY}'] }
   demo: { protocol: mock }
 models:
   a/free: { input_per_mtok: 0, output_per_mtok: 0 }
@@ -569,25 +582,40 @@ recipes:
   main:
     rules:
       - { name: late, when: 'hour > 25', targets: [{ target: a/free }] }
-      - { name: chats, when: \"endpoint == 'chat' && language in ['de', 'xx1']\", targets: [{ target: a/unpriced }] }
-      - { name: default, targets: [{ target: demo/echo }, { target: nodes/qwen }, { target: a/unpriced }] }
+      - { name: chats, when: \"endpoint == 'chat' && language in ['de', 'xx1']\", \
+    targets: [{ target: a/unpriced }] }
+      - { name: default, targets: [{ target: demo/echo }, { target: nodes/qwen }, \
+    { target: a/unpriced }] }
   shares:
     rules:
-      - { name: default, strategy: weighted, targets: [{ target: a/free, weight: 9 }, { target: demo/echo }] }
+      - { name: default, strategy: weighted, targets: [{ target: a/free, weight: 9 }, \
+    { target: demo/echo }] }
 aliases: { auto: main, shares: shares }
 ";
 
 const ODD_TOLD: [&str; 10] = [
-    "2:36|providers.a.base_url: the URL ends in `/chat/completions`, which the gateway appends itself (leave `/chat/completions` out)",
-    "2:86|providers.a.api_key: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
-    "2:119|providers.a.headers.x-api-key: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
-    "3:39|providers.b.base_url: the URL ends in `/messages`, which the gateway appends itself (leave `/messages` out)",
-    "3:84|providers.b.api_keys[0]: the document holds a credential in plain text (set a variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
-    "7:3|models[\"a/context-only\"]: no price is known for `a/context-only`: its cost stays unknown, and keys with a budget are refused (models: { a/context-only: { input_per_mtok: …, output_per_mtok: … } }; 0 where it costs nothing)",
+    "2:36|providers.a.base_url: the URL ends in `/chat/completions`, \
+     which the gateway appends itself (leave `/chat/completions` out)",
+    "2:86|providers.a.api_key: the document holds a credential in plain text (set a variable in \
+     the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
+    "2:119|providers.a.headers.x-api-key: the document holds a credential in plain text (set a \
+     variable in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
+    "3:39|providers.b.base_url: the URL ends in `/messages`, \
+     which the gateway appends itself (leave `/messages` out)",
+    "3:84|providers.b.api_keys[0]: the document holds a credential in plain text (set a variable \
+     in the environment of the gateway and name it, for example `${OPENAI_API_KEY}`)",
+    "7:3|models[\"a/context-only\"]: no price is known for `a/context-only`: its cost stays \
+     unknown, and keys with a budget are refused (models: { a/context-only: \
+     { input_per_mtok: …, output_per_mtok: … } }; 0 where it costs nothing)",
     "11:29|recipes.main.rules[0].when: `hour > 25` never holds (`hour` is from 0 to 23)",
-    "12:30|recipes.main.rules[1].when: `endpoint == 'chat'` never holds (`endpoint` is one of chat.completions, embeddings, responses, messages, messages.count_tokens)",
-    "12:30|recipes.main.rules[1].when: `language` is never 'xx1' (`language` is one of ar, bn, cs, zh, da, de, el, en, fi, fr, he, hi, hu, id, it, ja, kn, ko, ml, nl, no, fa, pl, pt, ro, ru, es, sv, ta, te, th, tr, uk, ur, vi)",
-    "12:101|recipes.main.rules[1].targets[0].target: no price is known for `a/unpriced`: its cost stays unknown, and keys with a budget are refused (models: { a/unpriced: { input_per_mtok: …, output_per_mtok: … } }; 0 where it costs nothing)",
+    "12:30|recipes.main.rules[1].when: `endpoint == 'chat'` never holds (`endpoint` is one of \
+     chat.completions, embeddings, responses, messages, messages.count_tokens)",
+    "12:30|recipes.main.rules[1].when: `language` is never 'xx1' (`language` is one of ar, bn, cs, \
+     zh, da, de, el, en, fi, fr, he, hi, hu, id, it, ja, kn, ko, ml, nl, no, fa, pl, pt, ro, ru, \
+     es, sv, ta, te, th, tr, uk, ur, vi)",
+    "12:101|recipes.main.rules[1].targets[0].target: no price is known for `a/unpriced`: its cost \
+     stays unknown, and keys with a budget are refused (models: { a/unpriced: \
+     { input_per_mtok: …, output_per_mtok: … } }; 0 where it costs nothing)",
 ];
 
 #[tokio::test]
@@ -600,8 +628,10 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     let (code, out, told) = run(&documents);
     assert_eq!(code, Some(0), "{told}");
     let lines: Vec<&str> = told.lines().collect();
-    let nodes = "13:69|recipes.main.rules[2].targets[1].target: no price is known for `nodes/qwen`: its cost stays unknown";
-    let weight = "16:97|recipes.shares.rules[0].targets[1].target: has no weight and counts as 1, while others of this rule have one (weight: 1)";
+    let nodes = "13:69|recipes.main.rules[2].targets[1].target: no price is known for \
+        `nodes/qwen`: its cost stays unknown";
+    let weight = "16:97|recipes.shares.rules[0].targets[1].target: has no weight and counts as 1, \
+        while others of this rule have one (weight: 1)";
     let all: Vec<String> = ODD_TOLD
         .iter()
         .chain([&nodes, &weight])
@@ -667,7 +697,10 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
         .map(|warning| warning.as_str().unwrap())
         .collect();
     assert!(
-        warnings.contains(&"line 11, column 29: recipes.main.rules[0].when: `hour > 25` never holds (`hour` is from 0 to 23)"),
+        warnings.contains(
+            &"line 11, column 29: recipes.main.rules[0].when: `hour > 25` never \
+            holds (`hour` is from 0 to 23)"
+        ),
         "{taken}"
     );
     assert_eq!(warnings.len(), 9, "{taken}");
@@ -788,7 +821,10 @@ fn with_rules(expressions: &[&str]) -> String {
     };
     let rules: String = expressions.iter().enumerate().map(rule).collect();
     format!(
-        "providers: {{ demo: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n{rules}      - {{ name: default, targets: [{{ target: demo/echo }}] }}\naliases: {{ auto: main }}\n"
+        "providers: {{ demo: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor] }}\n\
+         recipes:\n  main:\n    rules:\n\
+         {rules}      - {{ name: default, targets: [{{ target: demo/echo }}] }}\n\
+         aliases: {{ auto: main }}\n"
     )
 }
 
@@ -838,7 +874,10 @@ async fn wrong_conditions_are_told_in_our_words_everywhere() {
         .iter()
         .enumerate()
         .map(|(at, key)| {
-            format!("      - {{ name: k{at}, when: stream, strategy: sticky, key: \"{key}\", targets: [{{ target: demo/echo }}] }}\n")
+            format!(
+                "      - {{ name: k{at}, when: stream, strategy: sticky, key: \"{key}\", \
+                targets: [{{ target: demo/echo }}] }}\n"
+            )
         })
         .collect();
     documents

@@ -9,7 +9,8 @@ use crate::support::client::{self, Connection};
 use crate::support::gateway::{Gateway, command};
 use crate::support::{PATIENCE, free_port, until};
 
-const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
+const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    \
+    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
 /// Waits for the process to end by itself, bounded.
 fn ended(mut child: Child) -> Output {
@@ -28,7 +29,8 @@ fn ended(mut child: Child) -> Output {
 fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
     let quoted = |name: &str| serde_json::to_string(dir.join(name).to_str().unwrap()).unwrap();
     let usual = format!(
-        "listeners: [ {{ address: 127.0.0.1:{} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n",
+        "listeners: [ {{ address: 127.0.0.1:{} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\n\
+         data_dir: {}\nrouting: {{ file: {} }}\n",
         free_port(),
         free_port(),
         quoted("data"),
@@ -78,8 +80,10 @@ fn every_problem_of_the_server_document_with_its_place() {
 
 #[test]
 fn every_problem_of_the_routing_document_with_its_place() {
-    let routing = "providers:\n  demo: { protocol: mock, latencie: 20ms }\nrecipes:\n  main:\n    rules:\n      - name: default\n        \
-                   when: \"tokens > 3\"\n        strategy: fastest\n        targets: [ { target: missing/model } ]\naliases:\n  auto: unknown\n";
+    let routing = "providers:\n  demo: { protocol: mock, latencie: 20ms }\nrecipes:\n  main:\n    \
+        rules:\n      - name: default\n        when: \"tokens > 3\"\n        \
+        strategy: fastest\n        targets: [ { target: missing/model } ]\naliases:\n  \
+        auto: unknown\n";
     let dir = tempfile::tempdir().unwrap();
     let (code, text) = serve(dir.path(), "", routing);
     assert_eq!(code, Some(1), "{text}");
@@ -125,7 +129,8 @@ fn a_taken_port_is_said() {
     let address = taken.local_addr().unwrap();
     let routing = serde_json::to_string(dir.path().join("routing.yaml").to_str().unwrap()).unwrap();
     let document = format!(
-        "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\nrouting: {{ file: {routing} }}\n",
+        "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\n\
+         routing: {{ file: {routing} }}\n",
         free_port()
     );
     std::fs::write(&config, document).unwrap();
@@ -215,31 +220,38 @@ access_log: { format: '${LOG_FORMAT}' }
 ";
 
 const BAD_SERVER_TOLD: &str = "\
-s.yaml:2:16: listeners[0].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
-s.yaml:2:50: listeners[0].interfaces[1]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
+s.yaml:2:16: listeners[0].address: must be an address and a port (for example `127.0.0.1:8080` or \
+    `[::]:8080`)
+s.yaml:2:50: listeners[0].interfaces[1]: must be one of `pin`, `agent`, \
+    `router` (did you mean `router`?)
 s.yaml:5:10: listeners[2].tls: `key` is missing (add `key: …` here)
 s.yaml:6:21: metrics.address: a listener has the address of metrics (give each its own port)
 s.yaml:7:1: treads: unknown key (did you mean `threads`?)
 s.yaml:8:11: data_dir: must be the path of a file or directory (for example `./data`)
 s.yaml:9:15: store.url: not supported by this version (remove it)
-s.yaml:10:37: routing.signal_headers[1]: holds credentials: conditions must not see it (name a header that holds no secret)
+s.yaml:10:37: routing.signal_headers[1]: holds credentials: conditions must not see it (name a \
+    header that holds no secret)
 s.yaml:10:57: routing.env_allow: must be a list, not text (for example `[one, two]`)
-s.yaml:11:30: capture.retention.age: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
-s.yaml:11:44: capture.retention.size: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:11:30: capture.retention.age: must be a duration (for example `20ms`, `30s`, `5m`, \
+    `12h` or `7d`)
+s.yaml:11:44: capture.retention.size: must be a size (for example `8KiB`, `64MiB`, \
+    `1GiB` or a number of bytes)
 s.yaml:11:61: capture.redact[0]: invalid pattern: unclosed group (for example `\\b\\d{16}\\b`)
 s.yaml:12:22: pin.registration: must be one of `open`, `closed` (did you mean `open`?)
 s.yaml:13:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:14:27: limits.header_timeout: must be positive (for example `30s`)
 s.yaml:14:44: limits.connections: must be from 1 to 1000000 (leave it out for the default)
 s.yaml:15:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
-s.yaml:16:23: access_log.format: the variable `LOG_FORMAT` is not set and has no default (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
+s.yaml:16:23: access_log.format: the variable `LOG_FORMAT` is not set and has no default \
+    (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
 ";
 
 const BAD_ROUTING: &str = "\
 timezone: Zurich
 providers:
   openai: { protocol: openai, base_url: api.openai.com/v1, api_key: '${ADMIN_API_KEY}' }
-  local: { protocol: openai, base_url: http://10.0.0.20:8000/v1, timeouts: { connect: 5 }, headers: { host: x } }
+  local: { protocol: openai, base_url: http://10.0.0.20:8000/v1, timeouts: { connect: 5 }, \
+    headers: { host: x } }
   agent: { protocol: mock }
 models:
   openai/gpt-5: { input_per_mtok: -1, capabilities: [vison] }
@@ -256,22 +268,34 @@ aliases: { auto: mian }
 
 const BAD_ROUTING_TOLD: &str = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
-r.yaml:3:41: providers.openai.base_url: the URL is not a URL (for example `https://api.example.com/v1`)
-r.yaml:3:69: providers.openai.api_key: a routing document must not use the variable `ADMIN_API_KEY` (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
-r.yaml:4:87: providers.local.timeouts.connect: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
+r.yaml:3:41: providers.openai.base_url: the URL is not a URL (for example \
+    `https://api.example.com/v1`)
+r.yaml:3:69: providers.openai.api_key: a routing document must not use the variable \
+    `ADMIN_API_KEY` (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:4:87: providers.local.timeouts.connect: must be a duration (for example `20ms`, `30s`, \
+    `5m`, `12h` or `7d`)
 r.yaml:4:103: providers.local.headers.host: is set by the gateway (remove it)
 r.yaml:5:3: providers.agent: `agent` is a reserved name (choose another)
-r.yaml:7:35: models[\"openai/gpt-5\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
-r.yaml:7:54: models[\"openai/gpt-5\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
+r.yaml:7:35: models[\"openai/gpt-5\"].input_per_mtok: a price cannot be negative (leave out a \
+    price that is unknown)
+r.yaml:7:54: models[\"openai/gpt-5\"].capabilities[0]: must be one of `tools`, `vision`, `json`, \
+    `audio` (did you mean `vision`?)
 r.yaml:8:3: models[\"opnai/gpt-5-mini\"]: unknown provider `opnai` (did you mean `openai`?)
-r.yaml:12:29: recipes.main.rules[0].when: unknown signal `prompt_token` (did you mean `prompt_tokens`?)
-r.yaml:12:94: recipes.main.rules[0].targets[0].weight: `priority` does not use weights (strategy: weighted)
+r.yaml:12:29: recipes.main.rules[0].when: unknown signal `prompt_token` (did you mean \
+    `prompt_tokens`?)
+r.yaml:12:94: recipes.main.rules[0].targets[0].weight: `priority` does not use weights \
+    (strategy: weighted)
 r.yaml:13:17: recipes.main.rules[1].name: duplicate rule name `long` (choose another name)
-r.yaml:13:29: recipes.main.rules[1].when: not an expression, at character 10: unexpected end (CEL over the signals, for example `prompt_tokens > 1000 && !stream`)
+r.yaml:13:29: recipes.main.rules[1].when: not an expression, \
+    at character 10: unexpected end (CEL over the signals, for example `prompt_tokens > 1000 && \
+    !stream`)
 r.yaml:13:42: recipes.main.rules[1].stratgy: unknown key (did you mean `strategy`?)
-r.yaml:13:81: recipes.main.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
-r.yaml:14:17: recipes.main.rules[2].name: the last rule must have no `when` (add a last rule without `when`, for what no other rule matches)
-r.yaml:14:17: recipes.main.rules[2].name: a rule needs at least one target (for example `targets: [{ target: openai/gpt-5-mini }]`)
+r.yaml:13:81: recipes.main.rules[1].targets[0].target: a target is `provider/model` (for example \
+    `openai/gpt-5-mini`)
+r.yaml:14:17: recipes.main.rules[2].name: the last rule must have no `when` (add a last rule \
+    without `when`, for what no other rule matches)
+r.yaml:14:17: recipes.main.rules[2].name: a rule needs at least one target (for example \
+    `targets: [{ target: openai/gpt-5-mini }]`)
 r.yaml:15:24: recipes.main.retry.attempts: must be from 1 to 16 (leave it out for the default)
 r.yaml:15:32: recipes.main.retry.on[0]: must be text, not a whole number (put it in quotes)
 r.yaml:16:18: aliases.auto: unknown recipe `mian` (did you mean `main`?)
@@ -368,8 +392,10 @@ impl Drop for Serving {
 async fn a_port_of_the_systems_choice_is_told_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("rerouter.yaml");
-    let listeners = "listeners:\n  - { address: 127.0.0.1:0, interfaces: [pin] }\n  - { address: 127.0.0.1:0, interfaces: [router] }\n";
-    let rest = "metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\nrouting: { file: '${ROUTING_FILE}' }\n";
+    let listeners = "listeners:\n  - { address: 127.0.0.1:0, interfaces: [pin] }\n  \
+        - { address: 127.0.0.1:0, interfaces: [router] }\n";
+    let rest = "metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\n\
+        routing: { file: '${ROUTING_FILE}' }\n";
     std::fs::write(&config, format!("{listeners}{rest}")).unwrap();
     let serving = Serving::start(dir.path(), "log", &config);
     let metrics = serving.told("metrics on http://").await;

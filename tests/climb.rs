@@ -66,7 +66,8 @@ fn user() -> impl Strategy<Value = Value> {
         3 => ("disabled", any::<bool>().prop_map(Value::from)),
         3 => ("limits", object(limit, 3)),
         3 => ("name", "[a-z]{1,8}".prop_map(Value::from)),
-        1 => ("email|password|role|disabled|limits|name|labels|id|object|created_at|scopes|owner|secret|status", scalar()),
+        1 => ("email|password|role|disabled|limits|name|labels|id|object|created_at|scopes|owner|\
+            secret|status", scalar()),
     ];
     object(member, 4)
 }
@@ -117,7 +118,9 @@ async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static st
         "a member's key that says admin",
         Some(key(gateway, "/v1/apikeys", admin, given).await),
     );
-    let given = json!({"scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"], "owner": owner});
+    let given = json!({
+        "scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"], "owner": owner
+    });
     found.insert(
         "a member's ROUTER key with all scopes",
         Some(key(gateway, "/v1/router/keys", admin, given).await),
@@ -304,12 +307,16 @@ fn registration(port: u16) -> impl Strategy<Value = Value> {
     let name = || {
         prop_oneof![
             6 => proptest::sample::select(vec!["qwen", "qwen-2", "llama"]),
-            1 => proptest::sample::select(vec!["llama-3", "gpt-5", "*", "", "qwen/../gpt", "QWEN", "nodes/qwen"]),
+            1 => proptest::sample::select(
+                vec!["llama-3", "gpt-5", "*", "", "qwen/../gpt", "QWEN", "nodes/qwen"]
+            ),
         ]
     };
     let model = prop_oneof![
         12 => name().prop_map(|id| json!({ "id": id })),
-        2 => (name(), 1u64..1_000_000).prop_map(|(id, context)| json!({"id": id, "context": context, "capabilities": ["tools"]})),
+        2 => (name(), 1u64..1_000_000).prop_map(
+            |(id, context)| json!({"id": id, "context": context, "capabilities": ["tools"]})
+        ),
         1 => scalar(),
     ];
     let at = |rest: String| json!(rest);
@@ -328,7 +335,8 @@ fn registration(port: u16) -> impl Strategy<Value = Value> {
     let more = prop_oneof![
         9 => Just(("labels".to_owned(), json!({"a": "b"}))),
         2 => ("max_concurrency", (1u64..9).prop_map(Value::from)),
-        2 => ("name|secret|generation|scopes|role|state|id|enrolment|epoch|max_concurrency|labels|api_key", scalar()),
+        2 => ("name|secret|generation|scopes|role|state|id|enrolment|epoch|max_concurrency|labels|\
+            api_key", scalar()),
     ];
     (proptest::collection::vec(model, 1..4), endpoint, object(more, 3)).prop_map(
         |(models, endpoint, mut body)| {
@@ -356,7 +364,10 @@ async fn a_node_is_never_more_than_its_enrolment_whatever_it_says() {
         let answer: Answer = match n % 3 {
             2 => {
                 seq += 1;
-                let report = json!({"seq": seq, "status": "ready", "running": 0, "queued": 0, "models": body["models"]});
+                let report = json!({
+                    "seq": seq, "status": "ready", "running": 0, "queued": 0,
+                    "models": body["models"]
+                });
                 node.call(&gateway, "heartbeat", &report).await
             }
             _ => node.call(&gateway, "register", &body).await,

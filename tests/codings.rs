@@ -33,7 +33,8 @@ fn body(words: u32, model: &str) -> String {
     let text: String =
         (0..words).map(|n| format!("{:08x} ", n.wrapping_mul(2_654_435_761))).collect();
     format!(
-        r#"{{ "messages":[{{"role":"user","content":"caf\u00e9 {text}"}}],"model":"{model}", "seed":1.0e0 }}"#
+        "{{ \"messages\":[{{\"role\":\"user\",\"content\":\"caf\\u00e9 \
+         {text}\"}}],\"model\":\"{model}\", \"seed\":1.0e0 }}"
     )
 }
 

@@ -38,7 +38,12 @@ fn events(path: &str) -> Vec<String> {
         "/v1/messages" => vec![
             named(
                 "message_start",
-                json!({"message": {"id": "msg_1", "content": [], "usage": {"input_tokens": 9, "output_tokens": 1}}}),
+                json!({
+                    "message": {
+                        "id": "msg_1", "content": [],
+                        "usage": {"input_tokens": 9, "output_tokens": 1}
+                    }
+                }),
             ),
             named(
                 "content_block_start",
@@ -62,15 +67,25 @@ fn events(path: &str) -> Vec<String> {
             ),
             named(
                 "response.output_text.delta",
-                json!({"sequence_number": 1, "output_index": 0, "content_index": 0, "delta": "word"}),
+                json!({
+                    "sequence_number": 1, "output_index": 0, "content_index": 0, "delta": "word"
+                }),
             ),
             named(
                 "response.completed",
-                json!({"sequence_number": 2, "response": {"id": "resp_1", "output": [], "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}}}),
+                json!({
+                    "sequence_number": 2,
+                    "response": {
+                        "id": "resp_1", "output": [],
+                        "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}
+                    }
+                }),
             ),
         ],
         _ => {
-            let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\n";
+            let usage = "data: {\"choices\":[]\
+                ,\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\
+                \n";
             vec![
                 scripted::role_event(),
                 scripted::content_event("word"),
@@ -267,7 +282,8 @@ async fn a_refusal_that_says_our_credential_back_says_it_to_nobody() {
                 .to_string();
         let (start, end) = text.split_at(text.find("-upstream").unwrap());
         let head = format!(
-            "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             \r\n",
             text.len()
         );
         // Cut within the credential.
@@ -580,14 +596,19 @@ async fn a_client_of_http_1_0_reads_every_answer() {
 
 #[tokio::test]
 async fn over_http_2_too_each_end_is_told_in_the_words_of_its_endpoint() {
-    let (gateway, key, _open, _claude) = start(|received, _| match received.json()["stream"].as_bool() {
-        Some(true) => then(begun(&received.target, half(&received.target)), Step::Cut),
-        _ => vec![
-            Step::Write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"half\":".to_vec()),
-            Step::Cut,
-        ],
-    })
-    .await;
+    let (gateway, key, _open, _claude) =
+        start(|received, _| match received.json()["stream"].as_bool() {
+            Some(true) => then(begun(&received.target, half(&received.target)), Step::Cut),
+            _ => vec![
+                Step::Write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                content-length: 99\r\n\r\n{\"half\":"
+                        .to_vec(),
+                ),
+                Step::Cut,
+            ],
+        })
+        .await;
     let mut http2 = H2::open(gateway.tls()).await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -668,7 +689,8 @@ async fn early_refusals_of_messages_are_in_anthropic_s_words() {
             "invalid_request_error",
         );
         let announced = format!(
-            "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ncontent-length: 99999\r\n\r\n{{"
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\n\
+             content-length: 99999\r\n\r\n{{"
         );
         envelope::anthropic(
             &gateway.connect().await.exchange(announced.as_bytes()).await,
@@ -696,11 +718,16 @@ async fn early_refusals_of_messages_are_in_anthropic_s_words() {
 async fn whatever_a_request_says_beside_what_is_read_reaches_the_provider() {
     let (gateway, key, open, _claude) = start(reply).await;
     let text = concat!(
-        r#"{"model":"auto","messages":[{"role":"developer","content":"Be brief."},{"role":"function","name":"f","content":"x"},"#,
-        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}],"n":2,"logprobs":true,"#,
-        r#""top_logprobs":5,"max_tokens":7,"max_completion_tokens":9,"functions":[],"function_call":"none","seed":18446744073709551616,"#,
-        r#""temperature":1.00000000000000000001,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{}}},"#,
-        r#""logit_bias":{"50256":-100},"prediction":{"type":"content","content":"\u0041"},"api_base":"http://evil.example","parallel_tool_calls":false}"#,
+        r#"{"model":"auto","messages":[{"role":"developer","content":"Be "#,
+        r#"brief."},{"role":"function","name":"f","content":"x"},"#,
+        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA==","#,
+        r#""format":"wav"}}]}],"n":2,"logprobs":true,"#,
+        r#""top_logprobs":5,"max_tokens":7,"max_completion_tokens":9,"functions":[],"#,
+        r#""function_call":"none","seed":18446744073709551616,"#,
+        r#""temperature":1.00000000000000000001,"response_format":{"type":"json_schema","#,
+        r#""json_schema":{"name":"x","strict":true,"schema":{}}},"#,
+        r#""logit_bias":{"50256":-100},"prediction":{"type":"content","content":"\u0041"},"#,
+        r#""api_base":"http://evil.example","parallel_tool_calls":false}"#,
     );
     let answer = post(&gateway, &key, "/v1/chat/completions", &[], text).await;
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -159,9 +159,11 @@ async fn a_document_is_read_replaced_and_rolled_back() {
 
     // JSON is the same document by the same revision.
     let as_json = json!({
-        "providers": { "a": { "protocol": "openai", "base_url": provider.url(), "api_key": "${UPSTREAM_API_KEY}",
+        "providers": { "a": { "protocol": "openai", "base_url": provider.url(),
+                "api_key": "${UPSTREAM_API_KEY}",
             "timeouts": { "connect": "2s", "first_byte": "20s", "idle": "20s", "total": "60s" } } },
-        "recipes": { "main": { "rules": [ { "name": "default", "strategy": "priority", "targets": [ { "target": "a/one" } ] } ],
+        "recipes": { "main": { "rules": [ { "name": "default", "strategy": "priority",
+                        "targets": [ { "target": "a/one" } ] } ],
             "retry": { "attempts": 1, "on": ["connect", "timeout", 429, "5xx"] } } },
         "aliases": { "auto": "main" },
     });
@@ -441,9 +443,11 @@ async fn if_match_spares_what_somebody_has_just_written_into_the_file() {
 /// open for long.
 fn with_a_failing_one(url: &str, failing: &str, model: &str) -> String {
     let bad = format!(
-        "  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, open: 10m }} }}\n"
+        "  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, \
+         open: 10m }} }}\n"
     );
-    let recipe = "  bad: { rules: [ { name: default, targets: [ { target: b/model } ] } ] }\naliases: { auto: main, bad: bad }";
+    let recipe = "  bad: { rules: [ { name: default, targets: [ { target: b/model } ] } ] }\n\
+        aliases: { auto: main, bad: bad }";
     document(url, model)
         .replacen("providers:\n", &format!("providers:\n{bad}"), 1)
         .replace("aliases: { auto: main }", recipe)

@@ -18,11 +18,15 @@ fn document(well: &Provider, bad: &Provider) -> String {
         )
     };
     format!(
-        "providers:\n{}{}models:\n  well/short: {{ context: 50 }}\n  well/plain: {{ capabilities: [json] }}\nrecipes:\n  main:\n    rules:\n      \
+        "providers:\n{}{}models:\n  well/short: {{ context: 50 }}\n  \
+         well/plain: {{ capabilities: [json] }}\nrecipes:\n  main:\n    rules:\n      \
          - {{ name: broken, when: \"1 / images > 0\", targets: [ {{ target: well/a }} ] }}\n      \
-         - {{ name: streams, when: stream, targets: [ {{ target: well/b }}, {{ target: bad/m }} ] }}\n      \
+         - {{ name: streams, when: stream, targets: [ {{ target: well/b }}, \
+         {{ target: bad/m }} ] }}\n      \
          - {{ name: default, targets: [ {{ target: well/short }}, {{ target: well/c }} ] }}\n  \
-         both:\n    rules: [ {{ name: only, targets: [ {{ target: bad/m }}, {{ target: bad/limited }}, {{ target: well/short }} ] }} ]\naliases: {{ auto: main, both: both }}\n",
+         both:\n    rules: [ {{ name: only, targets: [ {{ target: bad/m }}, \
+         {{ target: bad/limited }}, {{ target: well/short }} ] }} ]\n\
+         aliases: {{ auto: main, both: both }}\n",
         options("well", well),
         options("bad", bad),
     )
@@ -131,7 +135,10 @@ async fn a_body_at_fault_is_refused_as_live_but_in_the_envelope_of_management() 
         r#"{{"model":"well/short","messages":[{{"role":"user","content":"{}"}}]}}"#,
         "word ".repeat(90)
     );
-    let tools = r#"{"model":"well/plain","messages":[],"tools":[{"type":"function","function":{"name":"f"}}]}"#;
+    let tools = concat!(
+        r#"{"model":"well/plain","messages":[],"tools":[{"type":"function","#,
+        r#""function":{"name":"f"}}]}"#,
+    );
     let huge = format!(r#"{{"model":"auto","messages":"{}"}}"#, "x".repeat(64 << 10));
     for (body, status, word, field) in [
         ("", 400, "invalid_request", None),

@@ -22,8 +22,11 @@ pub(crate) fn document(open: &Provider, claude: &Provider, more: &str) -> String
     // As it is usually written, without `/v1`.
     let root = claude.url().trim_end_matches("/v1").to_owned();
     format!(
-        "providers:\n{}{}{more}recipes:\n  main:\n    rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, {{ target: claude/opus }} ] }} ]\n  \
-         openai:\n    rules: [ {{ name: default, targets: [ {{ target: open/gpt }} ] }} ]\naliases: {{ auto: main, gpt: openai }}\n",
+        "providers:\n{}{}{more}recipes:\n  main:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, \
+         {{ target: claude/opus }} ] }} ]\n  openai:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: open/gpt }} ] }} ]\n\
+         aliases: {{ auto: main, gpt: openai }}\n",
         provider("open", &open.url(), "sk-open-upstream"),
         anthropic("claude", &root, "sk-ant-upstream"),
     )
@@ -37,10 +40,12 @@ pub(crate) fn body(path: &str, model: &str) -> String {
             format!(r#"{{ "input" : ["{text}"],"model":"{model}", "dimensions":8}}"#)
         }
         "/v1/responses" => format!(
-            r#"{{ "input" : "{text}","model":"{model}", "max_output_tokens":16, "temperature":1.0e0}}"#
+            "{{ \"input\" : \"{text}\",\"model\":\"{model}\", \"max_output_tokens\":16, \
+             \"temperature\":1.0e0}}"
         ),
         _ => format!(
-            r#"{{ "messages" : [{{"role":"user","content":"{text}"}}],"model":"{model}", "max_tokens":16}}"#
+            "{{ \"messages\" : [{{\"role\":\"user\",\"content\":\"{text}\"}}],\
+             \"model\":\"{model}\", \"max_tokens\":16}}"
         ),
     }
 }
@@ -49,14 +54,19 @@ pub(crate) fn body(path: &str, model: &str) -> String {
 pub(crate) fn reply(received: &Received, _: usize) -> Vec<scripted::Step> {
     let body = match received.target.as_str() {
         "/v1/embeddings" => {
-            json!({"object": "list", "data": [], "model": "gpt", "usage": {"prompt_tokens": 5, "total_tokens": 5}})
+            json!({
+                "object": "list", "data": [], "model": "gpt",
+                "usage": {"prompt_tokens": 5, "total_tokens": 5}
+            })
         }
         "/v1/responses" => {
             json!({"id": "resp_1", "object": "response", "status": "completed", "output": []})
         }
         "/v1/messages" => json!({
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "opus", "content": [{"type": "text", "text": "word"}],
-            "stop_reason": "end_turn", "stop_sequence": null, "usage": {"input_tokens": 9, "output_tokens": 2}}),
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "opus",
+            "content": [{"type": "text", "text": "word"}],
+            "stop_reason": "end_turn", "stop_sequence": null,
+            "usage": {"input_tokens": 9, "output_tokens": 2}}),
         "/v1/messages/count_tokens" => json!({"input_tokens": 9}),
         _ => scripted::completion_body("word"),
     };
@@ -234,7 +244,8 @@ async fn each_refusal_of_messages_is_in_anthropic_s_words() {
         "ours" => scripted::answer(
             401,
             &[("content-type", "application/json")],
-            br#"{"type":"error","error":{"type":"authentication_error","message":"sk-ant-upstream"}}"#,
+            b"{\"type\":\"error\",\"error\":\
+             {\"type\":\"authentication_error\",\"message\":\"sk-ant-upstream\"}}",
         ),
         "overloaded" => scripted::answer(
             529,
@@ -244,7 +255,8 @@ async fn each_refusal_of_messages_is_in_anthropic_s_words() {
         _ => vec![scripted::Step::Cut],
     })
     .await;
-    let models = "models: { claude/limited: {}, claude/limited-too: {}, claude/refused: {}, claude/ours: {}, claude/overloaded: {}, claude/small: { context: 10 } }\n";
+    let models = "models: { claude/limited: {}, claude/limited-too: {}, claude/refused: {}, \
+        claude/ours: {}, claude/overloaded: {}, claude/small: { context: 10 } }\n";
     let gateway = Setup::new(
         &document(&open, &claude, "").replace("recipes:\n", &format!("{models}recipes:\n")),
     )
@@ -330,7 +342,10 @@ async fn the_credential_of_an_mcp_server_goes_to_the_provider_and_into_no_captur
     let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
     let gateway = Gateway::start(&document(&open, &claude, "")).await;
     let key = gateway.create_key().await;
-    let servers = r#"{"mcp_servers":[{"type":"url","name":"wiki","authorization_token":"canary-of-the-client"}],"#;
+    let servers = concat!(
+        r#"{"mcp_servers":[{"type":"url","name":"wiki","#,
+        r#""authorization_token":"canary-of-the-client"}],"#,
+    );
     let answer = post(
         &gateway,
         &key,
@@ -372,10 +387,14 @@ async fn a_provider_of_anthropic_s_is_asked_how_it_is_in_its_words() {
     assert_eq!(sent, [Some("sk-ant-upstream".to_owned()), Some("2023-06-01".to_owned()), None]);
 }
 
-const MOCK: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  demo/priced: { input_per_mtok: 1 }\nrecipes:\n  main:\n    rules:\n      \
-    - { name: vectors, when: \"endpoint == 'embeddings'\", targets: [ { target: demo/vectors } ] }\n      \
-    - { name: counts, when: \"endpoint == 'messages.count_tokens'\", targets: [ { target: demo/counts } ] }\n      \
-    - { name: default, targets: [ { target: demo/echo } ] }\n    SHADOW\naliases: { auto: main }\n";
+const MOCK: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  \
+    demo/priced: { input_per_mtok: 1 }\nrecipes:\n  main:\n    rules:\n      \
+    - { name: vectors, when: \"endpoint == 'embeddings'\", \
+    targets: [ { target: demo/vectors } ] }\n      \
+    - { name: counts, when: \"endpoint == 'messages.count_tokens'\", \
+    targets: [ { target: demo/counts } ] }\n      \
+    - { name: default, targets: [ { target: demo/echo } ] }\n    SHADOW\n\
+    aliases: { auto: main }\n";
 
 #[tokio::test]
 async fn captures_reroutes_and_decisions_know_each_endpoint() {
@@ -421,7 +440,10 @@ async fn captures_reroutes_and_decisions_know_each_endpoint() {
                 assert_eq!((response, rerouted.get("response_kind")), (&own, None))
             }
             "messages" => {
-                let choice = json!({"index": 0, "message": {"role": "assistant", "content": "Say  a word."}, "finish_reason": "stop"});
+                let choice = json!({
+                    "index": 0, "message": {"role": "assistant", "content": "Say  a word."},
+                    "finish_reason": "stop"
+                });
                 assert_eq!(
                     (&response["object"], &response["choices"][0], &response["id"]),
                     (&json!("chat.completion"), &choice, &own["id"])
@@ -576,10 +598,13 @@ async fn embeddings_reserve_their_prompt_and_counts_a_request_only() {
 
 #[tokio::test]
 async fn the_cheapest_target_of_embeddings_is_found_by_the_price_of_prompts() {
-    let prices = "models:\n  demo/dear: { input_per_mtok: 2 }\n  demo/cheap: { input_per_mtok: 1 }\n  demo/chat: { input_per_mtok: 9, output_per_mtok: 9 }\n";
+    let prices = "models:\n  demo/dear: { input_per_mtok: 2 }\n  \
+        demo/cheap: { input_per_mtok: 1 }\n  \
+        demo/chat: { input_per_mtok: 9, output_per_mtok: 9 }\n";
     let targets = "{ target: demo/dear }, { target: demo/chat }, { target: demo/cheap }";
     let document = format!(
-        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    rules: [ {{ name: only, strategy: cheapest, targets: [ {targets} ] }} ]\n\
+        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    \
+         rules: [ {{ name: only, strategy: cheapest, targets: [ {targets} ] }} ]\n\
          aliases: {{ auto: main }}\n"
     );
     let gateway = Gateway::start(&document).await;
@@ -615,7 +640,8 @@ async fn streams_fail_over_before_the_first_word_and_break_off_in_their_own_word
         "models:\n  demo/echo: { input_per_mtok: 1, output_per_mtok: 1 }\n  demo/cut: {}\n";
     let targets = "{ target: demo/in-band-error }, { target: demo/echo }";
     let document = format!(
-        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    rules: [ {{ name: only, targets: [ {targets} ] }} ]\naliases: {{ auto: main }}\n"
+        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    \
+         rules: [ {{ name: only, targets: [ {targets} ] }} ]\naliases: {{ auto: main }}\n"
     );
     let gateway = Gateway::start(&document).await;
     let key = gateway.create_key().await;

@@ -196,7 +196,9 @@ impl Mined {
             let scopes = match interface {
                 "pin" => json!({"scopes": ["user", "admin"]}),
                 "router" => {
-                    json!({"scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"]})
+                    json!({
+                        "scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"]
+                    })
                 }
                 _ => json!({}),
             };

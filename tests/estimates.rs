@@ -112,7 +112,9 @@ fn estimates_are_near_what_providers_count() {
 #[tokio::test]
 async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_exact() {
     let body = |model: &str| {
-        json!({ "model": model, "messages": [{ "role": "user", "content": "a long story ".repeat(100) }] }).to_string()
+        json!({ "model": model,
+                "messages": [{ "role": "user", "content": "a long story ".repeat(100) }] })
+        .to_string()
     };
     let estimate = request::read_request(body("auto").as_bytes(), Endpoint::ChatCompletions)
         .unwrap()

@@ -19,16 +19,24 @@ const EVALUATE: &str = "/v1/router/replay/evaluate";
 fn document(well: &str, other: &str, bad: &str) -> String {
     let strategy = |name: &str, extra: &str, w: &str| {
         format!(
-            "  {name}:\n    rules: [ {{ name: only, strategy: {name}{extra}, targets: [ {{ target: well/a{w} }}, {{ target: other/a{w} }}, {{ target: other/b{w} }} ] }} ]\n"
+            "  {name}:\n    rules: [ {{ name: only, strategy: {name}{extra}, \
+             targets: [ {{ target: well/a{w} }}, {{ target: other/a{w} }}, \
+             {{ target: other/b{w} }} ] }} ]\n"
         )
     };
     format!(
-        "providers:\n{}{}{}models:\n  well/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  other/a: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n  \
-         other/b: {{ input_per_mtok: 2.0, output_per_mtok: 8.0 }}\nkeywords: {{ code: [refactor] }}\nrecipes:\n{}{}{}{}{}  \
-         priority:\n    rules:\n      - {{ name: code, when: \"'code' in keywords\", targets: [ {{ target: other/b }} ] }}\n      \
-         - {{ name: long, when: \"prompt_tokens > 60\", targets: [ {{ target: other/a }}, {{ target: well/a }} ] }}\n      \
-         - {{ name: default, targets: [ {{ target: bad/m }}, {{ target: well/a }} ] }}\n    retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx] }}\n\
-         aliases: {{ weighted: weighted, least_latency: least_latency, least_busy: least_busy, cheapest: cheapest, sticky: sticky, auto: priority }}\n",
+        "providers:\n{}{}{}models:\n  well/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  \
+         other/a: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n  \
+         other/b: {{ input_per_mtok: 2.0, output_per_mtok: 8.0 }}\n\
+         keywords: {{ code: [refactor] }}\nrecipes:\n{}{}{}{}{}  priority:\n    rules:\n      \
+         - {{ name: code, when: \"'code' in keywords\", \
+         targets: [ {{ target: other/b }} ] }}\n      \
+         - {{ name: long, when: \"prompt_tokens > 60\", targets: [ {{ target: other/a }}, \
+         {{ target: well/a }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: bad/m }}, {{ target: well/a }} ] }}\n    \
+         retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx] }}\n\
+         aliases: {{ weighted: weighted, least_latency: least_latency, least_busy: least_busy, \
+         cheapest: cheapest, sticky: sticky, auto: priority }}\n",
         provider("well", well, "k1"),
         provider("other", other, "k2"),
         provider("bad", bad, "k3"),
@@ -100,11 +108,15 @@ impl Scene {
     /// refused for it.
     async fn limited_traffic(&self, requests: usize) -> u64 {
         let rpm = requests.div_ceil(10);
-        let limits = json!({ "rpm": rpm, "tpm": 1_000_000, "concurrency": 8, "budget": { "usd": 1_000.0, "per": "day" } });
+        let limits = json!({
+            "rpm": rpm, "tpm": 1_000_000, "concurrency": 8,
+            "budget": { "usd": 1_000.0, "per": "day" }
+        });
         let limited = self.gateway.limited_key(limits).await;
         // Of a kind of its own: a stream, and tools.
         let body = json!({
-            "model": "cheapest", "stream": true, "messages": [{ "role": "user", "content": "Say it." }],
+            "model": "cheapest", "stream": true,
+            "messages": [{ "role": "user", "content": "Say it." }],
             "tools": [{ "type": "function", "function": { "name": "say" } }],
         });
         let mut refused = 0;
@@ -325,7 +337,8 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     assert_eq!((&reason["reason"], &reason["count"]), (&json!("rule"), &json!(4)));
     assert_eq!(
         reason["detail"],
-        "rule priority.default instead of priority.long: priority.long does not match (prompt_tokens > 60000)"
+        "rule priority.default instead of priority.long: priority.long does not match \
+         (prompt_tokens > 60000)"
     );
     // What it would cost where no price is known is not known, and is said to be.
     let missing = json!([{ "target": "bad/m", "lacks": "price", "count": 4 }]);
@@ -361,14 +374,17 @@ async fn a_changed_weight_moves_its_share_and_nothing_back() {
     let scene = scene().await;
     let requests = requests(10_000, 300);
     let half = scene.text.replace(
-        "{ target: well/a, weight: 1 }, { target: other/a, weight: 1 }, { target: other/b, weight: 1 }",
+        "{ target: well/a, weight: 1 }, { target: other/a, weight: 1 }, \
+         { target: other/b, weight: 1 }",
         "{ target: well/a, weight: 50 }, { target: other/a, weight: 50 }",
     );
     scene.gateway.write_routing(&half).await;
     for n in 0..requests {
         scene.ask("weighted", &format!("Say {n}.")).await;
     }
-    let report = scene.report(&json!({ "document": by_name(&half).replace("well/a, weight: 50", "well/a, weight: 75") })).await;
+    let report = scene.report(
+        &json!({ "document": by_name(&half).replace("well/a, weight: 50", "well/a, weight: 75") })
+    ).await;
     assert_eq!(report["evaluated"], requests);
     assert!(!full() || requests >= 10_000);
     // 50/50 to 60/40: a tenth moves, within five standard deviations.
@@ -407,7 +423,9 @@ async fn health_may_be_that_of_then_of_now_or_none() {
     let report = scene.report(&json!({ "health": "current" })).await;
     assert_eq!(
         report["by_change"][0]["reasons"][0],
-        json!({ "reason": "eligibility", "detail": "bad/m: breaker_open instead of eligible", "count": 2 })
+        json!({
+            "reason": "eligibility", "detail": "bad/m: breaker_open instead of eligible", "count": 2
+        })
     );
     let report = scene.report(&json!({ "health": "healthy", "baseline": "current" })).await;
     assert_eq!(report["changed"], 0, "the same document twice: {report:#}");
@@ -570,7 +588,9 @@ async fn a_variable_s_value_is_nowhere_in_a_report() {
     let gateway =
         Setup::new(&text).env("ANY_API_KEY", "k").env("REROUTER_MASTER_KEY", value).start().await;
     let key = gateway.create_key().await;
-    let long = json!({ "model": "auto", "messages": [{ "role": "user", "content": "a long story ".repeat(40) }] }).to_string();
+    let long = json!({ "model": "auto",
+            "messages": [{ "role": "user", "content": "a long story ".repeat(40) }] })
+    .to_string();
     assert_eq!(gateway.chat(&key, long.as_bytes()).await.status, 200);
     let scopes = json!({ "scopes": ["replay", "evaluate"] });
     let made =

@@ -354,7 +354,8 @@ async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
 #[tokio::test]
 async fn other_refusals_of_the_provider_pass_through_untouched() {
     for status in [400, 404, 413, 422] {
-        let body = b"{ \"error\" : {\"message\":\"no such thing\", \"type\":\"invalid_request_error\"} }\n";
+        let body = b"{ \"error\" : \
+            {\"message\":\"no such thing\", \"type\":\"invalid_request_error\"} }\n";
         let a = Provider::always(scripted::answer(
             status,
             &[("content-type", "application/json")],
@@ -556,7 +557,8 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
 #[tokio::test]
 async fn what_speaks_of_the_providers_connection_stays_there() {
     let body = scripted::completion_body("hello").to_string();
-    let hops = "te: trailers\r\nkeep-alive: timeout=1\r\nx-hop: 1\r\nconnection: x-hop\r\nproxy-connection: close\r\nupgrade: h2c";
+    let hops = "te: trailers\r\nkeep-alive: timeout=1\r\nx-hop: 1\r\nconnection: x-hop\r\n\
+        proxy-connection: close\r\nupgrade: h2c";
     let old = format!("HTTP/1.0 200 OK\r\ncontent-length: {}\r\n{hops}\r\n\r\n{body}", body.len());
     let a = Provider::always(vec![Step::Write(old.into_bytes()), Step::Cut]).await;
     let (gateway, key) = over(&[("a", &a.url())]).await;

@@ -38,7 +38,11 @@ struct Bench {
 /// A stream of `count` tokens with its usage at the end.
 fn tokens(who: &str, count: usize) -> Vec<Step> {
     let events = (0..count).map(|n| scripted::content_event(&format!("{who}{n} ")));
-    let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count, "total_tokens": 11 + count}});
+    let usage = json!({
+        "choices": [], "usage": {
+            "prompt_tokens": 11, "completion_tokens": count, "total_tokens": 11 + count
+        }
+    });
     let end =
         scripted::last_events().replace("data: [DONE]", &format!("data: {usage}\n\ndata: [DONE]"));
     let chunks = std::iter::once(scripted::role_event())
@@ -324,13 +328,21 @@ async fn s11_no_done() {
 
 #[tokio::test]
 async fn s12_a_400_of_context_length() {
-    let words = json!({"error": {"message": "too long", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}});
+    let words = json!({
+        "error": {
+            "message": "too long", "type": "invalid_request_error", "param": "messages",
+            "code": "context_length_exceeded"
+        }
+    });
     passes_as_it_is(words).await;
 }
 
 #[tokio::test]
 async fn s13_a_400_of_a_content_filter() {
-    passes_as_it_is(json!({"error": {"message": "filtered", "type": null, "param": "prompt", "code": "content_filter"}})).await;
+    passes_as_it_is(json!({
+        "error": {"message": "filtered", "type": null, "param": "prompt", "code": "content_filter"}
+    }))
+    .await;
 }
 
 /// A refusal of what the client asked: its status and words, no second provider, nothing held

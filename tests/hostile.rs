@@ -266,7 +266,8 @@ async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound(
     // engines hold.
     let bound = AT_ONCE * (3 * LIMIT) + 96 * MIB;
     eprintln!(
-        "{AT_ONCE} hostile bodies at once: peak {} MiB after {} MiB before, {} MiB more, bound {} MiB, {:?}",
+        "{AT_ONCE} hostile bodies at once: peak {} MiB after {} MiB before, {} MiB more, \
+         bound {} MiB, {:?}",
         (before + grown) / MIB,
         before / MIB,
         grown / MIB,

@@ -202,7 +202,10 @@ async fn shelf(
     let admin = client.admin.clone();
     for n in 0_u64.. {
         let ends = "2091-01-01T00:00:00.000000Z";
-        let body = json!({"name": format!("made {n}"), "scopes": scopes, "limits": wide, "labels": {"team": "a"}, "expires_at": ends});
+        let body = json!({
+            "name": format!("made {n}"), "scopes": scopes, "limits": wide, "labels": {"team": "a"},
+            "expires_at": ends
+        });
         let key = client.make(path, &admin, body).await?;
         let id = key.id.clone();
         let labels =

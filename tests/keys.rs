@@ -156,7 +156,8 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
     let gateway = setup.threads(2).start().await;
     let admin = gateway.admin_key.clone();
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
-    let ann = gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await.json()["user"]["id"].clone();
+    let made = gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await;
+    let ann = made.json()["user"]["id"].clone();
     let budget = json!({"budget": {"usd": 10, "per": "month"}});
     let maker =
         make(&gateway, &admin, json!({"scopes": ["admin", "keys", "inference"], "limits": budget}))

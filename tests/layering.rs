@@ -671,7 +671,8 @@ fn what_is_allowed_is_not_found() {
     let fine = [
         (
             "gateway/mod.rs",
-            "use crate::{app::App, auth::Principal}; use super::routing::decide; use pingora::proxy::Session;",
+            "use crate::{app::App, auth::Principal}; use super::routing::decide; \
+             use pingora::proxy::Session;",
         ),
         (
             "store/sqlite.rs",
@@ -683,7 +684,8 @@ fn what_is_allowed_is_not_found() {
         ),
         (
             "auth/mod.rs",
-            "#[cfg(test)]\nmod tests { use super::*; use crate::server::Server; use clap::Parser; }",
+            "#[cfg(test)]\n\
+             mod tests { use super::*; use crate::server::Server; use clap::Parser; }",
         ),
         ("auth/mod.rs", "fn f() { panic!(\"crate::api::x and rusqlite::y\"); }"),
         ("auth/mod.rs", "mod env {} fn f(ring: u8) -> u8 { ring }"),

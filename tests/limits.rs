@@ -148,7 +148,10 @@ async fn whatever_the_way_out_everything_comes_back() {
         leaving.send(&request).await;
         tokio::select! {
             head = leaving.head() => assert_eq!(head.expect("an answer").status, 429),
-            () = until("it to be asked", async || (provider.count() == 1).then_some(())) => return Some(leaving),
+            () = until("it to be asked", async || (provider.count() == 1).then_some(())) =>
+            return Some(
+                leaving
+            ),
         }
         None
     })
@@ -362,7 +365,8 @@ async fn who_waits_for_the_answer_finds_the_slot_free() {
 
 #[tokio::test]
 async fn an_attempt_that_was_not_served_costs_nothing() {
-    let used = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":0,\"total_tokens\":20}}\n\n";
+    let used = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"choices\":[],\
+        \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":0,\"total_tokens\":20}}\n\n";
     let error =
         "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
     let events = [scripted::role_event(), used.to_owned(), error.to_owned(), String::new()];
@@ -370,7 +374,8 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
         .chain(events.into_iter().map(|event| Step::Chunk(event.into_bytes())));
     let a = Provider::always(steps.collect()).await;
     let b = Provider::always(scripted::completion("a word")).await;
-    let priced = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
+    let priced = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  \
+        b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
     let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], priced)).await;
     let key =
         key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 15.0 * CENT, "per": "day"}}))

@@ -137,7 +137,9 @@ async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_
     let count = bounds::PASSWORD_QUEUE + 2 * cores + 120;
     let mut ready = Vec::new();
     for n in 0..count {
-        let body = json!({"email": emails[n % 3], "password": if n % 2 == 0 { PASSWORD } else { "wrong" }}).to_string();
+        let body = json!({"email": emails[n % 3],
+                "password": if n % 2 == 0 { PASSWORD } else { "wrong" }})
+        .to_string();
         let network = format!("198.{}.{}.7", 18 + n / 250, n % 250);
         let headers = [JSON, ("x-forwarded-for", network.as_str())];
         let ask = client::request(

@@ -99,7 +99,7 @@ mod fuzzing;
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
 mod hostile;
-/// Length of source files, width of comments, and paths that the crate's documentation names.
+/// Length and width of source files, where unit tests are, and paths that the map names.
 mod house;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;

@@ -32,8 +32,10 @@ const INTERFACES: [(&str, &str); 3] = [
 
 fn document(url: &str) -> String {
     format!(
-        "providers:\n{}recipes:\n  main:\n    rules: [ {{ name: default, targets: [ {{ target: a/model }} ] }} ]\n  \
-         only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\naliases: {{ auto: main, local: only }}\n",
+        "providers:\n{}recipes:\n  main:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: a/model }} ] }} ]\n  only:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\n\
+         aliases: {{ auto: main, local: only }}\n",
         provider("a", url, "sk-upstream")
     )
 }

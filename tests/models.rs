@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key};
 
-const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  demo/priced: { input_per_mtok: 1 }\n  \"demo/org/deep:1\": { input_per_mtok: 1 }\n\
-    recipes:\n  main:\n    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main, fast: main }\n";
+const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  \
+    demo/priced: { input_per_mtok: 1 }\n  \"demo/org/deep:1\": { input_per_mtok: 1 }\nrecipes:\n  \
+    main:\n    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\n\
+    aliases: { auto: main, fast: main }\n";
 
 async fn get(
     gateway: &Gateway,
@@ -115,7 +117,10 @@ async fn anthropic_s_shape_for_those_who_name_its_version() {
         (&json!(false), &json!("auto"), &json!("demo/org/deep:1"))
     );
     let created = list["data"][0]["created_at"].as_str().expect("a time");
-    let auto = json!({"type": "model", "id": "auto", "display_name": "auto", "created_at": created, "lifecycle": "active"});
+    let auto = json!({
+        "type": "model", "id": "auto", "display_name": "auto", "created_at": created,
+        "lifecycle": "active"
+    });
     assert_eq!(list["data"][0], auto);
     assert_eq!(get(&gateway, &key, "/v1/models/auto", &anthropic).await.json(), auto);
     let page =

@@ -20,14 +20,20 @@ fn body(model: &str, words: usize, extra: Value) -> Vec<u8> {
 }
 
 fn tools() -> Value {
-    json!({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]})
+    json!({
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    })
 }
 
 fn picture(model: &str) -> Vec<u8> {
     let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
-    json!({"model": model, "messages": [{"role": "user", "content": [image, {"type": "text", "text": "what is it?"}]}]})
-        .to_string()
-        .into_bytes()
+    json!({
+        "model": model, "messages": [{
+            "role": "user", "content": [image, {"type": "text", "text": "what is it?"}]
+        }]
+    })
+    .to_string()
+    .into_bytes()
 }
 
 /// A node with one model.
@@ -172,7 +178,10 @@ async fn a_context_is_a_number_from_one() {
     let (gateway, _other) = start().await;
     let node = Node::enrol(&gateway, "a", json!({})).await;
     for context in [json!(0), json!(-1), json!("4096"), json!(1.5)] {
-        let body = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen", "context": context}]});
+        let body = json!({
+            "version": "1", "endpoint": "http://127.0.0.1:9",
+            "models": [{"id": "qwen", "context": context}]
+        });
         envelope::management(&node.call(&gateway, "register", &body).await, 400, "invalid_request");
     }
 }
@@ -278,7 +287,8 @@ fn strategies(other: &str) -> String {
     let recipe = |name: &str, extra: &str, weights: [&str; 2]| {
         let [a, b] = weights;
         format!(
-            "  {name}:\n    rules: [ {{ name: default, strategy: {name}{extra}, targets: [ {{ target: nodes/qwen{a} }}, {{ target: nodes/llama{b} }}, \
+            "  {name}:\n    rules: [ {{ name: default, strategy: {name}{extra}, \
+             targets: [ {{ target: nodes/qwen{a} }}, {{ target: nodes/llama{b} }}, \
              {{ target: other/m }} ] }} ]\n"
         )
     };
@@ -289,7 +299,8 @@ fn strategies(other: &str) -> String {
         recipe("weighted", "", weights),
         recipe("sticky", ", key: \"string(prompt_tokens)\"", plain),
     ];
-    let aliases = "aliases: { least_latency: least_latency, least_busy: least_busy, weighted: weighted, sticky: sticky, plain: plain }\n";
+    let aliases = "aliases: { least_latency: least_latency, least_busy: least_busy, \
+        weighted: weighted, sticky: sticky, plain: plain }\n";
     let plain = "  plain: { rules: [ { name: default, targets: [ { target: other/m } ] } ] }\n";
     format!(
         "providers:\n{}recipes:\n{}{plain}{aliases}",

@@ -38,7 +38,8 @@ impl Watched {
                 tokio::spawn(async move {
                     let _some = stream.read(&mut [0; 4096]).await;
                     let body = scripted::completion_body("watched").to_string();
-                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length";
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                        connection: close\r\ncontent-length";
                     let _gone = stream
                         .write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes())
                         .await;
@@ -238,7 +239,10 @@ async fn what_a_node_claims_beyond_its_enrolment_brings_it_nothing() {
     }
     assert_eq!(register(&here.url(), &["qwen"]).await.status, 200);
     nothing("registered for less").await;
-    let more = json!({"seq": 1, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "qwen"}, {"id": "llama"}]});
+    let more = json!({
+        "seq": 1, "status": "ready", "running": 0, "queued": 0,
+        "models": [{"id": "qwen"}, {"id": "llama"}]
+    });
     envelope::management(&node.call(&gateway, "heartbeat", &more).await, 403, "forbidden");
     nothing("after a report of more").await;
     envelope::management(&register(&there.url(), &["qwen"]).await, 403, "forbidden");

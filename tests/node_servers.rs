@@ -62,30 +62,38 @@ impl Pages {
 
 fn vllm() -> Pages {
     let model = |id: &str| {
-        json!({"id": id, "object": "model", "created": 1_762_726_772, "owned_by": "vllm", "root": "Qwen/Qwen3-32B", "parent": null,
-            "max_model_len": 32_768, "permission": [{"id": "modelperm-1", "object": "model_permission", "allow_sampling": true}]})
+        json!({"id": id, "object": "model", "created": 1_762_726_772, "owned_by": "vllm",
+                "root": "Qwen/Qwen3-32B", "parent": null,
+            "max_model_len": 32_768,
+            "permission": [{"id": "modelperm-1", "object": "model_permission",
+                    "allow_sampling": true}]})
     };
     Pages::of([
         ("GET /v1/models", json!({"object": "list", "data": [model("qwen"), model("qwen-lora")]})),
         (
             "GET /metrics",
             json!(
-                "# HELP vllm:num_requests_running Number of requests in model execution batches.\n# TYPE vllm:num_requests_running gauge\n\
-                vllm:num_requests_running{engine=\"0\",model_name=\"qwen\"} 3.0\n\
-                vllm:num_requests_waiting{engine=\"0\",model_name=\"qwen\"} 2.0\n"
+                "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
+                 # TYPE vllm:num_requests_running gauge\n\
+                 vllm:num_requests_running{engine=\"0\",model_name=\"qwen\"} 3.0\n\
+                 vllm:num_requests_waiting{engine=\"0\",model_name=\"qwen\"} 2.0\n"
             ),
         ),
     ])
 }
 
 fn sglang() -> Pages {
-    let model = json!({"id": "qwen", "object": "model", "created": 1, "owned_by": "sglang", "root": "qwen", "parent": null, "max_model_len": 40_960});
+    let model = json!({
+        "id": "qwen", "object": "model", "created": 1, "owned_by": "sglang", "root": "qwen",
+        "parent": null, "max_model_len": 40_960
+    });
     Pages::of([
         ("GET /v1/models", json!({"object": "list", "data": [model]})),
         (
             "GET /metrics",
             json!(
-                "sglang:num_running_reqs{model_name=\"qwen\"} 4.0\nsglang:num_queue_reqs{model_name=\"qwen\"} 0.0\n"
+                "sglang:num_running_reqs{model_name=\"qwen\"} 4.0\n\
+                 sglang:num_queue_reqs{model_name=\"qwen\"} 0.0\n"
             ),
         ),
     ])
@@ -94,34 +102,68 @@ fn sglang() -> Pages {
 /// It answers some of Ollama's questions too, and without `--metrics` says by its slots what it is
 /// doing.
 fn llama_cpp() -> Pages {
-    let meta = json!({"vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": 131_072, "n_embd": 4096, "n_params": 8_030_261_312_u64});
-    let slot = |id: u64, taken: bool| json!({"id": id, "id_task": 135, "n_ctx": 16_384, "speculative": false, "is_processing": taken});
-    let model = json!({"id": "qwen", "object": "model", "created": 1_735_142_223, "owned_by": "llamacpp", "meta": meta});
+    let meta = json!({
+        "vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": 131_072, "n_embd": 4096,
+        "n_params": 8_030_261_312_u64
+    });
+    let slot = |id: u64, taken: bool| {
+        json!({
+            "id": id, "id_task": 135, "n_ctx": 16_384, "speculative": false, "is_processing": taken
+        })
+    };
+    let model = json!({
+        "id": "qwen", "object": "model", "created": 1_735_142_223, "owned_by": "llamacpp",
+        "meta": meta
+    });
     Pages::of([
         (
             "GET /v1/models",
-            json!({"models": [{"name": "qwen", "model": "qwen", "digest": ""}], "object": "list", "data": [model]}),
+            json!({
+                "models": [{"name": "qwen", "model": "qwen", "digest": ""}], "object": "list",
+                "data": [model]
+            }),
         ),
         (
             "GET /api/tags",
-            json!({"models": [{"name": "qwen", "model": "qwen", "modified_at": "", "size": "", "digest": "", "type": "model"}]}),
+            json!({
+                "models": [{
+                    "name": "qwen", "model": "qwen", "modified_at": "", "size": "", "digest": "",
+                    "type": "model"
+                }]
+            }),
         ),
         (
             "GET /props",
-            json!({"default_generation_settings": {"id": 0, "n_ctx": 16_384, "is_processing": false, "params": {}}, "total_slots": 4,
-                "model_path": "/models/qwen.gguf", "chat_template": "...", "chat_template_caps": {"supports_tools": true, "supports_tool_calls": true},
-                "modalities": {"vision": true, "audio": false}, "build_info": "b8681", "is_sleeping": false}),
+            json!({"default_generation_settings": {"id": 0, "n_ctx": 16_384, "is_processing": false,
+                        "params": {}}, "total_slots": 4,
+                "model_path": "/models/qwen.gguf", "chat_template": "...",
+                "chat_template_caps": {"supports_tools": true, "supports_tool_calls": true},
+                "modalities": {"vision": true, "audio": false}, "build_info": "b8681",
+                "is_sleeping": false}),
         ),
         ("GET /slots", json!([slot(0, true), slot(1, true), slot(2, false), slot(3, false)])),
     ])
 }
 
 fn ollama() -> Pages {
-    let listed = |id: &str| json!({"id": id, "object": "model", "created": 1_753_000_000, "owned_by": "library"});
-    let tag = |name: &str| json!({"name": name, "model": name, "size": 5_225_388_164_u64, "digest": format!("sha-{name}"), "details": {"family": "qwen3"}});
-    let info = json!({"general.architecture": "qwen3", "qwen3.context_length": 40_960, "qwen3.block_count": 36});
-    let show = json!({"modelfile": "FROM x", "parameters": "temperature                    0.6", "template": "{{ .Prompt }}",
-        "details": {"family": "qwen3"}, "model_info": info, "capabilities": ["completion", "tools", "thinking"]});
+    let listed = |id: &str| {
+        json!({
+            "id": id, "object": "model", "created": 1_753_000_000, "owned_by": "library"
+        })
+    };
+    let tag = |name: &str| {
+        json!({
+            "name": name, "model": name, "size": 5_225_388_164_u64, "digest": format!("sha-{name}"),
+            "details": {"family": "qwen3"}
+        })
+    };
+    let info = json!({
+        "general.architecture": "qwen3", "qwen3.context_length": 40_960, "qwen3.block_count": 36
+    });
+    let show = json!({"modelfile": "FROM x", "parameters": "temperature                    0.6",
+            "template": "{{ .Prompt }}",
+        "details": {"family": "qwen3"}, "model_info": info,
+        "capabilities": ["completion", "tools", "thinking"]});
     let mut embed = show.clone();
     embed["parameters"] = json!("num_ctx                        2048");
     embed["capabilities"] = json!(["embedding"]);
@@ -144,7 +186,11 @@ async fn shown_models(gateway: &Gateway, node: &Node, running: u64) -> Option<Va
 #[tokio::test]
 async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     let (gateway, _other) = start().await;
-    let model = |id: &str, context: u64, capabilities: Value| json!({"id": id, "context": context, "capabilities": capabilities});
+    let model = |id: &str, context: u64, capabilities: Value| {
+        json!({
+            "id": id, "context": context, "capabilities": capabilities,
+        })
+    };
     let kinds = [vllm(), sglang(), llama_cpp(), ollama()];
     let (mut servers, mut nodes, mut processes) = (Vec::new(), Vec::new(), Vec::new());
     for (number, pages) in kinds.iter().enumerate() {
@@ -188,15 +234,30 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
         "GET /v1/models",
         &json!({"object": "list", "data": [{"id": "qwen-new", "max_model_len": 1024}]}),
     );
-    kinds[2].put("GET /props", &json!({"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4, "is_sleeping": true}));
+    kinds[2].put(
+        "GET /props",
+        &json!({
+            "default_generation_settings": {"n_ctx": 8192}, "total_slots": 4, "is_sleeping": true
+        }),
+    );
     let slots = asked(&servers[2], "/slots");
     kinds[3].put(
         "GET /api/ps",
-        &json!({"models": [{"name": "qwen", "model": "qwen", "size": 1, "digest": "sha-qwen", "context_length": 4096}]}),
+        &json!({
+            "models": [{
+                "name": "qwen", "model": "qwen", "size": 1, "digest": "sha-qwen",
+                "context_length": 4096
+            }]
+        }),
     );
     kinds[3].put(
         "GET /api/tags",
-        &json!({"models": [{"name": "qwen", "digest": "sha-qwen"}, {"name": "embed:latest", "digest": "sha-other"}]}),
+        &json!({
+            "models": [
+                {"name": "qwen", "digest": "sha-qwen"},
+                {"name": "embed:latest", "digest": "sha-other"}
+            ]
+        }),
     );
     kinds[3].put(
         "POST /api/show embed:latest",
@@ -291,7 +352,8 @@ fn clock_shim(dir: &Path) -> String {
         #include <time.h>
         #include <unistd.h>
         int clock_gettime(clockid_t id, struct timespec *at) {
-            int (*real)(clockid_t, struct timespec *) = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+            int (*real)(clockid_t, struct timespec *) =
+                (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
             int result = real(id, at);
             const char *path = getenv("AHEAD_FILE");
             if (result == 0 && id == CLOCK_REALTIME && path) {

@@ -45,7 +45,12 @@ async fn beat(gateway: &Gateway, node: &Node, seq: u64) {
 }
 
 fn event(id: &str) -> Value {
-    json!({"events": [{"id": id, "at": "2026-11-21T00:00:00Z", "level": "info", "message": format!("event-{id}-was-told")}]})
+    json!({
+        "events": [{
+            "id": id, "at": "2026-11-21T00:00:00Z", "level": "info", "message": format!("event-{id}\
+                -was-told")
+        }]
+    })
 }
 
 #[tokio::test]

@@ -13,9 +13,12 @@ use crate::support::provider::{self as scripted, Provider};
 /// Nodes first, then a provider.
 pub fn document(other: &str) -> String {
     format!(
-        "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n    retry: {{ attempts: 4, on: [connect, timeout, 429, 5xx] }}\n  \
-         only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\naliases: {{ auto: main, local: only }}\n",
+        "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\n\
+         recipes:\n  main:\n    rules:\n      \
+         - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n    \
+         retry: {{ attempts: 4, on: [connect, timeout, 429, 5xx] }}\n  only:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\n\
+         aliases: {{ auto: main, local: only }}\n",
         provider("other", other, "k")
     )
 }
@@ -288,7 +291,11 @@ async fn what_a_node_tells_is_held_against_its_enrolment_and_its_epoch() {
     let (gateway, _other) = start().await;
     let node = Node::enrol(&gateway, "rack", json!({"models": ["qwen*"]})).await;
     let state = async || node.shown(&gateway).await["state"].as_str().unwrap().to_owned();
-    let register = |endpoint: &str, model: &str| json!({"version": "1", "endpoint": endpoint, "models": [{"id": model}]});
+    let register = |endpoint: &str, model: &str| {
+        json!({
+            "version": "1", "endpoint": endpoint, "models": [{"id": model}],
+        })
+    };
     let own = format!("http://{}", gateway.address());
     let metrics = format!("http://{}", gateway.metrics_address());
     for (endpoint, model) in [
@@ -309,9 +316,16 @@ async fn what_a_node_tells_is_held_against_its_enrolment_and_its_epoch() {
         json!({}),
         json!({"version": "1", "endpoint": "http://127.0.0.1:9"}),
         json!({"version": "1", "endpoint": "nowhere", "models": []}),
-        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}, {"id": "qwen"}]}),
-        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen", "size": 1}]}),
-        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [], "max_concurrency": 0}),
+        json!({
+            "version": "1", "endpoint": "http://127.0.0.1:9",
+            "models": [{"id": "qwen"}, {"id": "qwen"}]
+        }),
+        json!({
+            "version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen", "size": 1}]
+        }),
+        json!({
+            "version": "1", "endpoint": "http://127.0.0.1:9", "models": [], "max_concurrency": 0
+        }),
     ] {
         envelope::management(&node.call(&gateway, "register", &body).await, 400, "invalid_request");
     }
@@ -341,10 +355,15 @@ async fn what_a_node_tells_is_held_against_its_enrolment_and_its_epoch() {
     assert_eq!((&shown["state"], &shown["running"]), (&json!("draining"), &json!(2)));
     node.beat(&gateway, 7, "ready", 0).await;
     assert_eq!(gateway.metric("rerouter_nodes", &["state=\"ready\""]).await, 1.0);
-    let more = json!({"seq": 8, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "qwen"}, {"id": "qwen-large"}]});
+    let more = json!({
+        "seq": 8, "status": "ready", "running": 0, "queued": 0,
+        "models": [{"id": "qwen"}, {"id": "qwen-large"}]
+    });
     assert_eq!(node.call(&gateway, "heartbeat", &more).await.status, 200);
     assert_eq!(node.shown(&gateway).await["registered"]["models"][1]["id"], "qwen-large");
-    let outside = json!({"seq": 9, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "llama"}]});
+    let outside = json!({
+        "seq": 9, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "llama"}]
+    });
     envelope::management(&node.call(&gateway, "heartbeat", &outside).await, 403, "forbidden");
     for bad in [
         json!({"seq": 9, "status": "ready"}),
@@ -392,7 +411,12 @@ async fn nodes_sign_the_public_name_where_there_is_one() {
 async fn an_event_is_told_once() {
     let (gateway, _other) = start().await;
     let node = Node::enrol(&gateway, "rack", json!({})).await;
-    let event = |id: &str| json!({"id": id, "at": "2026-11-21T00:00:00Z", "level": "info", "message": "loaded\nwell", "data": {"a": 1}});
+    let event = |id: &str| {
+        json!({
+            "id": id, "at": "2026-11-21T00:00:00Z", "level": "info", "message": "loaded\nwell",
+            "data": {"a": 1}
+        })
+    };
     let events = node
         .call(&gateway, "events", &json!({"events": [event("a"), event("b"), event("a")]}))
         .await;
@@ -404,7 +428,11 @@ async fn an_event_is_told_once() {
         400,
         "invalid_request",
     );
-    let long = json!({"events": [{"id": "d", "at": "2026-11-21T00:00:00Z", "level": "info", "message": "x".repeat(1 << 20)}]});
+    let long = json!({
+        "events": [{
+            "id": "d", "at": "2026-11-21T00:00:00Z", "level": "info", "message": "x".repeat(1 << 20)
+        }]
+    });
     assert_eq!(node.call(&gateway, "events", &long).await.status, 413);
     assert!(
         gateway.log().contains(r"loaded\\nwell") && !gateway.log().contains("loaded\nwell"),
@@ -625,7 +653,9 @@ async fn nodes_that_may_not_be_asked_take_no_attempts() {
 async fn what_nodes_are_doing_now_counts_for_a_document_that_names_them_first() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let live = format!(
-        "providers:\n{}recipes:\n  main: {{ rules: [ {{ name: default, targets: [ {{ target: other/m }} ] }} ] }}\naliases: {{ auto: main }}\n",
+        "providers:\n{}recipes:\n  \
+         main: {{ rules: [ {{ name: default, targets: [ {{ target: other/m }} ] }} ] }}\n\
+         aliases: {{ auto: main }}\n",
         provider("other", &other.url(), "k")
     );
     let gateway = Setup::new(&live).start().await;

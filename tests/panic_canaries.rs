@@ -103,7 +103,12 @@ async fn neither_the_caller_s_credential_nor_the_provider_s_is_told_by_a_panic()
         (CHAT, prompt(true)),
         ("/v1/responses", json!({"model": "auto", "input": "Say a word."}).to_string()),
         ("/v1/embeddings", json!({"model": "auto", "input": "a word"}).to_string()),
-        ("/v1/messages", json!({"model": "auto", "max_tokens": 8, "messages": [{"role": "user", "content": "Say a word."}]}).to_string()),
+        (
+            "/v1/messages",
+            json!({"model": "auto", "max_tokens": 8,
+                    "messages": [{"role": "user", "content": "Say a word."}]})
+            .to_string(),
+        ),
     ];
     let mut panics = 0.0;
     for (n, place) in PLACES.into_iter().enumerate() {
@@ -149,7 +154,10 @@ async fn nor_is_the_node_s_own() {
         &world.host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json(),
     );
     world.secrets = vec![node.secret.clone()];
-    let registration = json!({"version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}], "api_key": NODE_KEY});
+    let registration = json!({
+        "version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}],
+        "api_key": NODE_KEY
+    });
     for (path, body) in
         [("/v1/agent/register", registration), ("/v1/agent/heartbeat", report(1, "ready", 0))]
     {

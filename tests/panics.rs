@@ -250,7 +250,9 @@ impl World {
 }
 
 pub fn prompt(stream: bool) -> String {
-    json!({"model": "auto", "stream": stream, "max_tokens": 8, "messages": [{"role": "user", "content": PROMPT}]}).to_string()
+    json!({"model": "auto", "stream": stream, "max_tokens": 8,
+            "messages": [{"role": "user", "content": PROMPT}]})
+    .to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,7 +319,9 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     let node =
         world.host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
     let node = Node::of(&node);
-    let body = json!({"version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}], "api_key": NODE_KEY}).to_string();
+    let body = json!({"version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}],
+            "api_key": NODE_KEY})
+    .to_string();
     let (path, host) = ("/v1/agent/register", world.host.address());
     let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
     let signed: Vec<(&str, &str)> =
@@ -341,7 +345,10 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
 /// the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held() {
-    let limits = json!({"scopes": ["inference", "replay"], "limits": {"concurrency": 1, "budget": {"usd": 0.0002, "per": "month"}}});
+    let limits = json!({
+        "scopes": ["inference", "replay"],
+        "limits": {"concurrency": 1, "budget": {"usd": 0.0002, "per": "month"}}
+    });
     let mut world =
         World::start(Provider::always(scripted::completion("well")).await, limits).await;
     let key = world.key.clone();

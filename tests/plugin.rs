@@ -130,8 +130,9 @@ impl Host {
             .unwrap_or_default();
         let format = if extras.access_log.is_some() { "json" } else { "off" };
         let document = format!(
-            "listeners: [ {{ address: \"{gateway}\" }}{second} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: {format} }}\n\
-             data_dir: {}\nrouting: {{ file: {} }}\n",
+            "listeners: [ {{ address: \"{gateway}\" }}{second} ]\n\
+             metrics: {{ address: \"{metrics}\" }}\nthreads: 1\n\
+             access_log: {{ format: {format} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n",
             json!(dir.join("data")),
             json!(dir.join("routing.yaml")),
         );

@@ -18,14 +18,19 @@ fn document(providers: &[(&str, &Provider)], weights: (u32, u32)) -> String {
         providers.iter().map(|(name, known)| provider(name, &known.url(), "sk-test")).collect();
     format!(
         "providers:\n{lines}recipes:\n  mixed:\n    rules:\n      \
-         - {{ name: streams, when: \"stream\", strategy: priority, targets: [ {{ target: bad/model }}, {{ target: good/model }} ] }}\n      \
-         - {{ name: long, when: \"prompt_tokens > 50 || messages > 2\", targets: [ {{ target: good/long }} ] }}\n      \
-         - name: default\n        strategy: weighted\n        \
-         targets: [ {{ target: good/model, weight: {} }}, {{ target: odd/model, weight: {} }}, {{ target: bad/model, weight: 1 }} ]\n    \
-         retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx] }}\n  \
-         plain:\n    rules: [ {{ name: few, when: \"prompt_tokens < 40\", strategy: sticky, key: \"string(prompt_tokens)\", \
-         targets: [ {{ target: odd/model }}, {{ target: good/model }} ] }}, \
-         {{ name: many, strategy: least_latency, targets: [ {{ target: odd/model }}, {{ target: good/model }} ] }} ]\naliases: {{ auto: mixed, gpt-x: plain }}\n",
+         - {{ name: streams, when: \"stream\", strategy: priority, \
+         targets: [ {{ target: bad/model }}, {{ target: good/model }} ] }}\n      \
+         - {{ name: long, when: \"prompt_tokens > 50 || messages > 2\", \
+         targets: [ {{ target: good/long }} ] }}\n      - name: default\n        \
+         strategy: weighted\n        \
+         targets: [ {{ target: good/model, weight: {} }}, {{ target: odd/model, weight: {} }}, \
+         {{ target: bad/model, weight: 1 }} ]\n    \
+         retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx] }}\n  plain:\n    \
+         rules: [ {{ name: few, when: \"prompt_tokens < 40\", strategy: sticky, \
+         key: \"string(prompt_tokens)\", targets: [ {{ target: odd/model }}, \
+         {{ target: good/model }} ] }}, {{ name: many, strategy: least_latency, \
+         targets: [ {{ target: odd/model }}, {{ target: good/model }} ] }} ]\n\
+         aliases: {{ auto: mixed, gpt-x: plain }}\n",
         weights.0, weights.1,
     )
 }

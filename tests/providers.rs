@@ -182,7 +182,8 @@ async fn operators_are_shown_what_targets_are_doing() {
     };
     let idle = list("").await.json();
     let target = json!({
-        "model": "model", "breaker": "closed", "retry_at": null, "ewma_ms": null, "inflight": 0, "max_concurrency": 7, "requests_1m": 0,
+        "model": "model", "breaker": "closed", "retry_at": null, "ewma_ms": null, "inflight": 0,
+        "max_concurrency": 7, "requests_1m": 0,
         "errors_1m": 0,
     });
     assert_eq!(
@@ -315,7 +316,8 @@ async fn the_query_goes_to_the_provider_without_credentials() {
 async fn the_query_of_messages_goes_to_their_provider() {
     let claude = Provider::start(crate::endpoints::reply).await;
     let document = format!(
-        "providers:\n  claude: {{ protocol: anthropic, base_url: \"{}\", api_key: sk-a }}\nmodels:\n  claude/opus: {{}}\nrecipes: {{}}\naliases: {{}}\n",
+        "providers:\n  claude: {{ protocol: anthropic, base_url: \"{}\", api_key: sk-a }}\n\
+         models:\n  claude/opus: {{}}\nrecipes: {{}}\naliases: {{}}\n",
         claude.url().trim_end_matches("/v1")
     );
     let gateway = Gateway::start(&document).await;

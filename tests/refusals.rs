@@ -59,12 +59,15 @@ async fn doubtful_framing_is_400_in_the_envelope_of_the_path_and_closes() {
         }
     }
     let heads = [
-        "POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer KEY\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer KEY\r\ncontent-length: 2\r\n\
+         \r\n{}",
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a/path\r\ncontent-length: 2\r\n\r\n{}",
         "POST /v1/chat/completions HTTP/1.1\r\nhost: user@HOST\r\ncontent-length: 2\r\n\r\n{}",
         "POST /v1/chat/completions HTTP/1.1\r\nhost: \r\ncontent-length: 2\r\n\r\n{}",
-        "POST /v1/chat/completions HTTP/1.0\r\nhost: HOST\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        "POST http://other.example/v1/chat/completions HTTP/1.1\r\nhost: HOST\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.0\r\nhost: HOST\r\ntransfer-encoding: chunked\r\n\r\n\
+         0\r\n\r\n",
+        "POST http://other.example/v1/chat/completions HTTP/1.1\r\nhost: HOST\r\n\
+         content-length: 2\r\n\r\n{}",
     ];
     for text in heads {
         let mut connection = gateway.connect().await;
@@ -90,7 +93,8 @@ fn check_400(path: &str, answer: &Answer) {
 async fn a_bad_chunk_is_400_and_closes() {
     let (gateway, a) = gateway().await;
     let key = gateway.create_key().await;
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n\
+        transfer-encoding: chunked\r\n\r\n";
     for chunks in [
         "zz\r\nab\r\n0\r\n\r\n",
         "0x2\r\n{}\r\n0\r\n\r\n",
@@ -181,7 +185,8 @@ async fn an_expectation_that_is_not_known_is_400() {
         "expect: foo\r\nexpect: 100-continue\r\n",
     ] {
         let text = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{expectations}content-length: 2\r\n\r\n{{}}"
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n\
+             {expectations}content-length: 2\r\n\r\n{{}}"
         );
         let mut connection = gateway.connect().await;
         let answer = connection.exchange(&raw(&text, &gateway, &key.secret)).await;
@@ -687,8 +692,11 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
 async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
     let a = Provider::always(scripted::completion("hello")).await;
     let document = in_order(&[("a", &a.url())], "models:\n  a/model: { context: 100 }\n");
-    let claude =
-        document.replace("providers:\n", "providers:\n  claude: { protocol: anthropic, base_url: \"http://127.0.0.1:9\", api_key: x }\n");
+    let claude = document.replace(
+        "providers:\n",
+        "providers:\n  \
+            claude: { protocol: anthropic, base_url: \"http://127.0.0.1:9\", api_key: x }\n",
+    );
     let claude =
         claude.replace("{ target: a/model }", "{ target: a/model }, { target: claude/opus }");
     let claude = claude.replace("models:\n", "models:\n  claude/opus: { context: 200 }\n");
@@ -703,7 +711,9 @@ async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
     };
     let long = "word ".repeat(300);
     let said = |text: &str, most: u64| {
-        json!({"model": "auto", "max_tokens": most, "messages": [{"role": "user", "content": text}]}).to_string()
+        json!({"model": "auto", "max_tokens": most,
+                "messages": [{"role": "user", "content": text}]})
+        .to_string()
     };
     let wrong = "Bearer rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
     for (path, words) in [

@@ -24,9 +24,13 @@ pub struct Scene {
 pub async fn scene() -> Scene {
     let provider_ = Provider::always(scripted::completion("well said")).await;
     let text = format!(
-        "providers:\n{}models:\n  p/small: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  p/large: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n\
-         keywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n      - {{ name: code, when: \"'code' in keywords\", targets: [ {{ target: p/large }} ] }}\n      \
-         - {{ name: default, targets: [ {{ target: p/small }}, {{ target: p/large }} ] }}\naliases: {{ auto: main }}\n",
+        "providers:\n{}models:\n  p/small: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  \
+         p/large: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n\
+         keywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n      \
+         - {{ name: code, when: \"'code' in keywords\", \
+         targets: [ {{ target: p/large }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: p/small }}, {{ target: p/large }} ] }}\n\
+         aliases: {{ auto: main }}\n",
         provider("p", &provider_.url(), "${ANY_API_KEY}")
     );
     let gateway = Setup::new(&text).env("ANY_API_KEY", "k").start().await;
@@ -397,7 +401,8 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
             gate.out,
             gate.error
         );
-        let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at an unknown cost: no price for p/large (3)";
+        let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at an unknown cost: no \
+            price for p/large (3)";
         assert!(gate.out.contains(why), "{}", gate.out);
         scene
             .replay(

@@ -66,7 +66,10 @@ async fn what_cannot_be_written_is_told() {
 /// A gateway whose captures never end.
 #[tokio::test]
 async fn who_reads_the_beginning_only_ends_it_without_a_word() {
-    let page = json!({ "data": [{ "id": "req_00000000000000000000000000" }], "next": "req_00000000000000000000000000" });
+    let page = json!({
+        "data": [{ "id": "req_00000000000000000000000000" }],
+        "next": "req_00000000000000000000000000"
+    });
     let gateway = Provider::start(move |_, _| scripted::json_answer(200, &page)).await;
     let (dir, url) = (tempfile::tempdir().unwrap(), format!("http://{}", gateway.address()));
     let mut child = shell(dir.path(), &url, "k", "list --json --limit 1000000000").spawn().unwrap();
@@ -181,7 +184,8 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
             .replace("name: default", "name: a-rule-with-a-name-that-takes-some-room")
             .replace("{ target: p/small }, ", ""),
     );
-    let why = "rule main.a-rule-with-a-name-that-takes-some-room instead of main.default: main.default is gone";
+    let why = "rule main.a-rule-with-a-name-that-takes-some-room instead of \
+        main.default: main.default is gone";
     let wide = shown(140, "evaluate --document candidate.yaml").await;
     assert!(wide.contains(why), "a reason is cut although there is room: {wide}");
     let narrow = shown(80, "evaluate --document candidate.yaml").await;

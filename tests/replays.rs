@@ -12,8 +12,8 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
 
-const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\n\
-    aliases: { auto: main }\n";
+const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    \
+    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
 /// A key of a user of its own.
 async fn stranger(gateway: &Gateway) -> Key {

@@ -36,8 +36,9 @@ fn document(open: &Provider, claude: &Provider) -> String {
     let claude = provider("claude", &claude.url(), "sk-ant-upstream")
         .replace("protocol: openai", "protocol: anthropic");
     format!(
-        "providers:\n{}{claude}recipes:\n  main:\n    rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, {{ target: claude/opus }} ] }} ]\n\
-         aliases: {{ auto: main }}\n",
+        "providers:\n{}{claude}recipes:\n  main:\n    \
+         rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, \
+         {{ target: claude/opus }} ] }} ]\naliases: {{ auto: main }}\n",
         provider("open", &open.url(), "sk-open-upstream"),
     )
 }
@@ -66,23 +67,50 @@ const CHAT: [&str; 14] = [
     r#"{"choices":[{}]}"#,
     r#"{"choices":[null,"x",{"index":"1","message":null,"finish_reason":null}]}"#,
     r#"{"choices":[{"message":{"role":"assistant","content":"twelve bytes"}}]}"#,
-    r#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}"#,
-    r#"{"choices":[{"index":-1,"message":{"role":null,"content":[{"type":"text","text":"a"},"b",{"type":"x"}]},"finish_reason":7}]}"#,
+    concat!(
+        r#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c","type":"function","#,
+        r#""function":{"name":"f","arguments":"{}"}}]}}]}"#,
+    ),
+    concat!(
+        r#"{"choices":[{"index":-1,"message":{"role":null,"content":[{"type":"text","text":"a"},"#,
+        r#""b",{"type":"x"}]},"finish_reason":7}]}"#,
+    ),
     r#"{"choices":[{"message":{"content":{"value":42}},"finish_reason":"stop"}],"usage":{}}"#,
     r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5}}"#,
-    r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#,
-    r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5.0,"completion_tokens":2.0,"total_tokens":7.0}}"#,
-    r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":-5,"completion_tokens":"2","total_tokens":1e300}}"#,
-    r#"{"choices":[{"text":"hi","finish_reason":"length"}],"usage":{"input_tokens":5,"output_tokens":2}}"#,
+    concat!(
+        r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"#,
+        r#""completion_tokens":2}}"#,
+    ),
+    concat!(
+        r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5.0,"#,
+        r#""completion_tokens":2.0,"total_tokens":7.0}}"#,
+    ),
+    concat!(
+        r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":-5,"#,
+        r#""completion_tokens":"2","total_tokens":1e300}}"#,
+    ),
+    concat!(
+        r#"{"choices":[{"text":"hi","finish_reason":"length"}],"usage":{"input_tokens":5,"#,
+        r#""output_tokens":2}}"#,
+    ),
 ];
 
 const MESSAGES: [&str; 6] = [
     "{}",
     r#"{"id":null,"content":null,"usage":null,"stop_reason":null}"#,
-    r#"{"id":"msg_1","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}],"stop_reason":null}"#,
+    concat!(
+        r#"{"id":"msg_1","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}],"#,
+        r#""stop_reason":null}"#,
+    ),
     r#"{"id":"msg_1","content":"plain","usage":{"output_tokens":3}}"#,
-    r#"{"id":"msg_1","model":"opus","content":[{"type":"text"},7],"usage":{"input_tokens":4,"output_tokens":"x"},"stop_reason":"end_turn"}"#,
-    r#"{"id":"msg_1","model":"opus","content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":4,"output_tokens":1},"stop_reason":"end_turn"}"#,
+    concat!(
+        r#"{"id":"msg_1","model":"opus","content":[{"type":"text"},7],"usage":{"input_tokens":4,"#,
+        r#""output_tokens":"x"},"stop_reason":"end_turn"}"#,
+    ),
+    concat!(
+        r#"{"id":"msg_1","model":"opus","content":[{"type":"text","text":"hi"}],"#,
+        r#""usage":{"input_tokens":4,"output_tokens":1},"stop_reason":"end_turn"}"#,
+    ),
 ];
 
 /// The first answer is plain, as it is captured; then come these, one for each reroute.
@@ -185,7 +213,10 @@ async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
             "[DONE]",
         ]),
         chunks(&[
-            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}"#,
+            concat!(
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"#,
+                r#""function":{"name":"f","arguments":"{}"}}]}}]}"#,
+            ),
             "[DONE]",
         ]),
         chunks(&["[DONE]"]),
@@ -198,7 +229,10 @@ async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
     let events = [
         r#"{"type":"message_start","message":{"type":"message","role":"assistant","content":[]}}"#,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
-        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"twelve bytes"}}"#,
+        concat!(
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","#,
+            r#""text":"twelve bytes"}}"#,
+        ),
         r#"{"type":"content_block_stop","index":0}"#,
         r#"{"type":"message_stop"}"#,
     ];

@@ -21,11 +21,21 @@ fn root() -> PathBuf {
 /// A provider whose filter finds every request wanting, in the words of its API.
 fn strict(received: &Received) -> Vec<Step> {
     let body = if received.target.starts_with("/v1/messages") {
-        json!({"type": "error", "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}})
+        json!({
+            "type": "error", "error": {
+                "type": "invalid_request_error", "message": "Output blocked by content filtering \
+                    policy"
+            }
+        })
     } else {
         let message =
             "Invalid prompt: your prompt was flagged as potentially violating our usage policy.";
-        json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": "invalid_prompt"}})
+        json!({
+            "error": {
+                "message": message, "type": "invalid_request_error", "param": null,
+                "code": "invalid_prompt"
+            }
+        })
     };
     scripted::json_answer(400, &body)
 }
@@ -57,9 +67,12 @@ fn document(recorded: &Recorded, strict: &Provider) -> String {
         .map(|model| format!("  {}: {{}}\n", serde_json::to_string(model).unwrap()))
         .collect();
     format!(
-        "providers:\n  demo: {{ protocol: mock }}\n{}{}{}{}models:\n{models}  demo/status-429: {{}}\n  demo/short: {{ context: 100 }}\n  \
-         demo/dear: {{ input_per_mtok: 1000000, output_per_mtok: 1000000 }}\n  strict/filter: {{}}\n  ant-strict/filter: {{}}\nrecipes:\n  main:\n    \
-         rules: [ {{ name: only, targets: [ {{ target: demo/echo }} ] }} ]\naliases: {{ auto: main }}\n",
+        "providers:\n  demo: {{ protocol: mock }}\n{}{}{}{}models:\n\
+         {models}  demo/status-429: {{}}\n  demo/short: {{ context: 100 }}\n  \
+         demo/dear: {{ input_per_mtok: 1000000, output_per_mtok: 1000000 }}\n  \
+         strict/filter: {{}}\n  ant-strict/filter: {{}}\nrecipes:\n  main:\n    \
+         rules: [ {{ name: only, targets: [ {{ target: demo/echo }} ] }} ]\n\
+         aliases: {{ auto: main }}\n",
         provider("rec", &recorded.url(), "sk-recorded"),
         provider("ant", &recorded.url(), "sk-recorded")
             .replace("protocol: openai", "protocol: anthropic"),
@@ -88,7 +101,10 @@ async fn run(program: &Path, script: &str) -> String {
     let strict = Provider::start(|received, _| strict(received)).await;
     let gateway = Gateway::start(&document(&recorded, &strict)).await;
     let key = gateway.create_key().await;
-    let agent = r#"{"name":"brief","model":"auto","instructions":"Be brief.","defaults":{"max_tokens":64}}"#;
+    let agent = concat!(
+        r#"{"name":"brief","model":"auto","instructions":"Be brief.","#,
+        r#""defaults":{"max_tokens":64}}"#,
+    );
     let made = gateway
         .send("POST", "/v1/agents", &[("content-type", "application/json")], Some(agent.as_bytes()))
         .await;
@@ -211,7 +227,8 @@ async fn generated(credential: &str, more: &[&str]) -> String {
         "--suppress-health-check",
         "all",
     ]);
-    let checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
+    let checks = "not_a_server_error,status_code_conformance,content_type_conformance,\
+        response_schema_conformance";
     command.args(["--checks", checks]).args(more).env("PYTHONDONTWRITEBYTECODE", "1");
     command.current_dir(gateway.dir()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -52,7 +52,8 @@ async fn what_cannot_be_parsed(gateway: &Gateway, bearer: &str) -> Vec<(&'static
             "GET /health HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\nx-bad: a\0b\r\n\r\n"
         ),
         format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ntransfer-encoding: chunked\r\n\r\n{bearer}\r\n"
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\n\
+             transfer-encoding: chunked\r\n\r\n{bearer}\r\n"
         ),
     ] {
         let answer = gateway.connect().await.exchange(broken.as_bytes()).await;
@@ -126,7 +127,10 @@ async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static s
     shown.push(("a refused login", format!("{refused:?}")));
     let body = json!({
         "model": "auto", "messages": [{"role": "user", "content": "Say a word."}],
-        "tools": [{"type": "mcp", "server_label": "x", "server_url": "https://mcp.example", "authorization": TOOL_KEY}],
+        "tools": [{
+            "type": "mcp", "server_label": "x", "server_url": "https://mcp.example",
+            "authorization": TOOL_KEY
+        }],
     });
     let answer = gateway.chat(key, body.to_string().as_bytes()).await;
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -282,7 +282,8 @@ async fn a_body_slower_than_the_rate_is_408() {
         stream.set_nodelay(true).unwrap();
         let (host, length) = (gateway.host(), body.len());
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {}\r\ncontent-length: {length}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {}\r\n\
+             content-length: {length}\r\n\r\n",
             key.secret
         );
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -372,7 +373,8 @@ async fn expressions_see_listed_headers_only() {
     let provider = Provider::always(scripted::completion("well")).await;
     let document = |header: &str| {
         let gold = format!(
-            "{{ name: gold, when: \"headers['{header}'] == 'gold'\", targets: [ {{ target: a/gold }} ] }}"
+            "{{ name: gold, when: \"headers['{header}'] == 'gold'\", \
+             targets: [ {{ target: a/gold }} ] }}"
         );
         let rules = format!("rules:\n      - {gold}\n      - name: default");
         in_order(&[("a", &provider.url())], "").replace("rules:\n      - name: default", &rules)

@@ -11,7 +11,8 @@ use crate::support::provider::{self as scripted, Provider};
 /// Rules for what `when` says, and one for all else.
 fn document(keywords: &str, when: &str) -> String {
     format!(
-        "providers:\n  demo: {{ protocol: mock }}\nkeywords: {{ {keywords} }}\nrecipes:\n  main:\n    rules:\n      \
+        "providers:\n  demo: {{ protocol: mock }}\nkeywords: {{ {keywords} }}\nrecipes:\n  \
+         main:\n    rules:\n      \
          - {{ name: special, when: \"{when}\", targets: [ {{ target: demo/special }} ] }}\n      \
          - {{ name: default, targets: [ {{ target: demo/usual }} ] }}\naliases: {{ auto: main }}\n"
     )

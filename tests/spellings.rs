@@ -69,15 +69,24 @@ fn bill(request: &Received, bytes_a_token: u64) -> (u64, u64) {
 fn answer(request: &Received, prompt: u64, answers: u64) -> Value {
     match endpoint(request) {
         Endpoint::Messages => json!({
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
-            "content": [{"type": "text", "text": "a word"}], "usage": {"input_tokens": prompt, "output_tokens": answers}}),
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+            "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": "a word"}],
+            "usage": {"input_tokens": prompt, "output_tokens": answers}}),
         Endpoint::Responses => json!({
             "id": "resp_1", "object": "response", "status": "completed", "model": "m",
-            "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a word"}]}],
-            "usage": {"input_tokens": prompt, "output_tokens": answers, "total_tokens": prompt + answers}}),
+            "output": [{
+                "type": "message", "role": "assistant",
+                "content": [{"type": "output_text", "text": "a word"}]
+            }],
+            "usage": {"input_tokens": prompt, "output_tokens": answers,
+                "total_tokens": prompt + answers}}),
         _ => {
             let mut said = scripted::completion_body("a word");
-            said["usage"] = json!({"prompt_tokens": prompt, "completion_tokens": answers, "total_tokens": prompt + answers});
+            said["usage"] = json!({
+                "prompt_tokens": prompt, "completion_tokens": answers,
+                "total_tokens": prompt + answers
+            });
             said
         }
     }
@@ -91,9 +100,10 @@ async fn gateway(provider_url: &str) -> Gateway {
     let model =
         format!("{{ input_per_mtok: {input}, output_per_mtok: {output}, context: {CONTEXT} }}");
     Setup::new(&format!(
-        "providers:\n{open}{anthropic}recipes:\n  open: {{ rules: [{{ name: x, targets: [{{ target: o/m }}] }}] }}\n  \
-         claude: {{ rules: [{{ name: x, targets: [{{ target: a/m }}] }}] }}\naliases: {{ open: open, claude: claude }}\n\
-         models:\n  o/m: {model}\n  a/m: {model}\n"
+        "providers:\n{open}{anthropic}recipes:\n  \
+         open: {{ rules: [{{ name: x, targets: [{{ target: o/m }}] }}] }}\n  \
+         claude: {{ rules: [{{ name: x, targets: [{{ target: a/m }}] }}] }}\n\
+         aliases: {{ open: open, claude: claude }}\nmodels:\n  o/m: {model}\n  a/m: {model}\n"
     ))
     .threads(2)
     .start()
@@ -184,14 +194,22 @@ fn dear() -> Vec<(&'static str, &'static str, String)> {
     let prose =
         "The members agreed to postpone the vote until next month. ".repeat((400 << 10) / 58);
     let pdf = format!("JVBERi0xLjQK{}", "A".repeat(200 << 10));
-    let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pdf}});
+    let pdf = json!({
+        "type": "document", "source": {
+            "type": "base64", "media_type": "application/pdf", "data": pdf
+        }
+    });
     let function = json!({"name": "f", "description": prose, "parameters": {}});
     let saying = |message: Value| {
         json!({"model": "open", "max_tokens": 5, "messages": [message]}).to_string()
     };
-    let document = json!({"model": "claude", "max_tokens": 5, "messages": [{"role": "user", "content": [pdf]}]}).to_string();
+    let document = json!({"model": "claude", "max_tokens": 5,
+            "messages": [{"role": "user", "content": [pdf]}]})
+    .to_string();
     let part = |part: Value| saying(json!({"role": "user", "content": [part]}));
-    let pdf_as_image = json!({"type": "image_url", "image_url": {"url": "data:application/pdf;base64,JVBERi0xLjQK"}});
+    let pdf_as_image = json!({
+        "type": "image_url", "image_url": {"url": "data:application/pdf;base64,JVBERi0xLjQK"}
+    });
     let audio_by_address =
         json!({"type": "input_audio", "input_audio": {"data": "https://a.test/long.mp3"}});
     vec![
@@ -207,9 +225,10 @@ fn dear() -> Vec<(&'static str, &'static str, String)> {
         (
             "an image scaled up",
             CHAT,
-            part(
-                json!({"type": "image_url", "image_url": {"url": "https://a.test/a.png"}, "min_pixels": 1_000_000_000}),
-            ),
+            part(json!({
+                "type": "image_url", "image_url": {"url": "https://a.test/a.png"},
+                "min_pixels": 1_000_000_000
+            })),
         ),
         (
             "search_parameters",
@@ -311,15 +330,30 @@ async fn ordinary_requests_pass_with_an_ordinary_budget() {
     let prose = "The members agreed to postpone the vote until next month. ".repeat(7_000);
     let png = "iVBORw0KGgoAAAANSUhEUgAAAMgAAADICAIAAAAiOjnJ";
     let pdf = format!("JVBERi0xLjQK{}", "A".repeat(200 << 10));
-    let chat = |content: Value| json!({"model": "open", "user": "u", "messages": [{"role": "user", "content": content}]});
-    let claude = |content: Value| json!({"model": "claude", "user": "u", "max_tokens": 32_000, "messages": [{"role": "user", "content": content}]});
+    let chat = |content: Value| {
+        let message = json!({"role": "user", "content": content});
+        json!({ "model": "open", "user": "u", "messages": [message] })
+    };
+    let claude = |content: Value| {
+        json!({
+            "model": "claude", "user": "u", "max_tokens": 32_000,
+            "messages": [{"role": "user", "content": content}]
+        })
+    };
     let with = |mut body: Value, more: Value| {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         body
     };
-    let tool = json!({"type": "function", "function": {"name": "f", "description": prose[..20_000], "parameters": {"type": "object"}}});
-    let coding = json!({"system": [{"type": "text", "text": prose[..60_000], "cache_control": {"type": "ephemeral"}}],
-        "tools": [{"name": "Bash", "description": prose[..60_000], "input_schema": {"type": "object"}}],
+    let tool = json!({
+        "type": "function", "function": {
+            "name": "f", "description": prose[..20_000], "parameters": {"type": "object"}
+        }
+    });
+    let coding = json!({"system": [{"type": "text", "text": prose[..60_000],
+                    "cache_control": {"type": "ephemeral"}}],
+        "tools": [{
+            "name": "Bash", "description": prose[..60_000], "input_schema": {"type": "object"}
+        }],
         "thinking": {"type": "enabled", "budget_tokens": 31_999}, "metadata": {"user_id": "u"}});
     // Estimates learn from what the provider counts, so the one near the context comes first.
     for (path, body) in [
@@ -329,22 +363,26 @@ async fn ordinary_requests_pass_with_an_ordinary_budget() {
         (CHAT, with(chat(json!("hi")), json!({"max_completion_tokens": 16_000, "tools": [tool]}))),
         (
             CHAT,
-            chat(
-                json!([{"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{png}"), "detail": "high"}}]),
-            ),
+            chat(json!([{
+                "type": "image_url", "image_url": {
+                    "url": format!("data:image/png;base64,{png}"), "detail": "high"
+                }
+            }])),
         ),
         (CHAT, chat(json!([{"type": "image_url", "image_url": {"url": "https://a.test/b.jpg"}}]))),
         (
             CHAT,
-            chat(
-                json!([{"type": "file", "file": {"filename": "a.pdf", "file_data": format!("data:application/pdf;base64,{pdf}")}}]),
-            ),
+            chat(json!([{
+                "type": "file", "file": {
+                    "filename": "a.pdf", "file_data": format!("data:application/pdf;base64,{pdf}")
+                }
+            }])),
         ),
         (
             CHAT,
-            chat(
-                json!([{"type": "input_audio", "input_audio": {"data": "A".repeat(400_000), "format": "mp3"}}]),
-            ),
+            chat(json!([{
+                "type": "input_audio", "input_audio": {"data": "A".repeat(400_000), "format": "mp3"}
+            }])),
         ),
         (
             RESPONSES,
@@ -356,9 +394,11 @@ async fn ordinary_requests_pass_with_an_ordinary_budget() {
         ),
         (
             MESSAGES,
-            claude(
-                json!([{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pdf}}]),
-            ),
+            claude(json!([{
+                "type": "document", "source": {
+                    "type": "base64", "media_type": "application/pdf", "data": pdf
+                }
+            }])),
         ),
     ] {
         let key = key(&gateway, 5).await;
@@ -374,7 +414,10 @@ async fn text_of_a_token_a_byte_stays_within_the_budget() {
     let (provider, billed) = lenient_provider(1).await;
     let gateway = gateway(&provider.url()).await;
     let text = "qzxjvkw ".repeat(10_625);
-    let said = json!({"model": "open", "max_tokens": 5, "user": "dear text", "messages": [{"role": "user", "content": text}]});
+    let said = json!({
+        "model": "open", "max_tokens": 5, "user": "dear text",
+        "messages": [{"role": "user", "content": text}]
+    });
     let answered = burst(&gateway, CHAT, &said.to_string()).await;
     let cost = *billed.lock().unwrap().values().next().unwrap() as f64 / DOLLAR;
     eprintln!("{answered} answered, {cost:.3} USD");
@@ -431,23 +474,41 @@ fn told() -> impl Strategy<Value = String> {
             r#"[{"type":"text","text":TEXT}]"#,
             r#"[{"type":"refusal","refusal":TEXT},TEXT]"#,
             r#"{"type":"thinking","thinking":TEXT}"#,
-            r#"[{"type":"image_url","image_url":{"url":"data:image/png;base64,PNG","detail":"low"}}]"#,
+            concat!(
+                r#"[{"type":"image_url","image_url":{"url":"data:image/png;base64,PNG","#,
+                r#""detail":"low"}}]"#,
+            ),
             r#"[{"type":"text","text":TEXT,"image_url":"https://a.test/b.png"}]"#,
-            r#"[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"PNG"}},{"type":"document","source":{"type":"text","data":TEXT}}]"#,
+            concat!(
+                r#"[{"type":"image","source":{"type":"base64","media_type":"image/png","#,
+                r#""data":"PNG"}},{"type":"document","source":{"type":"text","data":TEXT}}]"#,
+            ),
             r#"[{"type":"document","source":{"type":"base64","data":"JVBERi0xLjQK"}}]"#,
             r#"[{"type":"document","source":{"type":"url","url":TEXT}}]"#,
-            r#"[{"type":"input_file","file_id":"file_1"},{"type":"input_image","file_id":"file_1"}]"#,
+            concat!(
+                r#"[{"type":"input_file","file_id":"file_1"},{"type":"input_image","#,
+                r#""file_id":"file_1"}]"#,
+            ),
             r#"[{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0xLjQK"}}]"#,
             r#"[{"type":"video_url","video_url":{"url":TEXT}}]"#,
-            r#"[{"type":"input_audio","input_audio":{"data":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}]"#,
+            concat!(
+                r#"[{"type":"input_audio","input_audio":{"data":"#,
+                r#""AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}]"#,
+            ),
             r#"[{"type":"tool_result","content":[{"type":"text","text":TEXT}]}]"#,
             r#"[{"type":"unheard_of","unheard_of":TEXT}]"#,
             r#"[{"type":"text","text":TEXT,"source":{"type":"base64","data":"JVBERi0xLjQK"}}]"#,
             r#"[{"type":"text","text":TEXT,"source":{"type":"image","data":"PNG"}}]"#,
-            r#"[{"type":"image_url","image_url":{"url":"data:application/pdf;base64,JVBERi0xLjQK"}}]"#,
+            concat!(
+                r#"[{"type":"image_url","image_url":{"url":"data:application/pdf;base64,"#,
+                r#"JVBERi0xLjQK"}}]"#,
+            ),
             r#"[{"type":"file","file":{"file_data":"data:text/plain;base64,JVBERi0xLjQK"}}]"#,
             r#"[{"type":"input_audio","input_audio":{"data":"https://a.test/b.mp3"}}]"#,
-            r#"[{"type":"image_url","image_url":{"url":"https://a.test/b.png"},"min_pixels":100000000}]"#,
+            concat!(
+                r#"[{"type":"image_url","image_url":{"url":"https://a.test/b.png"},"#,
+                r#""min_pixels":100000000}]"#,
+            ),
             r#"[{"text":TEXT,"video":"https://a.test/b.mp4"}]"#,
         ][..],
     );
@@ -490,8 +551,11 @@ fn member() -> impl Strategy<Value = String> {
     let message = prop_oneof![
         4 => content,
         1 => told().prop_map(|told| format!("\"refusal\":{told}")),
-        1 => told().prop_map(|told| format!("\"function_call\":{{\"name\":\"f\",\"arguments\":{told}}}")),
-        1 => told().prop_map(|told| format!("\"tool_calls\":[{{\"type\":\"function\",\"function\":{{\"name\":\"f\",\"arguments\":{told}}}}}]")),
+        1 => told().prop_map(
+            |told| format!("\"function_call\":{{\"name\":\"f\",\"arguments\":{told}}}")
+        ),
+        1 => told().prop_map(|told| format!("\"tool_calls\":[{{\"type\":\"function\",\
+            \"function\":{{\"name\":\"f\",\"arguments\":{told}}}}}]")),
         1 => told().prop_map(|told| format!("\"type\":\"function_call_output\",\"output\":{told}")),
         1 => Just("\"type\":\"item_reference\",\"id\":\"msg_1\"".to_owned()),
         1 => Just("\"images\":[\"iVBORw0KGgo\"]".to_owned()),
@@ -523,12 +587,18 @@ fn member() -> impl Strategy<Value = String> {
         told(),
     );
     let beside = beside.prop_map(|(name, told)| match name {
-        "functions" => format!("\"functions\":[{{\"name\":\"f\",\"description\":{told},\"parameters\":[1,2,[3]]}}]"),
+        "functions" => format!(
+            "\"functions\":[{{\"name\":\"f\",\"description\":{told},\"parameters\":[1,2,[3]]}}]"
+        ),
         "tools" | "Tools" => format!(
-            "\"{name}\":[{{\"type\":\"function\",\"function\":{{\"name\":\"f\",\"description\":{told}}}}},{{\"type\":\"web_search\"}}]"
+            "\"{name}\":[{{\"type\":\"function\",\"function\":{{\"name\":\"f\",\
+             \"description\":{told}}}}},{{\"type\":\"web_search\"}}]"
         ),
         "prediction" => format!("\"prediction\":{{\"type\":\"content\",\"content\":{told}}}"),
-        "response_format" => format!("\"response_format\":{{\"type\":\"json_schema\",\"json_schema\":{{\"schema\":{told}}}}}"),
+        "response_format" => format!(
+            "\"response_format\":{{\"type\":\"json_schema\",\
+            \"json_schema\":{{\"schema\":{told}}}}}"
+        ),
         name => format!("\"{name}\":{told}"),
     });
     let elsewhere = prop::sample::select(
@@ -545,19 +615,27 @@ fn member() -> impl Strategy<Value = String> {
             "\"tools\":[{\"google_search\":{}}]",
         ][..],
     );
-    prop_oneof![4 => counted, 1 => nested, 3 => conversation, 2 => beside, 1 => elsewhere.prop_map(str::to_owned)]
+    prop_oneof![
+        4 => counted, 1 => nested, 3 => conversation, 2 => beside, 1 =>
+        elsewhere.prop_map(str::to_owned)
+    ]
 }
 
 proptest! {
     /// Whatever a client spells: it is refused, or no provider can bill more than is reserved.
     #[test]
-    fn nothing_that_is_read_can_be_billed_beyond_its_ceiling(members in prop::collection::vec(member(), 0..6)) {
-        let body = ["\"model\":\"m\"".to_owned()].into_iter().chain(members).collect::<Vec<_>>().join(",");
+    fn nothing_that_is_read_can_be_billed_beyond_its_ceiling(
+        members in prop::collection::vec(member(), 0..6),
+    ) {
+        let all = ["\"model\":\"m\"".to_owned()].into_iter().chain(members);
+        let body = all.collect::<Vec<_>>().join(",");
         let body = format!("{{{body}}}");
         for endpoint in Endpoint::ALL {
             match request::read_request(body.as_bytes(), endpoint) {
                 Ok(request) => lenient::never_bills_more(endpoint, body.as_bytes(), &request),
-                Err(error) => prop_assert!(error.status().as_u16() == 400 && error.field().is_some(), "{error}: {body}"),
+                Err(error) => prop_assert!(
+                    error.status().as_u16() == 400 && error.field().is_some(), "{error}: {body}"
+                ),
             }
         }
     }

@@ -195,7 +195,10 @@ impl World {
     fn document(&self) -> Value {
         json!({
             "providers": { "b": { "protocol": "openai", "base_url": self.provider.url() } },
-            "recipes": { "main": { "rules": [{ "name": "only", "targets": [{ "target": "b/model" }] }] } }, "aliases": { "auto": "main" },
+            "recipes": { "main": { "rules": [{ "name": "only",
+                            "targets": [{ "target": "b/model" }] }] } }, "aliases": {
+                "auto": "main"
+            },
         })
     }
 }

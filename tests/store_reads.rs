@@ -293,7 +293,10 @@ async fn a_gate_that_cannot_look_lets_nothing_through() {
     let before = world.host.ask("GET", "/v1/router/config", Some(ADMIN), None).await;
     let document = json!({
         "providers": { "b": { "protocol": "mock" } },
-        "recipes": { "main": { "rules": [{ "name": "only", "targets": [{ "target": "b/model" }] }] } }, "aliases": { "auto": "main" },
+        "recipes": { "main": { "rules": [{ "name": "only",
+                        "targets": [{ "target": "b/model" }] }] } }, "aliases": {
+            "auto": "main"
+        },
     })
     .to_string();
     world.faults.fail_every_read();

@@ -11,7 +11,8 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
-const USAGE: &str = "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
+const USAGE: &str = "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\
+    \"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
 
 /// The stream as it is without the question, in any framing of lines: a comment, content, a
 /// comment, the end.
@@ -51,7 +52,8 @@ fn untold(line_end: &str) -> String {
 
 fn body(options: &str) -> String {
     format!(
-        r#"{{"model":"auto", "stream":true{options},"messages":[{{"role":"user","content":"Say a word."}}],"max_tokens":3}}"#
+        "{{\"model\":\"auto\", \"stream\":true{options},\"messages\":[{{\"role\":\"user\",\
+         \"content\":\"Say a word.\"}}],\"max_tokens\":3}}"
     )
 }
 
@@ -146,8 +148,10 @@ async fn the_document_says_of_a_provider_that_it_is_always_asked_or_never() {
     let start = async || Provider::start(|request, _| telling(request, "\n", 40)).await;
     let (always, never) = (start().await, start().await);
     let document = format!(
-        "providers:\n{}    stream_usage: inject\n{}    stream_usage: never\nrecipes:\n  one: {{ rules: [ {{ name: d, targets: [ {{ target: always/model }} ] }} ] }}\n  \
-         two: {{ rules: [ {{ name: d, targets: [ {{ target: never/model }} ] }} ] }}\naliases: {{ one: one, two: two }}\n",
+        "providers:\n{}    stream_usage: inject\n{}    stream_usage: never\nrecipes:\n  \
+         one: {{ rules: [ {{ name: d, targets: [ {{ target: always/model }} ] }} ] }}\n  \
+         two: {{ rules: [ {{ name: d, targets: [ {{ target: never/model }} ] }} ] }}\n\
+         aliases: {{ one: one, two: two }}\n",
         provider("always", &always.url(), "sk-x"),
         provider("never", &never.url(), "sk-x"),
     );
@@ -208,7 +212,8 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
 /// asked stay.
 #[tokio::test]
 async fn chunks_with_content_pass_as_they_are() {
-    let last = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}\n\n";
+    let last = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\
+        \"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}\n\n";
     let stream = [
         &scripted::content_event("x").replace("\"created\"", "\"usage\":null,\"created\""),
         last,

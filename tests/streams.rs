@@ -14,7 +14,8 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Step};
 
 async fn over(provider: &Provider) -> (Gateway, Key) {
-    let prices = "models:\n  a/model: { input_per_mtok: 2.0, output_per_mtok: 10.0, cached_input_per_mtok: 0.5 }\n";
+    let prices = "models:\n  \
+        a/model: { input_per_mtok: 2.0, output_per_mtok: 10.0, cached_input_per_mtok: 0.5 }\n";
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], prices)).await;
     let key = gateway.create_key().await;
     (gateway, key)
@@ -27,7 +28,8 @@ fn chunk(text: impl Into<String>) -> Step {
 /// A completion whose `usage` is this text.
 fn counting(usage: &str) -> Vec<Step> {
     let body = format!(
-        r#"{{"id":"c","choices":[{{"message":{{"role":"assistant","content":"Hi"}}}}],"usage":{usage}}}"#
+        "{{\"id\":\"c\",\"choices\":[{{\"message\":{{\"role\":\"assistant\",\
+         \"content\":\"Hi\"}}}}],\"usage\":{usage}}}"
     );
     scripted::answer(200, &[("content-type", "application/json")], body.as_bytes())
 }
@@ -47,7 +49,10 @@ fn counting_stream(usage: &str) -> Vec<Step> {
 async fn what_an_answer_says_that_it_used_is_captured_and_priced() {
     let usages = [
         (
-            r#"{"prompt_tokens":100,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":40}}"#,
+            concat!(
+                r#"{"prompt_tokens":100,"completion_tokens":10,"#,
+                r#""prompt_tokens_details":{"cached_tokens":40}}"#,
+            ),
             (100, 40, 10, 110),
             240.0,
         ),
@@ -73,7 +78,10 @@ async fn what_an_answer_says_that_it_used_is_captured_and_priced() {
         for stream in [false, true] {
             let answer = gateway.chat(&key, chat_body("auto", stream).as_bytes()).await;
             let capture = gateway.capture(&answer.request_id()).await;
-            let expected = json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total, "cached_tokens": cached, "estimated": false});
+            let expected = json!({
+                "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total,
+                "cached_tokens": cached, "estimated": false
+            });
             assert_eq!(capture["usage"], expected, "{usage} {stream}");
             let cost = capture["cost_usd"].as_f64().unwrap();
             assert!((cost * 1e6 - micro_usd).abs() < 1e-6, "{usage}: {cost}");
@@ -85,7 +93,10 @@ async fn what_an_answer_says_that_it_used_is_captured_and_priced() {
 async fn absurd_counts_poison_nothing() {
     const ABSURD: [&str; 5] = [
         r#"{"prompt_tokens":-5,"completion_tokens":10,"total_tokens":5}"#,
-        r#"{"prompt_tokens":18446744073709551615,"completion_tokens":18446744073709551615,"total_tokens":18446744073709551615}"#,
+        concat!(
+            r#"{"prompt_tokens":18446744073709551615,"completion_tokens":18446744073709551615,"#,
+            r#""total_tokens":18446744073709551615}"#,
+        ),
         r#"{"prompt_tokens":1e300,"completion_tokens":1e300}"#,
         r#"{"prompt_tokens":"7","completion_tokens":"8"}"#,
         r#"{"prompt_tokens":{},"completion_tokens":[]}"#,
@@ -241,7 +252,8 @@ async fn a_document_of_success_that_holds_an_error_is_a_failed_call() {
 #[tokio::test]
 async fn a_document_that_is_an_error_or_breaks_off_goes_to_the_next() {
     let body = json!({"error": {"message": "The model gave up.", "code": 502}});
-    let half = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{\"choices\":";
+    let half = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n\
+        {\"choices\":";
     let a = Provider::start(move |_, n| match n {
         0 => scripted::json_answer(200, &body),
         _ => vec![Step::Write(half.into()), Step::Cut],

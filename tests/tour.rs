@@ -12,7 +12,9 @@ use crate::support::{envelope, until};
 /// Both providers known; recipe `name` goes to `target` only.
 fn document(a: &Provider, b: &Provider, name: &str, target: &str) -> String {
     format!(
-        "providers:\n{}{}recipes:\n  {name}:\n    rules: [ {{ name: only, targets: [ {{ target: {target}/model }} ] }} ]\naliases: {{ auto: {name} }}\n",
+        "providers:\n{}{}recipes:\n  {name}:\n    \
+         rules: [ {{ name: only, targets: [ {{ target: {target}/model }} ] }} ]\n\
+         aliases: {{ auto: {name} }}\n",
         provider("a", &a.url(), "sk-a"),
         provider("b", &b.url(), "sk-b"),
     )
@@ -246,7 +248,8 @@ async fn a_streamed_capture_is_decided_as_live_traffic_would_be() {
         (&json!(true), &json!(scripted::stream_body("from a")))
     );
 
-    let rules = "rules: [ { name: plain, when: \"!stream\", targets: [ { target: a/model } ] }, { name: streams, targets: [ { target: b/model } ] } ]";
+    let rules = "rules: [ { name: plain, when: \"!stream\", targets: [ { target: a/model } ] }, \
+        { name: streams, targets: [ { target: b/model } ] } ]";
     let split = document(&a, &b, "after", "b")
         .replace("rules: [ { name: only, targets: [ { target: b/model } ] } ]", rules);
     assert!(split.contains("streams"));
@@ -424,7 +427,8 @@ async fn a_body_held_back_does_not_outlive_its_credential() {
         let body =
             if path == "/v1/router/keys" { "{}".to_owned() } else { chat_body("auto", false) };
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
             gateway.host(),
             key.secret,
             body.len()

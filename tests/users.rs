@@ -53,7 +53,8 @@ async fn users_are_made_listed_and_changed() {
     let (bob, _) = user(&gateway, "bob@example.com", "admin").await;
     let record = gateway.manage("GET", &format!("/v1/users/{ann}"), &admin, None).await.json();
     let expected = json!({
-        "object": "user", "id": ann, "email": "ann@example.com", "name": null, "role": "user", "created_at": record["created_at"],
+        "object": "user", "id": ann, "email": "ann@example.com", "name": null, "role": "user",
+        "created_at": record["created_at"],
         "disabled": false, "labels": {}, "limits": {},
     });
     assert_eq!(record, expected);

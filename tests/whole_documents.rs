@@ -20,8 +20,9 @@ const NAMES: [&str; 5] = ["auto", "first", "second", "third", "a/model"];
 /// A version of the document: two recipes, then an alias a line.
 fn version(url: &str, number: u64) -> String {
     let text = in_order(&[("a", url)], "").replace("idle: 20s", &format!("idle: {}s", 20 + number));
-    let more = "  other:\n    rules:\n      - name: default\n        targets:\n          - target: a/model\n          - target: a/next\n\
-                aliases:\n  auto: main\n  first: main\n  second: other\n  third: other\n";
+    let more = "  other:\n    rules:\n      - name: default\n        targets:\n          \
+        - target: a/model\n          - target: a/next\naliases:\n  auto: main\n  first: main\n  \
+        second: other\n  third: other\n";
     text.replace("aliases: { auto: main }\n", more)
 }
 

@@ -50,12 +50,18 @@ pub struct Load {
 /// has several targets.
 fn document(words: &str, long: u32) -> String {
     format!(
-        "providers: {{ p: {{ protocol: mock }} }}\nmodels:\n  p/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  p/b: {{ input_per_mtok: 2.0, output_per_mtok: 4.0 }}\n\
-         keywords: {{ code: [{words}] }}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: long, when: 'prompt_tokens > {long}', targets: [ {{ target: p/long }}, {{ target: p/b }} ] }}\n      \
-         - {{ name: code, when: \"'code' in keywords && !stream\", targets: [ {{ target: p/code }}, {{ target: p/a }} ] }}\n      \
-         - {{ name: tools, when: 'tools > 2', strategy: cheapest, targets: [ {{ target: p/b }}, {{ target: p/a }} ] }}\n      \
-         - {{ name: rest, strategy: weighted, targets: [ {{ target: p/a, weight: 9 }}, {{ target: p/b, weight: 1 }}, {{ target: p/c, weight: 1 }} ] }}\n\
+        "providers: {{ p: {{ protocol: mock }} }}\nmodels:\n  \
+         p/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  \
+         p/b: {{ input_per_mtok: 2.0, output_per_mtok: 4.0 }}\nkeywords: {{ code: [{words}] }}\n\
+         recipes:\n  main:\n    rules:\n      \
+         - {{ name: long, when: 'prompt_tokens > {long}', targets: [ {{ target: p/long }}, \
+         {{ target: p/b }} ] }}\n      \
+         - {{ name: code, when: \"'code' in keywords && !stream\", \
+         targets: [ {{ target: p/code }}, {{ target: p/a }} ] }}\n      \
+         - {{ name: tools, when: 'tools > 2', strategy: cheapest, targets: [ {{ target: p/b }}, \
+         {{ target: p/a }} ] }}\n      \
+         - {{ name: rest, strategy: weighted, targets: [ {{ target: p/a, weight: 9 }}, \
+         {{ target: p/b, weight: 1 }}, {{ target: p/c, weight: 1 }} ] }}\n\
          aliases: {{ auto: main }}\n"
     )
 }
@@ -99,7 +105,8 @@ async fn run(
     let changed =
         fill(&dir.path().join("data"), count, bytes, (&routing(then), &routing(candidate))).await;
     println!(
-        "{count} captures, decided again by {what}; filled in {:.0} s, and {changed} of them will change",
+        "{count} captures, decided again by {what}; filled in {:.0} s, \
+         and {changed} of them will change",
         began.elapsed().as_secs_f64()
     );
     let mut gateway = Gateway::start(dir.path());
@@ -113,7 +120,8 @@ async fn run(
         "{report}"
     );
     println!(
-        "  {:.0}/s a core (promised: {promised:.0}), {:.0}/s on the clock: {took:.1} s, of which the gateway had a core for {used:.1} s",
+        "  {:.0}/s a core (promised: {promised:.0}), {:.0}/s on the clock: {took:.1} s, \
+         of which the gateway had a core for {used:.1} s",
         count as f64 / used,
         count as f64 / took
     );
@@ -249,7 +257,8 @@ impl Gateway {
             .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
             .map(|held| held.local_addr().expect("its address"));
         let text = format!(
-            "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: {metrics} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n\
+            "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: {metrics} }}\n\
+             data_dir: {}\nrouting: {{ file: {} }}\n\
              capture: {{ retention: {{ age: 30d, size: 100GiB }} }}\n",
             dir.join("data").display(),
             dir.join("routing.yaml").display()

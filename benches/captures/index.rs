@@ -134,7 +134,8 @@ pub async fn measure(load: &Load) -> Vec<String> {
     drop(filled);
     let (segments, index, count) = process::disk(dir.path());
     println!(
-        "{} captures of {} days, few with bodies: {count} segments of {segments} bytes, an index of {index} bytes",
+        "{} captures of {} days, few with bodies: {count} segments of {segments} bytes, \
+         an index of {index} bytes",
         load.heads, load.days
     );
     let start = Instant::now();

@@ -189,7 +189,8 @@ fn share(dir: &Path, bodies: u64, all: u64) -> f64 {
     let (segments, index, _) = process::disk(dir);
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
     println!(
-        "  disk: {all} raw bytes, {bodies} of them bodies; segments {segments}: {:.1} % of raw, {:.1} % of the bodies alone; the index {index}: {:.1} % of raw; both {:.1} %",
+        "  disk: {all} raw bytes, {bodies} of them bodies; segments {segments}: {:.1} % of raw, \
+         {:.1} % of the bodies alone; the index {index}: {:.1} % of raw; both {:.1} %",
         of(segments, all),
         of(segments, bodies),
         of(index, all),
@@ -255,7 +256,8 @@ async fn generated(load: &Load, judged: bool) -> Vec<String> {
     let (used, waited) = (after.0 - before.0, after.1 - before.1);
     let core = used / took.as_secs_f64() * 100.0;
     println!(
-        "  {:.1} s ({:.0}/s); all threads but the one that makes them: {core:.0} % of a core (promised: {CORE:.0}), {:.1} us a capture; \
+        "  {:.1} s ({:.0}/s); all threads but the one that makes them: {core:.0} % of a core \
+         (promised: {CORE:.0}), {:.1} us a capture; \
          they waited {waited:.1} s for a core that others had; offer: {:.2} us; closed in {:.1} s",
         took.as_secs_f64(),
         total as f64 / took.as_secs_f64(),
@@ -335,7 +337,8 @@ async fn stalled(bytes: usize) {
     }
     let grown = process::memory().saturating_sub(before);
     println!(
-        "while the disk hangs: {offered} offered, {taken} taken, {peak} bytes in the queue at most, of {}; memory grew by {grown}",
+        "while the disk hangs: {offered} offered, {taken} taken, \
+         {peak} bytes in the queue at most, of {}; memory grew by {grown}",
         bounds::CAPTURE_QUEUE_BYTES
     );
     assert!(peak <= bounds::CAPTURE_QUEUE_BYTES && taken < offered);

@@ -60,7 +60,8 @@ struct Flags {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
     /// Bytes of the request bodies.
-    #[arg(long, value_delimiter = ',', default_values_t = [600, 8 << 10, 100 << 10], value_parser = clap::value_parser!(u32).range(128..=8 << 20))]
+    #[arg(long, value_delimiter = ',', default_values_t = [600, 8 << 10, 100 << 10],
+            value_parser = clap::value_parser!(u32).range(128..=8 << 20))]
     bodies: Vec<u32>,
     /// Requests a second of both sides; else as many as are answered.
     #[arg(long)]
@@ -146,8 +147,8 @@ fn measure(flags: &Flags) -> Result<()> {
     };
     let pair = Pair::start(flags.connections, flags.threads, window, kind)?;
     println!(
-        "{windows} windows of {} s, {} connections, {} data-path thread(s) a side; medians, and the \
-         median of each pair's ratio",
+        "{windows} windows of {} s, {} connections, {} data-path thread(s) a side; medians, \
+         and the median of each pair's ratio",
         flags.seconds, flags.connections, flags.threads
     );
     println!("{}", figures::heading());

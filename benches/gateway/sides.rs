@@ -93,8 +93,10 @@ fn write_documents(
         json!(dir.join("routing.yaml")),
     );
     let routing = format!(
-        "providers: {{ up: {{ protocol: openai, base_url: \"http://{upstream}/v1\", api_key: sk-bench }} }}\n\
-         recipes: {{ main: {{ rules: [ {{ name: default, targets: [ {{ target: up/fixed }} ] }} ] }} }}\naliases: {{ auto: main }}\n"
+        "providers: {{ up: {{ protocol: openai, base_url: \"http://{upstream}/v1\", \
+         api_key: sk-bench }} }}\n\
+         recipes: {{ main: {{ rules: [ {{ name: default, \
+         targets: [ {{ target: up/fixed }} ] }} ] }} }}\naliases: {{ auto: main }}\n"
     );
     std::fs::write(dir.join("rerouter.yaml"), server)?;
     Ok(std::fs::write(dir.join("routing.yaml"), routing)?)

@@ -12,7 +12,12 @@ use memchr::memmem;
 use crate::Result;
 use crate::load::{content_length, head_end};
 
-const BODY: &str = r#"{"id":"chatcmpl-bench","object":"chat.completion","created":1764000000,"model":"fixed","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown fox jumps over the lazy dog, as it always did."},"finish_reason":"stop"}],"usage":{"prompt_tokens":120,"completion_tokens":14,"total_tokens":134}}"#;
+const BODY: &str = concat!(
+    r#"{"id":"chatcmpl-bench","object":"chat.completion","created":1764000000,"model":"fixed","#,
+    r#""choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown fox jumps "#,
+    r#"over the lazy dog, as it always did."},"finish_reason":"stop"}],"#,
+    r#""usage":{"prompt_tokens":120,"completion_tokens":14,"total_tokens":134}}"#,
+);
 /// Connections served at once; a proxy pools about as many as the load has.
 const CONNECTIONS: usize = 8_192;
 /// Of each of them, and of each client of a stream: thousands at once have to fit.
@@ -92,7 +97,8 @@ impl Upstream {
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         let answer = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\n\
+             content-length: {}\r\n\r\n{BODY}",
             BODY.len()
         );
         let mut buffer = vec![0; 64 << 10];
@@ -164,8 +170,8 @@ fn asks_for_stream(come: &[u8]) -> bool {
 
 fn event(delta: &str, finish: &str, usage: &str) -> Vec<u8> {
     chunk(&format!(
-        "data: {{\"id\":\"chatcmpl-bench\",\"object\":\"chat.completion.chunk\",\"created\":1764000000,\
-         \"model\":\"fixed\",\"choices\":[{{\"index\":0,\"delta\":{delta},\
+        "data: {{\"id\":\"chatcmpl-bench\",\"object\":\"chat.completion.chunk\",\
+         \"created\":1764000000,\"model\":\"fixed\",\"choices\":[{{\"index\":0,\"delta\":{delta},\
          \"finish_reason\":{finish}}}]{usage}}}\n\n"
     ))
 }

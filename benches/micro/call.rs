@@ -48,8 +48,10 @@ pub async fn keys(bench: &Bench) {
 pub async fn attempt(bench: &Bench) {
     let dir = directory();
     let file = dir.path().join("routing.yaml");
-    let document = "providers: { p: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\", api_key: sk-bench } }\n\
-         recipes: { main: { rules: [ { name: default, targets: [ { target: p/fixed } ] } ] } }\naliases: { auto: main }\n";
+    let document = "providers: { p: \
+        { protocol: openai, base_url: \"http://127.0.0.1:9/v1\", api_key: sk-bench } }\n\
+        recipes: { main: { rules: [ { name: default, targets: [ { target: p/fixed } ] } ] } }\n\
+        aliases: { auto: main }\n";
     std::fs::write(&file, document).expect("a document");
     let text = format!(
         "data_dir: {}\nrouting: {{ file: {} }}\n",

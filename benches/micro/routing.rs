@@ -15,15 +15,18 @@ const RULES: usize = 50;
 fn routing() -> Routing {
     let mut text = String::from(
         "providers: { p: { protocol: openai, base_url: \"http://127.0.0.1:9\" } }\n\
-         keywords: { code: [refactor, stack trace, \"```\"], law: [contract, liability] }\nrecipes:\n  many:\n    rules:\n",
+         keywords: { code: [refactor, stack trace, \"```\"], law: [contract, liability] }\n\
+         recipes:\n  many:\n    rules:\n",
     );
     for rule in 0..RULES - 1 {
         text += &format!(
-            "      - {{ name: r{rule}, when: \"prompt_tokens > {} && !stream && tools == 0\", targets: [ {{ target: p/m{rule} }} ] }}\n",
+            "      - {{ name: r{rule}, when: \"prompt_tokens > {} && !stream && tools == 0\", \
+             targets: [ {{ target: p/m{rule} }} ] }}\n",
             1_000_000 - rule
         );
     }
-    text += "      - { name: last, strategy: weighted, targets: [ { target: p/a, weight: 9 }, { target: p/b, weight: 1 } ] }\naliases: { auto: many }\n";
+    text += "      - { name: last, strategy: weighted, targets: [ { target: p/a, weight: 9 }, \
+        { target: p/b, weight: 1 } ] }\naliases: { auto: many }\n";
     let server = config::read_server("bench", "", &|_| None).expect("defaults");
     config::read_routing("bench", &text, &server, &|_| None, None).expect("a document")
 }

@@ -369,8 +369,11 @@ fn shown(status: StatusCode, agent: &AgentRow, etag: &str) -> Response<Bytes> {
 
 fn record(agent: &AgentRow) -> Value {
     json!({
-        "object": "agent", "id": agent.id, "name": agent.name, "description": agent.description, "model": agent.model,
-        "instructions": agent.instructions, "defaults": agent.defaults, "tools": agent.tools, "trusted": agent.trusted,
-        "metadata": agent.metadata, "created_at": rfc3339(agent.created_at), "updated_at": rfc3339(agent.updated_at),
+        "object": "agent", "id": agent.id, "name": agent.name, "description": agent.description,
+        "model": agent.model,
+        "instructions": agent.instructions, "defaults": agent.defaults, "tools": agent.tools,
+        "trusted": agent.trusted,
+        "metadata": agent.metadata, "created_at": rfc3339(agent.created_at),
+        "updated_at": rfc3339(agent.updated_at),
     })
 }

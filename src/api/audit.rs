@@ -60,11 +60,14 @@ pub const NOTED: &[(&str, &str, Action)] = &[
 #[rustfmt::skip]
 #[cfg(test)]
 const NOT_NOTED: &[(&str, &str, &str)] = &[
-    ("POST", "/v1/router/replay/{id}/reroute", "captured; an admin's reroute of another user's capture is audited as capture.reroute"),
-    ("POST", "/v1/router/replay/evaluate",     "audited as capture.evaluate if it reads captures of others"),
+    ("POST", "/v1/router/replay/{id}/reroute",
+        "captured; an admin\'s reroute of another user\'s capture is audited as capture.reroute"),
+    ("POST", "/v1/router/replay/evaluate",
+        "audited as capture.evaluate if it reads captures of others"),
     ("POST", "/v1/router/decide",              "changes nothing"),
     ("POST", "/v1/router/config/validate",     "changes nothing"),
-    ("POST", "/v1/agent/register",             "self-report of a node within its enrolment; logged"),
+    ("POST", "/v1/agent/register",
+        "self-report of a node within its enrolment; logged"),
     ("POST", "/v1/agent/heartbeat",            "self-report of a node, every ten seconds"),
     ("POST", "/v1/agent/events",               "written to the log"),
     ("POST", "/v1/agent/deregister",           "self-report of a node; logged"),
@@ -142,7 +145,8 @@ pub(crate) async fn list(
 
 fn record(row: &AuditRow) -> Value {
     json!({
-        "object": "audit_event", "id": row.id, "at": rfc3339(row.at), "actor": row.actor, "action": row.action, "target": row.target,
+        "object": "audit_event", "id": row.id, "at": rfc3339(row.at), "actor": row.actor,
+        "action": row.action, "target": row.target,
         "request_id": row.request, "address": row.address,
     })
 }

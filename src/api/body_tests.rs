@@ -116,7 +116,10 @@ proptest! {
     #[test]
     fn any_body_is_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(fields) = BodyFields::read_if_any(&request(Some("application/json"), &body)) {
-            prop_assert!(body.is_empty() || serde_json::from_slice::<serde_json::Map<String, Value>>(&body).is_ok());
+            prop_assert!(
+                body.is_empty() || serde_json::from_slice::<serde_json::Map<String, Value>>(&body)
+                    .is_ok()
+            );
             drop(fields);
         }
     }

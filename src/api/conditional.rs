@@ -172,7 +172,11 @@ mod tests {
         fn any_header_is_read_or_refused(lines in prop::collection::vec("[W/\"*, a]{0,12}", 0..3)) {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             if let Ok(condition) = IfMatch::read(&headers(&IF_MATCH, &lines)) {
-                prop_assert!(condition.check("a").is_err() || lines.is_empty() || lines.iter().any(|line| line.contains(['a', '*'])));
+                prop_assert!(
+                    condition.check("a").is_err() || lines.is_empty() || lines.iter().any(
+                        |line| line.contains(['a', '*'])
+                    )
+                );
             }
         }
     }

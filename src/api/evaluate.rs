@@ -72,7 +72,8 @@ pub(crate) async fn post(
         .settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE)
         .await;
     let heading = json!({
-        "revision": candidate.routing().revision(), "baseline": asked.baseline, "health": asked.health, "limit": asked.limit,
+        "revision": candidate.routing().revision(), "baseline": asked.baseline,
+        "health": asked.health, "limit": asked.limit,
     });
     // The report of a given document reveals captured text, as its expressions may ask anything.
     let others = filter.owner.is_none() || filter.owner != who.user_id();
@@ -150,7 +151,10 @@ async fn pass_on(
 
 fn line(progress: EvaluationProgress) -> Value {
     let EvaluationProgress { done, limit, changed, reached } = progress;
-    json!({ "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed, "reached": rfc3339(reached) })
+    json!({
+        "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed,
+        "reached": rfc3339(reached)
+    })
 }
 
 /// The report, with what was asked for.

@@ -138,7 +138,10 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_bounds_and_its_name() {
-        let whole = json!({"rpm": 60, "tpm": 90_000, "concurrency": 4, "budget": {"usd": 12.5, "per": "month"}, "models": ["a*"], "keys_per_user": 3});
+        let whole = json!({
+            "rpm": 60, "tpm": 90_000, "concurrency": 4, "budget": {"usd": 12.5, "per": "month"},
+            "models": ["a*"], "keys_per_user": 3
+        });
         let limits = asked(whole.clone()).unwrap();
         assert_eq!(serde_json::to_value(&limits).unwrap(), whole);
         assert_eq!(asked(json!({"rpm": null})).unwrap(), Limits::default());

@@ -162,86 +162,100 @@ macro_rules! here {
     };
 }
 
-const fn route(method: Method, path: &'static str, policy: Policy, responder: Responder) -> Route {
-    Route { method, path, policy, responder }
+macro_rules! methods {
+    ($($name:ident $method:ident),*) => {
+        $(const fn $name(path: &'static str, policy: Policy, responder: Responder) -> Route {
+            Route { method: Method::$method, path, policy, responder }
+        })*
+    };
 }
+methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
 
 /// Every operation of the gateway.
 #[rustfmt::skip]
-pub static ROUTES: &[Route] = &[
-    // PIN
-    route(Method::GET,    "/health",                          Policy::Open,               here!(pin::health)),
-    route(Method::GET,    "/version",                         Policy::Open,               here!(pin::version)),
-    route(Method::GET,    "/openapi.json",                    Policy::Open,               here!(openapi::get)),
-    route(Method::POST,   "/v1/auth/register",                Policy::Registration,       here!(pin::register)),
-    route(Method::POST,   "/v1/auth/login",                   Policy::Open,               here!(pin::login)),
-    route(Method::GET,    "/v1/auth/me",                      Policy::Any,                here!(pin::me)),
-    route(Method::POST,   "/v1/auth/logout",                  Policy::Any,                here!(pin::logout)),
-    route(Method::POST,   "/v1/auth/password",                Policy::Any,                here!(pin::password)),
-    route(Method::POST,   "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::create)),
-    route(Method::GET,    "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::list)),
-    route(Method::GET,    "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::get)),
-    route(Method::PATCH,  "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::patch, Patch)),
-    route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
-    route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
-    route(Method::POST,   "/v1/users",                        Policy::Admin,              here!(users::create)),
-    route(Method::GET,    "/v1/users",                        Policy::Admin,              here!(users::list)),
-    route(Method::GET,    "/v1/users/{id}",                   Policy::Admin,              here!(users::get)),
-    route(Method::PATCH,  "/v1/users/{id}",                   Policy::Admin,              here!(users::update, Patch)),
-    route(Method::GET,    "/v1/audit",                        Policy::Admin,              here!(audit::list)),
-    route(Method::POST,   "/v1/nodes",                        Policy::Admin,              here!(nodes::create)),
-    route(Method::GET,    "/v1/nodes",                        Policy::Admin,              here!(nodes::list)),
-    route(Method::GET,    "/v1/nodes/{id}",                   Policy::Admin,              here!(nodes::get)),
-    route(Method::DELETE, "/v1/nodes/{id}",                   Policy::Admin,              here!(nodes::delete)),
-    route(Method::POST,   "/v1/nodes/{id}/rotate",            Policy::Admin,              here!(nodes::rotate)),
-    // PIN, by nodes
-    route(Method::POST,   "/v1/agent/register",               Policy::Any,                here!(node_callbacks::register)),
-    route(Method::POST,   NODE_REPORT,                        Policy::Any,                here!(node_callbacks::heartbeat)),
-    route(Method::POST,   "/v1/agent/events",                 Policy::Any,                here!(node_callbacks::events, Events)),
-    route(Method::POST,   "/v1/agent/deregister",             Policy::Any,                here!(node_callbacks::deregister)),
-    // AGENT
-    route(Method::POST,   "/v1/agents",                       Policy::Scope("agents"),    here!(agents::create)),
-    route(Method::GET,    "/v1/agents",                       Policy::Scope("agents"),    here!(agents::list)),
-    route(Method::GET,    "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::get)),
-    route(Method::PATCH,  "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::patch, Patch)),
-    route(Method::DELETE, "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::delete)),
-    route(Method::POST,   "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::create)),
-    route(Method::GET,    "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::list)),
-    route(Method::GET,    "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::get)),
-    route(Method::PATCH,  "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::patch, Patch)),
-    route(Method::DELETE, "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::revoke)),
-    route(Method::POST,   "/v1/api-keys/{id}/rotate",         Policy::Scope("keys"),      here!(keys::rotate)),
-    // ROUTER management
-    route(Method::POST,   "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::create)),
-    route(Method::GET,    "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::list)),
-    route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::get)),
-    route(Method::PATCH,  "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::patch, Patch)),
-    route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
-    route(Method::POST,   "/v1/router/keys/{id}/rotate",      Policy::Scope("keys"),      here!(keys::rotate)),
-    route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
-    route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::get)),
-    route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
-    route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
-    route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Responder::Reroute),
-    route(Method::POST,   "/v1/router/replay/evaluate",       Policy::Scope("replay"),    Responder::Progress(|app, who, request| Box::pin(evaluate::post(app, who, request)), BodyKind::Evaluation)),
-    route(Method::POST,   "/v1/router/replay/import",         Policy::Scope("admin"),     here!(import::post, Lines)),
-    route(Method::POST,   "/v1/router/decide",                Policy::Scope("inference"), here!(decide::post, Prompt)),
-    route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
-    route(Method::PUT,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::put, Document)),
-    route(Method::POST,   "/v1/router/config/validate",       Policy::Scope("evaluate"),  here!(routing::validate, Document)),
-    route(Method::GET,    "/v1/router/config/revisions",      Policy::Scope("config"),    here!(routing::revisions)),
-    route(Method::POST,   "/v1/router/config/rollback",       Policy::Scope("config"),    here!(routing::rollback)),
-    route(Method::GET,    "/v1/router/providers",             Policy::Scope("config"),    here!(providers::list)),
-    route(Method::GET,    "/v1/router/usage",                 Policy::Scope("replay"),    here!(usage::get)),
-    // ROUTER data plane
-    route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
-    route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),
-    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Responder::Inference(Endpoint::ChatCompletions)),
-    route(Method::POST,   "/v1/embeddings",                   Policy::Scope("inference"), Responder::Inference(Endpoint::Embeddings)),
-    route(Method::POST,   "/v1/responses",                    Policy::Scope("inference"), Responder::Inference(Endpoint::Responses)),
-    route(Method::POST,   "/v1/messages",                     Policy::Scope("inference"), Responder::Inference(Endpoint::Messages)),
-    route(Method::POST,   "/v1/messages/count_tokens",        Policy::Scope("inference"), Responder::Inference(Endpoint::CountTokens)),
-];
+pub static ROUTES: &[Route] = {
+    use Endpoint::{ChatCompletions, CountTokens, Embeddings, Messages, Responses};
+    use Policy::{Admin, Any, Open, Registration, Scope};
+    use Responder::{Inference, Reroute};
+    const EVALUATE: Responder = Responder::Progress(
+        |app, who, request| Box::pin(evaluate::post(app, who, request)),
+        BodyKind::Evaluation,
+    );
+    &[
+        // PIN
+        get(   "/health",                          Open,              here!(pin::health)),
+        get(   "/version",                         Open,              here!(pin::version)),
+        get(   "/openapi.json",                    Open,              here!(openapi::get)),
+        post(  "/v1/auth/register",                Registration,      here!(pin::register)),
+        post(  "/v1/auth/login",                   Open,              here!(pin::login)),
+        get(   "/v1/auth/me",                      Any,               here!(pin::me)),
+        post(  "/v1/auth/logout",                  Any,               here!(pin::logout)),
+        post(  "/v1/auth/password",                Any,               here!(pin::password)),
+        post(  "/v1/apikeys",                      Scope("user"),     here!(keys::create)),
+        get(   "/v1/apikeys",                      Scope("user"),     here!(keys::list)),
+        get(   "/v1/apikeys/{id}",                 Scope("user"),     here!(keys::get)),
+        patch( "/v1/apikeys/{id}",                 Scope("user"),     here!(keys::patch, Patch)),
+        delete("/v1/apikeys/{id}",                 Scope("user"),     here!(keys::revoke)),
+        post(  "/v1/apikeys/{id}/rotate",          Scope("user"),     here!(keys::rotate)),
+        post(  "/v1/users",                        Admin,             here!(users::create)),
+        get(   "/v1/users",                        Admin,             here!(users::list)),
+        get(   "/v1/users/{id}",                   Admin,             here!(users::get)),
+        patch( "/v1/users/{id}",                   Admin,             here!(users::update, Patch)),
+        get(   "/v1/audit",                        Admin,             here!(audit::list)),
+        post(  "/v1/nodes",                        Admin,             here!(nodes::create)),
+        get(   "/v1/nodes",                        Admin,             here!(nodes::list)),
+        get(   "/v1/nodes/{id}",                   Admin,             here!(nodes::get)),
+        delete("/v1/nodes/{id}",                   Admin,             here!(nodes::delete)),
+        post(  "/v1/nodes/{id}/rotate",            Admin,             here!(nodes::rotate)),
+        // PIN, by nodes
+        post(  "/v1/agent/register",               Any, here!(node_callbacks::register)),
+        post(  NODE_REPORT,                        Any, here!(node_callbacks::heartbeat)),
+        post(  "/v1/agent/events",                 Any, here!(node_callbacks::events, Events)),
+        post(  "/v1/agent/deregister",             Any, here!(node_callbacks::deregister)),
+        // AGENT
+        post(  "/v1/agents",                       Scope("agents"),   here!(agents::create)),
+        get(   "/v1/agents",                       Scope("agents"),   here!(agents::list)),
+        get(   "/v1/agents/{id}",                  Scope("agents"),   here!(agents::get)),
+        patch( "/v1/agents/{id}",                  Scope("agents"),   here!(agents::patch, Patch)),
+        delete("/v1/agents/{id}",                  Scope("agents"),   here!(agents::delete)),
+        post(  "/v1/api-keys",                     Scope("keys"),     here!(keys::create)),
+        get(   "/v1/api-keys",                     Scope("keys"),     here!(keys::list)),
+        get(   "/v1/api-keys/{id}",                Scope("keys"),     here!(keys::get)),
+        patch( "/v1/api-keys/{id}",                Scope("keys"),     here!(keys::patch, Patch)),
+        delete("/v1/api-keys/{id}",                Scope("keys"),     here!(keys::revoke)),
+        post(  "/v1/api-keys/{id}/rotate",         Scope("keys"),     here!(keys::rotate)),
+        // ROUTER management
+        post(  "/v1/router/keys",                  Scope("keys"),     here!(keys::create)),
+        get(   "/v1/router/keys",                  Scope("keys"),     here!(keys::list)),
+        get(   "/v1/router/keys/{id}",             Scope("keys"),     here!(keys::get)),
+        patch( "/v1/router/keys/{id}",             Scope("keys"),     here!(keys::patch, Patch)),
+        delete("/v1/router/keys/{id}",             Scope("keys"),     here!(keys::revoke)),
+        post(  "/v1/router/keys/{id}/rotate",      Scope("keys"),     here!(keys::rotate)),
+        get(   "/v1/router/replay",                Scope("replay"),   here!(replays::list)),
+        get(   "/v1/router/replay/{id}",           Scope("replay"),   here!(replays::get)),
+        delete("/v1/router/replay/{id}",           Scope("replay"),   here!(replays::delete)),
+        get(   "/v1/router/replay/{id}/compare/{other}", Scope("replay"), here!(replays::compare)),
+        post(  "/v1/router/replay/{id}/reroute",   Scope("replay"),   Reroute),
+        post(  "/v1/router/replay/evaluate",       Scope("replay"),   EVALUATE),
+        post(  "/v1/router/replay/import",         Scope("admin"),    here!(import::post, Lines)),
+        post(  "/v1/router/decide",                Scope("inference"), here!(decide::post, Prompt)),
+        get(   "/v1/router/config",                Scope("config"),   here!(routing::get)),
+        put(   "/v1/router/config",                Scope("config"), here!(routing::put, Document)),
+        post(  "/v1/router/config/validate", Scope("evaluate"), here!(routing::validate, Document)),
+        get(   "/v1/router/config/revisions",      Scope("config"),   here!(routing::revisions)),
+        post(  "/v1/router/config/rollback",       Scope("config"),   here!(routing::rollback)),
+        get(   "/v1/router/providers",             Scope("config"),   here!(providers::list)),
+        get(   "/v1/router/usage",                 Scope("replay"),   here!(usage::get)),
+        // ROUTER data plane
+        get(   "/v1/models",                       Scope("inference"), here!(models::list)),
+        get(   "/v1/models/{id...}",               Scope("inference"), here!(models::get)),
+        post(  "/v1/chat/completions",             Scope("inference"), Inference(ChatCompletions)),
+        post(  "/v1/embeddings",                   Scope("inference"), Inference(Embeddings)),
+        post(  "/v1/responses",                    Scope("inference"), Inference(Responses)),
+        post(  "/v1/messages",                     Scope("inference"), Inference(Messages)),
+        post(  "/v1/messages/count_tokens",        Scope("inference"), Inference(CountTokens)),
+    ]
+};
 
 /// The values of a pattern's `{…}`, in order, still percent-encoded. An extension of a handler's
 /// request.

@@ -97,12 +97,18 @@ fn wants_anthropic(request: &Request<Bytes>) -> bool {
 }
 
 fn openai(model: &Model<'_>) -> Value {
-    json!({ "id": model.id, "object": "model", "created": model.since.as_second(), "owned_by": model.owner })
+    json!({
+        "id": model.id, "object": "model", "created": model.since.as_second(),
+        "owned_by": model.owner
+    })
 }
 
 fn anthropic(model: &Model<'_>) -> Value {
     // Listed models are always active.
-    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(model.since), "lifecycle": "active" })
+    json!({
+        "type": "model", "id": model.id, "display_name": model.id,
+        "created_at": rfc3339(model.since), "lifecycle": "active"
+    })
 }
 
 /// A page of Anthropic's list, and whether more follow. Without `limit`: all models.
@@ -179,9 +185,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_query_gives_a_part_or_a_refusal(query in "(limit|after_id|before_id|x|&|=|%|[0-9a-f]|auto){0,12}") {
+        fn any_query_gives_a_part_or_a_refusal(query in "(limit|after_id|before_id|x|&|=|%|\
+            [0-9a-f]|auto){0,12}") {
             if let Ok((shown, _)) = page(&query) {
-                prop_assert!(NAMES.ends_with(&shown) || NAMES.windows(shown.len().max(1)).any(|part| part == shown));
+                prop_assert!(
+                    NAMES.ends_with(&shown) || NAMES.windows(shown.len().max(1)).any(
+                        |part| part == shown
+                    )
+                );
             }
         }
     }

@@ -98,7 +98,9 @@ pub(crate) async fn register(
     let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
     Ok(answer::json(
         StatusCode::OK,
-        &json!({ "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease }),
+        &json!({
+            "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease
+        }),
     ))
 }
 

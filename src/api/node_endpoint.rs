@@ -69,8 +69,8 @@ fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
     // Behind a local proxy without X-Forwarded-For every client would look local.
     if from.is_loopback() && app.server.may_be_fronted() {
         return refuse(
-            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients are \
-             local. Enrol the node with its endpoint.",
+            "With a `public_url` and no `trusted_proxies` the gateway cannot tell which clients \
+             are local. Enrol the node with its endpoint.",
         );
     }
     Ok(())

@@ -199,16 +199,22 @@ pub(super) fn record(shown: &NodeSnapshot) -> Value {
     let registered = row.registration.as_ref().map(|registration| {
         let at = jiff::Timestamp::from_microsecond(registration.at_us).ok().map(rfc3339);
         json!({
-            "at": at, "epoch": registration.epoch, "version": registration.version, "endpoint": registration.endpoint, "models": registration.models,
+            "at": at, "epoch": registration.epoch, "version": registration.version,
+            "endpoint": registration.endpoint, "models": registration.models,
             "max_concurrency": registration.max_concurrency, "labels": registration.labels,
         })
     });
     json!({
-        "object": "node", "id": row.id, "name": row.name, "models": row.models, "endpoint": row.endpoint,
-        "state": shown.standing.as_str(), "running": shown.load.running, "queued": shown.load.queued, "inflight": shown.inflight,
+        "object": "node", "id": row.id, "name": row.name, "models": row.models,
+        "endpoint": row.endpoint,
+        "state": shown.standing.as_str(), "running": shown.load.running,
+        "queued": shown.load.queued, "inflight": shown.inflight,
         "breaker": shown.breaker,
-        "lease_expires_at": shown.lease_until.map(rfc3339), "registered": registered, "generation": row.generation,
-        "previous_secret_expires_at": row.previous.as_ref().map(|previous| rfc3339(previous.expires_at)),
+        "lease_expires_at": shown.lease_until.map(rfc3339), "registered": registered,
+        "generation": row.generation,
+        "previous_secret_expires_at": row.previous.as_ref().map(
+            |previous| rfc3339(previous.expires_at)
+        ),
         "created_at": rfc3339(row.created_at), "rotated_at": row.rotated_at.map(rfc3339),
     })
 }

@@ -43,7 +43,10 @@ pub(crate) async fn version(
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     Ok(answer::json(
         StatusCode::OK,
-        &json!({"name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit, "api": ["v1"]}),
+        &json!({
+            "name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit,
+            "api": ["v1"]
+        }),
     ))
 }
 
@@ -131,7 +134,8 @@ pub(crate) async fn login(
         last_seen: now,
     };
     let body = json!({
-        "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
+        "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer",
+        "expires_at": rfc3339(session.expires_at),
     });
     let session_of =
         Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
@@ -219,7 +223,10 @@ pub(crate) async fn me(
 ) -> Result<Response<Bytes>> {
     let (mut me, auth) = match who {
         Principal::Admin => {
-            let me = json!({"id": UserId::admin(), "email": null, "name": "admin", "role": "admin", "created_at": null});
+            let me = json!({
+                "id": UserId::admin(), "email": null, "name": "admin", "role": "admin",
+                "created_at": null
+            });
             (me, json!({"type": "admin_key"}))
         }
         Principal::User { user, via: Credential::Key(key) } => {
@@ -300,7 +307,10 @@ pub(super) fn of_new_user(error: StoreError) -> Error {
 pub(super) fn user_json(user: &UserRow) -> Value {
     let real = user.id != UserId::admin();
     let (email, created_at) = (real.then_some(&user.email), real.then(|| rfc3339(user.created_at)));
-    json!({"id": user.id, "email": email, "name": user.name, "role": user.role, "created_at": created_at})
+    json!({
+        "id": user.id, "email": email, "name": user.name, "role": user.role,
+        "created_at": created_at
+    })
 }
 
 fn client(request: &Request<Bytes>) -> ClientOrigin {

@@ -74,7 +74,8 @@ async fn a_list_has_one_s_own_and_what_is_asked_for() {
         ("since=2025-11-24T16:00:01Z&until=2025-11-24T16:00:03Z", &[2, 1]),
         ("since=2025-11-24T17:00:02%2B01:00", &[3, 2]),
         (
-            "provider=demo&model=echo&decided_provider=openai&decided_model=gpt-5&alias=auto&recipe=balanced&limit=1",
+            "provider=demo&model=echo&decided_provider=openai&decided_model=gpt-5&alias=auto&\
+             recipe=balanced&limit=1",
             &[3],
         ),
         ("provider=openai", &[]),

@@ -282,9 +282,12 @@ async fn a_key_lives_from_creation_to_revocation() {
     let secret = made.as_object_mut().unwrap().remove("key").unwrap();
     assert_eq!(world.get(&ann, text(&made["id"])).await.unwrap(), made);
     let expected = json!({
-        "object": "api_key", "id": made["id"], "interface": "router", "name": "key", "redacted": made["redacted"],
-        "owner": ann.user_id(), "created_by": ann.actor(), "scopes": ["inference", "replay", "keys"], "labels": {}, "limits": {},
-        "status": "active", "created_at": "2025-11-24T16:00:00.000000Z", "expires_at": null, "last_used_at": null, "revoked_at": null,
+        "object": "api_key", "id": made["id"], "interface": "router", "name": "key",
+        "redacted": made["redacted"],
+        "owner": ann.user_id(), "created_by": ann.actor(),
+        "scopes": ["inference", "replay", "keys"], "labels": {}, "limits": {},
+        "status": "active", "created_at": "2025-11-24T16:00:00.000000Z", "expires_at": null,
+        "last_used_at": null, "revoked_at": null,
         "rotated_at": null, "previous_secret_expires_at": null, "metadata": {},
     });
     assert_eq!(made, expected);
@@ -368,7 +371,10 @@ async fn a_list_goes_by_pages_from_the_newest() {
 async fn no_key_grants_more_than_its_maker_has() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    let parent = json!({"scopes": ["keys", "inference"], "limits": {"models": ["auto", "openai/*"]}, "expires_at": "2025-11-25T00:00:00Z"});
+    let parent = json!({
+        "scopes": ["keys", "inference"], "limits": {"models": ["auto", "openai/*"]},
+        "expires_at": "2025-11-25T00:00:00Z"
+    });
     let parent = world.create(&ann, parent).await.unwrap();
     let by_key = world.router(text(&parent["key"]));
     let child = world.create(&by_key, json!({})).await.unwrap();
@@ -378,7 +384,10 @@ async fn no_key_grants_more_than_its_maker_has() {
         (&parent["limits"], &parent["expires_at"])
     );
     assert_eq!(child["created_by"], json!({"type": "api_key", "id": parent["id"]}));
-    let narrow = json!({"scopes": ["inference"], "limits": {"models": ["openai/gpt-5"]}, "expires_at": "2025-11-24T20:00:00Z"});
+    let narrow = json!({
+        "scopes": ["inference"], "limits": {"models": ["openai/gpt-5"]},
+        "expires_at": "2025-11-24T20:00:00Z"
+    });
     let narrow = world.create(&by_key, narrow).await.unwrap();
 
     for (body, field) in [

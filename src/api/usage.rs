@@ -128,8 +128,10 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
 fn sums(sums: &UsageSums) -> Map<String, Value> {
     let cost = (sums.priced > 0).then(|| dollars(sums.nano));
     let shown = json!({
-        "requests": sums.requests, "prompt_tokens": sums.prompt_tokens, "completion_tokens": sums.completion_tokens,
-        "total_tokens": sums.prompt_tokens.saturating_add(sums.completion_tokens), "cached_tokens": sums.cached_tokens,
+        "requests": sums.requests, "prompt_tokens": sums.prompt_tokens,
+        "completion_tokens": sums.completion_tokens,
+        "total_tokens": sums.prompt_tokens.saturating_add(sums.completion_tokens),
+        "cached_tokens": sums.cached_tokens,
         "cost_usd": cost, "unpriced_requests": sums.unpriced,
     });
     match shown {

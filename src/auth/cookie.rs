@@ -108,9 +108,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cookie_line_is_read_without_harm(line in proptest::collection::vec(32_u8..=255, 0..200), secure: bool) {
+        fn any_cookie_line_is_read_without_harm(line in proptest::collection::vec(32_u8..=255,
+                0..200), secure: bool) {
             prop_assume!(!line.contains(&127));
-            let headers = HeaderMap::from_iter([(http::header::COOKIE, HeaderValue::from_bytes(&line).unwrap())]);
+            let headers = HeaderMap::from_iter([(
+                http::header::COOKIE, HeaderValue::from_bytes(&line).unwrap()
+            )]);
             let name = if secure { SECURE_COOKIE } else { PLAIN_COOKIE };
             if let SessionCookie::One(value) = read_cookie(&headers, secure) {
                 let text = String::from_utf8_lossy(&line).into_owned();
@@ -121,7 +124,8 @@ mod tests {
         }
 
         #[test]
-        fn the_session_cookie_is_found_among_others(before in "[a-z]{1,8}=[ -:<-~]{0,20}", value in "[0-9A-Za-z_]{1,40}", after in "[a-z]{1,8}=[ -:<-~]{0,20}") {
+        fn the_session_cookie_is_found_among_others(before in "[a-z]{1,8}=[ -:<-~]{0,20}",
+            value in "[0-9A-Za-z_]{1,40}", after in "[a-z]{1,8}=[ -:<-~]{0,20}") {
             let line = format!("{before}; rerouter_session={value}; {after}");
             let headers = lines(&[&line]);
             prop_assert_eq!(read_cookie(&headers, false), SessionCookie::One(value.as_str()));

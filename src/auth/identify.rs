@@ -318,10 +318,12 @@ pub(crate) fn unauthorized(surface: Surface) -> Error {
             Surface::Agent => "A valid API key is required.",
             // Clients look for the words before the colon: OpenAI's, then Anthropic's.
             Surface::DataPlane => {
-                "Incorrect API key provided: missing, or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
+                "Incorrect API key provided: missing, \
+                 or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
             }
             Surface::Messages => {
-                "invalid x-api-key: missing, or not valid here. Send a ROUTER key as: x-api-key: rtr_…"
+                "invalid x-api-key: missing, or not valid here. Send a ROUTER key \
+                 as: x-api-key: rtr_…"
             }
         },
     )

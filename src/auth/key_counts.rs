@@ -115,8 +115,11 @@ mod tests {
         /// Whatever keys come, change, go and expire in whatever order, the counts are those of
         /// looking at each key.
         #[test]
-        fn the_counts_are_those_of_the_keys(steps in proptest::collection::vec((counted_key(), 0usize..40, 0i64..4), 1..200)) {
-            let (mut key_counts, mut keys, mut now) = (KeyCounts::default(), Vec::<CountedKey>::new(), 0);
+        fn the_counts_are_those_of_the_keys(steps in proptest::collection::vec((counted_key(),
+                    0usize..40, 0i64..4), 1..200)) {
+            let (mut key_counts, mut keys, mut now) = (
+                KeyCounts::default(), Vec::<CountedKey>::new(), 0
+            );
             for (counted_key, which, pause) in steps {
                 match keys.get(which).copied() {
                     // Another key, another state of this one, or its removal.

@@ -162,7 +162,8 @@ fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String
     let digest =
         digest.map_or_else(String::new, |digest| format!("\"content-digest\": {digest}\n"));
     format!(
-        "\"@method\": {method}\n\"@authority\": {authority}\n\"@path\": {path}\n\"@query\": ?{query}\n{digest}\"@signature-params\": {parameters}"
+        "\"@method\": {method}\n\"@authority\": {authority}\n\"@path\": {path}\n\
+         \"@query\": ?{query}\n{digest}\"@signature-params\": {parameters}"
     )
 }
 

@@ -171,7 +171,8 @@ fn whatever_is_spelt_otherwise_is_no_signature() {
 
 proptest! {
     #[test]
-    fn any_headers_are_read_or_refused(input in "[ -~]{0,200}", signature in "[ -~]{0,80}", digest in proptest::option::of("[ -~]{0,80}")) {
+    fn any_headers_are_read_or_refused(input in "[ -~]{0,200}", signature in "[ -~]{0,80}",
+        digest in proptest::option::of("[ -~]{0,80}")) {
         let mut pairs = vec![(SIGNATURE_INPUT, input), (SIGNATURE, signature)];
         pairs.extend(digest.map(|digest| (CONTENT_DIGEST, digest)));
         prop_assert_eq!(judge(&covered(&Method::POST), &pairs, BODY), "profile");
@@ -181,7 +182,9 @@ proptest! {
     #[test]
     fn no_byte_can_be_another(at in any::<prop::sample::Index>(), by in 1..95_u8) {
         let mut pairs = good();
-        let places: Vec<(usize, usize)> = (0..3).flat_map(|header| (0..pairs[header].1.len()).map(move |byte| (header, byte))).collect();
+        let places: Vec<(usize, usize)> = (0..3)
+            .flat_map(|header| (0..pairs[header].1.len()).map(move |byte| (header, byte)))
+            .collect();
         let (header, byte) = places[at.index(places.len())];
         let mut text = pairs[header].1.clone().into_bytes();
         text[byte] = (text[byte] - 32 + by) % 95 + 32;

@@ -158,9 +158,9 @@ mod tests {
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         let mut full = Output::open("/dev/full").unwrap();
         full.line("no").unwrap();
-        assert!(
-            matches!(full.finish(), Err(CommandFailure::Usage(why)) if why.starts_with("/dev/full: "))
-        );
+        assert!(matches!(
+            full.finish(), Err(CommandFailure::Usage(why)) if why.starts_with("/dev/full: ")
+        ));
         assert!(Output::open(dir.path().to_str().unwrap()).is_err());
         assert!(Output::open("no/such/dir").is_err());
     }

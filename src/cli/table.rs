@@ -149,7 +149,8 @@ mod tests {
         table.row(["日本".into(), "e\u{301}🚀".into(), "2".into()]);
         let [title, short] = [" ".repeat(78), " ".repeat(79)];
         let expected = format!(
-            "ID    TEXT{title}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}  1\n日本  e\u{301}🚀{short}2\n",
+            "ID    TEXT{title}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}  1\n\
+             日本  e\u{301}🚀{short}2\n",
             "x".repeat(80),
         );
         assert_eq!(table.render(None), expected, "nothing is cut without a terminal");

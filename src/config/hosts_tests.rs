@@ -55,7 +55,8 @@ fn a_loopback_gateway_knows_its_names() {
 #[test]
 fn a_public_listener_without_a_list_takes_any() {
     let asked = |hosts: &str, at: &str| {
-        let listeners = "[{ address: 0.0.0.0:80 }, { address: 127.0.0.1:8080 }, { address: '[::1]:80' }, { address: 10.0.0.1:8080 }]";
+        let listeners = "[{ address: 0.0.0.0:80 }, { address: 127.0.0.1:8080 }, \
+            { address: '[::1]:80' }, { address: 10.0.0.1:8080 }]";
         let server = server(&format!("listeners: {listeners}\nhosts: {hosts}\n"));
         server.accepts_host("any.example", Some(at.parse().unwrap()))
     };
@@ -135,9 +136,11 @@ fn nodes_sign_the_public_name_else_the_address_that_they_connected_to() {
 #[test]
 fn interfaces_are_by_listener() {
     let server = server(
-            "listeners: [{ address: 127.0.0.1:1, interfaces: [router] }, { address: 127.0.0.1:2, interfaces: [agent] },
-               { address: 127.0.0.2:2, interfaces: [pin] }, { address: 0.0.0.0:3, interfaces: [pin] }]\n",
-        );
+        "listeners: [{ address: 127.0.0.1:1, interfaces: [router] }, \
+    { address: 127.0.0.1:2, interfaces: [agent] },
+               { address: 127.0.0.2:2, interfaces: [pin] }, \
+    { address: 0.0.0.0:3, interfaces: [pin] }]\n",
+    );
     let at = |address: &str| Some(address.parse().unwrap());
     assert!(server.serves(at("127.0.0.1:1"), Interface::Router, "/v1/chat/completions"));
     assert!(server.serves(at("127.0.0.1:1"), Interface::Pin, "/v1/auth/login"));

@@ -72,11 +72,13 @@ threads: ${THREADS:-4}
 data_dir: /var/lib/rerouter
 store: { url: sqlite }
 routing: { file: r.yaml, env_allow: ["A_*"], signal_headers: [X-Tier] }
-capture: { enabled: true, bodies: false, encrypt: false, client_opt_out: false, max_body: 1MiB, redact: [] }
+capture: { enabled: true, bodies: false, encrypt: false, client_opt_out: false,
+  max_body: 1MiB, redact: [] }
 pin: { registration: closed }
 agent: { call_untrusted: false }
 session: { idle: 5m, absolute: 7d }
-limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5, connections_per_address: 2 }
+limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB,
+  connections: 5, connections_per_address: 2 }
 egress: { deny: [] }
 trusted_proxies: [10.0.0.0/8]
 access_log: { format: off }
@@ -125,27 +127,35 @@ agents: {}
     let wanted = "\
 s.yaml:2:5: listeners[0]: `address` is missing (add `address: …` here)
 s.yaml:2:5: listeners[0].addres: unknown key (did you mean `address`?)
-s.yaml:3:16: listeners[1].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
+s.yaml:3:16: listeners[1].address: must be an address and a port (for example `127.0.0.1:8080` or \
+    `[::]:8080`)
 s.yaml:3:32: listeners[1].tls: `key` is missing (add `key: …` here)
-s.yaml:3:58: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
-s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key` (for example `https://gw.example.com`)
+s.yaml:3:58: listeners[1].interfaces[0]: must be one of `pin`, `agent`, \
+    `router` (did you mean `router`?)
+s.yaml:4:13: public_url: the URL must not hold credentials; \
+    use `api_key` (for example `https://gw.example.com`)
 s.yaml:5:10: threads: must be a whole number, not text (digits without quotes and without a unit)
 s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
 s.yaml:7:15: store.url: not supported by this version (remove it)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
-s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, \
+    `1GiB` or a number of bytes)
 s.yaml:8:64: capture.redact[1]: invalid pattern: unclosed group (for example `\\b\\d{16}\\b`)
-s.yaml:8:69: capture.redact[2]: invalid pattern: it matches the empty text (for example `\\b\\d{16}\\b`)
+s.yaml:8:69: capture.redact[2]: invalid pattern: it matches the empty text (for example \
+    `\\b\\d{16}\\b`)
 s.yaml:8:85: capture.objects: not supported by this version (remove it)
 s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
 s.yaml:10:47: limits.header_timeout: must be positive (for example `30s`)
 s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
-s.yaml:12:14: nodes.ca: the file cannot be read: No such file or directory (os error 2) (the path of a PEM file of certificates)
+s.yaml:12:14: nodes.ca: the file cannot be read: No such file or directory (os error 2) (the path \
+    of a PEM file of certificates)
 s.yaml:13:33: routing.store: conflicts with `routing.file` (remove one of them)
-s.yaml:13:56: routing.signal_headers[0]: holds credentials: conditions must not see it (name a header that holds no secret)
+s.yaml:13:56: routing.signal_headers[0]: holds credentials: conditions must not see it (name a \
+    header that holds no secret)
 s.yaml:14:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
-s.yaml:15:8: hosts: the variable `HOSTS` is not set and has no default (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
+s.yaml:15:8: hosts: the variable `HOSTS` is not set and has no default (`${NAME}` must be set and \
+    allowed; `${NAME:-default}` may be unset)
 s.yaml:16:1: agents: unknown key (did you mean `agent`?)
 ";
     similar(&server_problems(text), wanted);
@@ -188,7 +198,8 @@ fn every_mistake_of_a_routing_document_is_found_at_once() {
     let text = "\
 timezone: Europe/Berlinn
 providers:
-  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: { error_rate: 0.5, opens: 1s, open: 1h } }
+  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', \
+    breaker: { error_rate: 0.5, opens: 1s, open: 1h } }
   demo: { protocol: mock, latency: 90s, api_key: x }
   direct: { protocol: mock }
   claude: { protocol: anthropic }
@@ -199,51 +210,72 @@ recipes:
     rules:
       - { name: a, when: 'promt_tokens > 1', targets: [{ target: openai/m }, { target: openai/m }] }
       - { name: a, strategy: weighted, targets: [{ target: demo/m, weight: 0 }] }
-      - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, { target: nodes/q }] }
+      - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, \
+    { target: nodes/q }] }
     retry: { attempts: 99, on: [429, 4xx], budget: 20 }
     shadow: { target: dem/m, percent: 101, rate: 1 }
   empty: { rules: [], shadow: { target: openai/m } }
-  headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
+  headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", \
+    targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
 aliases: { auto: balancd, agent/x: balanced }
 keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
 ";
     let wanted = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
-r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http:// (for example `https://api.example.com/v1`)
-r.yaml:3:59: providers.openai.api_key: the variable `HOME` matches no pattern of `routing.env_allow` in the server document (`${NAME}` must be set and allowed; `${NAME:-default}` may be unset)
-r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example `20%`)
+r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http:// (for example \
+    `https://api.example.com/v1`)
+r.yaml:3:59: providers.openai.api_key: the variable `HOME` matches no pattern of \
+    `routing.env_allow` in the server document (`${NAME}` must be set and allowed; \
+    `${NAME:-default}` may be unset)
+r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example \
+    `20%`)
 r.yaml:3:98: providers.openai.breaker.opens: unknown key (did you mean `open`?)
 r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes (for example `10s`)
 r.yaml:4:36: providers.demo.latency: more than 60 seconds (for example `20ms`)
-r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process (remove it)
+r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process \
+    (remove it)
 r.yaml:5:3: providers.direct: `direct` is a reserved name (choose another)
 r.yaml:6:3: providers.claude: `base_url` is missing (base_url: https://api.anthropic.com)
 r.yaml:8:3: models[\"opnai/x\"]: unknown provider `opnai` (did you mean `openai`?)
-r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
-r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
-r.yaml:12:26: recipes.balanced.rules[0].when: unknown signal `promt_tokens` (did you mean `prompt_tokens`?)
-r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: duplicate target `openai/m` (remove one of them)
+r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative (leave out a price \
+    that is unknown)
+r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, \
+    `audio` (did you mean `vision`?)
+r.yaml:12:26: recipes.balanced.rules[0].when: unknown signal `promt_tokens` (did you mean \
+    `prompt_tokens`?)
+r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: duplicate target `openai/m` (remove one \
+    of them)
 r.yaml:13:17: recipes.balanced.rules[1].name: duplicate rule name `a` (choose another name)
-r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0 (give one target a weight above 0)
-r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it up, or remove it)
+r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0 (give \
+    one target a weight above 0)
+r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it \
+    up, or remove it)
 r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
-r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights (strategy: weighted)
+r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights \
+    (strategy: weighted)
 r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (leave it out for the default)
-r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
+r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, \
+    `5xx` (did you mean `5xx`?)
 r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)
 r.yaml:16:23: recipes.balanced.shadow.target: unknown provider `dem` (did you mean `demo`?)
-r.yaml:16:39: recipes.balanced.shadow.percent: must be from 0 to 100 (for example `1`, or `0.1` for one request in a thousand)
+r.yaml:16:39: recipes.balanced.shadow.percent: must be from 0 to 100 (for example `1`, \
+    or `0.1` for one request in a thousand)
 r.yaml:16:44: recipes.balanced.shadow.rate: unknown key (known: target, percent)
-r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
+r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, \
+    targets: [{ target: openai/gpt-5-mini }] }`)
 r.yaml:17:31: recipes.empty.shadow: `percent` is missing (add `percent: …` here)
-r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
-r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key` (for example `key: user.id`)
-r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
+r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in \
+    `routing.signal_headers` of the server document (did you mean `x-tier`?)
+r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key` (for example \
+    `key: user.id`)
+r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for \
+    example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
 r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name (choose another)
 r.yaml:20:30: keywords.code[1]: a keyword must not be blank (remove it)
 r.yaml:20:35: keywords.code[2]: duplicate keyword (case is ignored) (remove one of them)
-r.yaml:20:46: keywords[\"a b\"]: a keyword set's name is 1 to 64 letters, digits, `-`, `_` or `.` (for example `main`)
+r.yaml:20:46: keywords[\"a b\"]: a keyword set's name is 1 to 64 letters, digits, `-`, \
+    `_` or `.` (for example `main`)
 r.yaml:20:58: keywords.none: a keyword set needs at least one word (add a word, or remove it)
 r.yaml:20:68: keywords.n: a keyword set needs at least one word (add a word, or remove it)
 r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
@@ -540,27 +572,39 @@ fn a_routing_document_that_says_nothing_is_not_taken() {
 fn what_is_said_of_a_provider_has_to_fit_it() {
     let text = "\
 providers:
-  plain: { protocol: openai, base_url: 'http://x', http2: true, ca: /nonexistent, api_key: sk-a, api_keys: [sk-a, '${OPENAI_API_KEY}'] }
-  none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: always }
+  plain: { protocol: openai, base_url: 'http://x', http2: true, ca: /nonexistent, api_key: sk-a, \
+    api_keys: [sk-a, '${OPENAI_API_KEY}'] }
+  none: { protocol: openai, base_url: 'https://x', api_keys: [], \
+    health: { path: well, interval: 1ms }, stream_usage: always }
   demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
-  both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
+  both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], \
+    headers: { authorization: x }, health: { interval: 5s } }
 recipes: {}
 aliases: {}
 ";
     let wanted = "\
 r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)
-r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) (the path of a PEM file of certificates on the machine of the gateway)
+r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) \
+    (the path of a PEM file of certificates on the machine of the gateway)
 r.yaml:2:92: providers.plain.api_key: `api_keys` is set as well (keep one of the two)
 r.yaml:2:92: providers.plain.api_key: repeats an earlier key (remove one of them)
-r.yaml:3:62: providers.none.api_keys: must have at least one key (for example `[\"${OPENAI_API_KEY}\"]`)
-r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
+r.yaml:3:62: providers.none.api_keys: must have at least one key (for example \
+    `[\"${OPENAI_API_KEY}\"]`)
+r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, \
+    for example `/v1/models`)
 r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)
-r.yaml:3:119: providers.none.stream_usage: must be one of `auto`, `inject`, `never` (for example `auto`)
-r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove it)
-r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process (remove it)
-r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (leave it out for the default)
-r.yaml:4:93: providers.demo.api_keys[0]: a `mock` provider has none: it is part of this process (remove it)
-r.yaml:5:81: providers.both.headers.authorization: `api_key` sets this header already (keep one of the two)
+r.yaml:3:119: providers.none.stream_usage: must be one of `auto`, `inject`, \
+    `never` (for example `auto`)
+r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove \
+    it)
+r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process (remove \
+    it)
+r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (leave it out for the \
+    default)
+r.yaml:4:93: providers.demo.api_keys[0]: a `mock` provider has none: it is part of this process \
+    (remove it)
+r.yaml:5:81: providers.both.headers.authorization: `api_key` sets this header already (keep one of \
+    the two)
 r.yaml:5:109: providers.both.health: `path` is missing (add `path: …` here)
 ";
     similar(&routing_problems(text), wanted);

@@ -393,8 +393,12 @@ mod tests {
 
     #[test]
     fn scalars_have_their_type() {
-        let yaml = "a: [1, -2, 1.0, 1e3, .5, '1', x, true, no, ~, 0x1f, 1.2.3, 99999999999999999999, .inf, -, 2026-01-01]";
-        let wanted = "{\"a\":[1,-2,1.0,1000.0,0.5,\"1\",\"x\",true,\"no\",null,\"0x1f\",\"1.2.3\",1e+20,\".inf\",\"-\",\"2026-01-01\"]}";
+        let yaml = "a: [1, -2, 1.0, 1e3, .5, '1', x, true, no, ~, 0x1f, 1.2.3, \
+            99999999999999999999, .inf, -, 2026-01-01]";
+        let wanted = concat!(
+            r#"{"a":[1,-2,1.0,1000.0,0.5,"1","x",true,"no",null,"0x1f","1.2.3","#,
+            r#"1e+20,".inf","-","2026-01-01"]}"#,
+        );
         assert_eq!(form(&yaml.replace(", -,", ", \"-\",")), wanted);
         assert_eq!(form(""), "{}");
     }
@@ -402,7 +406,8 @@ mod tests {
     #[test]
     fn yaml_and_json_are_one() {
         let yaml = "# comment\nb: {x: 1, a: 'text'}\na:\n  - on: [connect, 429]\n    f: 0.25\n";
-        let json = "{\"a\":[{\"f\":0.25,\"on\":[\"connect\",429]}],\n\t\"b\":{\"a\":\"te\\u0078t\",\"x\":1}}";
+        let json = "{\"a\":[{\"f\":0.25,\"on\":[\"connect\",429]}],\n\
+            \t\"b\":{\"a\":\"te\\u0078t\",\"x\":1}}";
         assert_eq!(form(yaml), form(json));
         assert_eq!(
             form(r#"{"a": ["\ud83d\uDE00\u00e4", "\\ud83d", "\/"]}"#),

@@ -57,10 +57,25 @@ fn a_stream_equals_its_answer_in_one_piece() {
     let (mut a, mut b) = pair();
     a.head.response_stream = true;
     a.bodies.response = Bytes::from_static(
-            b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"On \"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it.\",\"tool_calls\":[{\"index\":0,\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":\"}}]}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n",
-        );
-    let call = json!({"id": "call_2", "type": "function", "function": {"name": "look", "arguments": "{ \"a\": 1 }"}});
-    let message = json!({"role": "assistant", "content": [{"type": "text", "text": "On "}, {"type": "text", "text": "it."}], "tool_calls": [call]});
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"On \"}}]}\n\n\
+             data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it.\",\
+             \"tool_calls\":[{\"index\":0,\"id\":\"call_1\",\"type\":\"function\",\
+             \"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":\"}}]}}]}\n\n\
+             data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\
+             \"function\":{\"arguments\":\"1}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n\
+             data: [DONE]\n\n",
+    );
+    let call = json!({
+        "id": "call_2", "type": "function",
+        "function": {"name": "look", "arguments": "{ \"a\": 1 }"}
+    });
+    let message = json!({
+        "role": "assistant",
+        "content": [{"type": "text", "text": "On "}, {"type": "text", "text": "it."}],
+        "tool_calls": [
+            call
+        ]
+    });
     b.bodies.response = Bytes::from(
         json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string(),
     );
@@ -87,9 +102,14 @@ fn a_stream_equals_its_answer_in_one_piece() {
 
 #[test]
 fn streams_of_responses_and_messages_equal_their_documents() {
-    let response = json!({"id": "resp_1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": [
+    let response = json!({"id": "resp_1", "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"}, "output": [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]},
-        {"type": "message", "content": [{"type": "output_text", "text": "On "}, {"type": "output_text", "text": "it."}]},
+        {
+            "type": "message", "content": [
+                {"type": "output_text", "text": "On "}, {"type": "output_text", "text": "it."}
+            ]
+        },
         {"type": "web_search_call", "status": "completed"},
         {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{ \"a\": 1 }"},
     ]});
@@ -97,18 +117,40 @@ fn streams_of_responses_and_messages_equal_their_documents() {
         "event: response.incomplete\ndata: {}\n\n",
         json!({"type": "response.incomplete", "response": response})
     );
-    let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "stop_reason": "tool_use", "content": [
-        {"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "On "}, {"type": "text", "text": "it."},
+    let message = json!({"id": "msg_1", "type": "message", "role": "assistant",
+            "stop_reason": "tool_use", "content": [
+        {"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "On "},
+        {"type": "text", "text": "it."},
         {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}},
     ]});
     let events = [
-        json!({"type": "message_start", "message": {"id": "msg_2", "type": "message", "role": "assistant", "content": []}}),
-        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "On it."}}),
-        json!({"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}}),
-        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"a\":"}}),
-        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "1}"}}),
-        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}),
+        json!({
+            "type": "message_start",
+            "message": {"id": "msg_2", "type": "message", "role": "assistant", "content": []}
+        }),
+        json!({
+            "type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}
+        }),
+        json!({
+            "type": "content_block_delta", "index": 0,
+            "delta": {"type": "text_delta", "text": "On it."}
+        }),
+        json!({
+            "type": "content_block_start", "index": 1,
+            "content_block": {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}
+        }),
+        json!({
+            "type": "content_block_delta", "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": "{\"a\":"}
+        }),
+        json!({
+            "type": "content_block_delta", "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": "1}"}
+        }),
+        json!({
+            "type": "message_delta", "delta": {"stop_reason": "tool_use"},
+            "usage": {"output_tokens": 1}
+        }),
     ];
     let events: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     for (endpoint, document, stream, reason) in [

@@ -105,8 +105,10 @@ mod tests {
 
     /// A document that prices `p/a` alone: a dollar a million tokens in, two out.
     fn document() -> Routing {
-        let text = "providers: { p: { protocol: mock } }\nmodels: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
-                    recipes: { r: { rules: [ { name: x, targets: [ { target: p/a }, { target: p/b } ] } ] } }\naliases: { auto: r }\n";
+        let text = "providers: { p: { protocol: mock } }\n\
+            models: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
+            recipes: { r: { rules: [ { name: x, targets: [ { target: p/a }, \
+            { target: p/b } ] } ] } }\naliases: { auto: r }\n";
         let server = config::read_server("test", "", &|_| None).unwrap();
         config::read_routing("test", text, &server, &|_| None, None).unwrap()
     }

@@ -183,8 +183,12 @@ impl EvaluationReport {
         shift.sort_by_key(|(name, (before, after))| {
             (std::cmp::Reverse(before.abs_diff(*after)), name.as_str())
         });
-        let shift: Vec<Value> =
-            shift.into_iter().map(|(target, (before, after))| json!({ "target": target, "before": before, "after": after })).collect();
+        let shift: Vec<Value> = shift
+            .into_iter()
+            .map(|(target, (before, after))| {
+                json!({ "target": target, "before": before, "after": after })
+            })
+            .collect();
         let skipped: serde_json::Map<String, Value> = Skipped::ALL
             .into_iter()
             .map(|why| {
@@ -194,7 +198,8 @@ impl EvaluationReport {
         let mut report = json!({
             "object": "evaluation",
             "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
-            "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed, "plan_changed": self.plan_changed,
+            "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed,
+            "plan_changed": self.plan_changed,
             "by_change": changes, "shift": shift,
             "cost": self.cost_json(),
             "inexact": self.inexact, "assumed": self.assumed, "skipped": skipped,
@@ -206,10 +211,18 @@ impl EvaluationReport {
     }
 
     fn cost_json(&self) -> Value {
-        let sums = |sums: CostSums| json!({ "before": dollars(sums.before), "after": dollars(sums.after) });
+        let sums = |CostSums { before, after }| {
+            json!({
+                "before": dollars(before), "after": dollars(after),
+            })
+        };
         let mut unpriced: Vec<_> = self.unpriced_targets.iter().collect();
         unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let row = |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| json!({ "target": target, "lacks": lacks.as_str(), "count": count });
+        let row = |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| {
+            json!({
+                "target": target, "lacks": lacks.as_str(), "count": count,
+            })
+        };
         let mut cost = sums(self.cost);
         if let Some(fields) = cost.as_object_mut() {
             fields.insert("estimated".to_owned(), sums(self.estimated));
@@ -250,7 +263,8 @@ impl TargetChange {
         // If no cost is known, the difference is unknown, not 0.
         let delta = (self.unpriced < self.count).then_some(self.cost.delta());
         json!({
-            "from": from, "to": to, "count": self.count, "cost_delta_usd": delta, "unpriced": self.unpriced, "reasons": reasons,
+            "from": from, "to": to, "count": self.count, "cost_delta_usd": delta,
+            "unpriced": self.unpriced, "reasons": reasons,
             "examples": self.examples,
         })
     }

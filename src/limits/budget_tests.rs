@@ -118,7 +118,8 @@ proptest! {
     /// its reserve. What would count after a crash is never less than what was used, with the
     /// same exception and that of one reserve ahead of its grant.
     #[test]
-    fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
+    fn never_over(budget in 1u64..5_000,
+        steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
         let now = at("2026-11-21T12:00:00Z");
         let mut account = Account::open(day(budget), now, 0);
         let (mut open, mut beyond, mut spent) = (Vec::new(), 0, 0);

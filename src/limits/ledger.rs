@@ -243,7 +243,8 @@ impl Limiter {
         let dropped = std::mem::take(&mut pending.dropped);
         if dropped > 0 {
             warn!(
-                "{dropped} request(s) are missing in the sums of usage: the store was too slow for so many different ones"
+                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
+                 so many different ones"
             );
         }
         pending

@@ -181,7 +181,8 @@ mod tests {
     proptest! {
         /// Over any span, no more passes than a full bucket and what flowed in.
         #[test]
-        fn never_more_than_the_rate(limit in 1u64..500, steps in proptest::collection::vec((0i64..5_000_000, 1u64..40), 1..200)) {
+        fn never_more_than_the_rate(limit in 1u64..500,
+            steps in proptest::collection::vec((0i64..5_000_000, 1u64..40), 1..200)) {
             let mut bucket = Bucket::full(limit, at(0));
             let (mut now, mut taken) = (0, 0u64);
             for (pause, count) in steps {
@@ -194,9 +195,12 @@ mod tests {
                     let wait = i64::try_from(bucket.wait_for(count).as_micros()).unwrap();
                     let mut later = Bucket { ..bucket };
                     later.fill(at(now + wait));
-                    prop_assert!(!bucket.could_have(count) || wait > 120_000_000 || later.has(count));
+                    prop_assert!(
+                        !bucket.could_have(count) || wait > 120_000_000 || later.has(count)
+                    );
                 }
-                let most = u128::from(limit) * 60_000_000 + u128::from(limit) * u128::try_from(now).unwrap();
+                let minutes = 60_000_000 + u128::try_from(now).unwrap();
+                let most = u128::from(limit) * minutes;
                 prop_assert!(u128::from(taken) * 60_000_000 <= most);
                 prop_assert!(bucket.left().remaining <= limit);
             }

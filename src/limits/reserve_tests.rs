@@ -173,7 +173,8 @@ fn refusals_name_limit_use_and_need() {
     limiter.admit(&rate, 1, at(0)).unwrap().settle(None, None);
     assert_eq!(
         told(&rate, 1),
-        "The limit of your key, 1 request a minute, is reached: 1 is used, and this request would be one more."
+        "The limit of your key, 1 request a minute, is reached: 1 is used, \
+         and this request would be one more."
     );
     let tokens = [Draw {
         whose: LimitOwner::KeyAbove,
@@ -181,13 +182,13 @@ fn refusals_name_limit_use_and_need() {
     }];
     limiter.admit(&tokens, 30, at(0)).unwrap().settle(None, None);
     let _held = limiter.admit(&tokens, 40, at(0)).unwrap();
-    let words = "The limit of a key above yours, 100 tokens a minute, is reached: 30 are used, 40 are reserved by requests under way, and \
-                 this request would reserve 31.";
+    let words = "The limit of a key above yours, 100 tokens a minute, is reached: 30 are used, \
+        40 are reserved by requests under way, and this request would reserve 31.";
     assert_eq!(told(&tokens, 31), words);
-    assert!(
-        told(&tokens, 101)
-            .starts_with("The limit of a key above yours, 100 tokens a minute, is too small for this request, which would reserve 101.")
-    );
+    assert!(told(&tokens, 101).starts_with(
+        "The limit of a key above yours, 100 tokens a minute, \
+                is too small for this request, which would reserve 101."
+    ));
     let places = [Draw {
         whose: LimitOwner::User,
         ..draw("key_p", Caps { concurrency: Some(1), ..Caps::default() })
@@ -195,7 +196,8 @@ fn refusals_name_limit_use_and_need() {
     let _held = limiter.admit(&places, 1, at(0)).unwrap();
     assert_eq!(
         told(&places, 1),
-        "The limit of your user, 1 request at once, is reached: 1 is under way, and this request would be one more."
+        "The limit of your user, 1 request at once, is reached: 1 is under way, \
+         and this request would be one more."
     );
 }
 

@@ -503,7 +503,8 @@ proptest! {
     /// Many threads' worth of steps in any order: never more at once than allowed, and at the end
     /// all is back.
     #[test]
-    fn permits_always_come_back(most in 1u64..5, steps in proptest::collection::vec((0u8..3, 0u64..50), 1..100)) {
+    fn permits_always_come_back(most in 1u64..5,
+        steps in proptest::collection::vec((0u8..3, 0u64..50), 1..100)) {
         let limiter = Limiter::default();
         let draws = [
             draw("key_a", Caps { concurrency: Some(most), tpm: Some(1_000), ..Caps::default() }),

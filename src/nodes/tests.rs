@@ -170,9 +170,12 @@ fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {
     drop((a, b));
 }
 
-const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/m }, { target: p/x } ] } ] }\n\
+const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  \
+    r: { rules: [ { name: d, targets: [ { target: nodes/m }, { target: p/x } ] } ] }\n\
     aliases: { auto: r }\n";
-const OTHER: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/n }, { target: nodes/m } ] } ] }\naliases: { auto: r }\n";
+const OTHER: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  \
+    r: { rules: [ { name: d, targets: [ { target: nodes/n }, { target: nodes/m } ] } ] }\n\
+    aliases: { auto: r }\n";
 
 #[test]
 fn a_decision_looks_at_nodes_by_its_inputs_alone() {
@@ -413,7 +416,8 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
     nodes.begin(&small.id, 2, at(1));
     assert_eq!(reason(&asked(50, None, &["vision"])).as_deref(), Some("capability"));
     let only = read(
-        "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/m } ] } ] }\naliases: { auto: r }\n",
+        "providers:\n  p: { protocol: mock }\nrecipes:\n  \
+         r: { rules: [ { name: d, targets: [ { target: nodes/m } ] } ] }\naliases: { auto: r }\n",
     );
     let refused =
         crate::error::Error::from(decide(&only, &asked(50, None, &["vision"])).unwrap_err());

@@ -62,21 +62,33 @@ fn delta(text: &str) -> String {
 fn credentials_beside_tools_leave_too() {
     for body in [
         json!({"model": "m", "api_key": "canary-1"}),
-        json!({"data_sources": [{"type": "azure_search", "parameters": {"authentication": {"key": "canary-1"}}}]}),
-        json!({"tools": [{"container": {"network_policy": {"domain_secrets": [{"value": "canary-1"}]}}}]}),
+        json!({
+            "data_sources": [{
+                "type": "azure_search", "parameters": {"authentication": {"key": "canary-1"}}
+            }]
+        }),
+        json!({
+            "tools": [{
+                "container": {"network_policy": {"domain_secrets": [{"value": "canary-1"}]}}
+            }]
+        }),
     ] {
         let kept = redact(&of(body.to_string().as_bytes(), b"{}"));
         assert!(!text(&kept).contains("canary-1") && kept.head.redacted, "{body}");
     }
     // A parameter of a function may be called so.
-    let body = json!({"tools": [{"function": {"parameters": {"properties": {"api_key": {"type": "string"}}}}}]});
+    let body = json!({
+        "tools": [{"function": {"parameters": {"properties": {"api_key": {"type": "string"}}}}}]
+    });
     assert!(!redact(&of(body.to_string().as_bytes(), b"{}")).head.redacted);
 }
 
 #[test]
 fn credentials_of_tools_leave_and_every_other_byte_stays() {
-    let body = r#"{"model":"m","tools":[{"type":"mcp", "auth\u006frization" : "canary-1","headers":{"X-Team":"core"}},
-        {"type":"function","function":{"authorization":"a word"}},{"authorization":null}],"authorization":"not a tool's"}"#;
+    let body = r#"{"model":"m","tools":[
+        {"type":"mcp", "auth\u006frization" : "canary-1","headers":{"X-Team":"core"}},
+        {"type":"function","function":{"authorization":"a word"}},{"authorization":null}],
+        "authorization":"not a tool's"}"#;
     let kept = redact(&of(body.as_bytes(), b""));
     let expected = body
         .replace("\"canary-1\"", "\"[redacted]\"")
@@ -123,7 +135,11 @@ fn credentials_of_tools_leave_and_every_other_byte_stays() {
 #[test]
 fn what_a_function_takes_is_no_tool_whatever_it_is_called() {
     let token = json!({"token": {"type": "string"}, "authorization": {"type": "string"}});
-    let schema = json!({"type": "object", "properties": {"tools": {"type": "object", "properties": token}, "mcp_servers": token}});
+    let schema = json!({
+        "type": "object", "properties": {
+            "tools": {"type": "object", "properties": token}, "mcp_servers": token
+        }
+    });
     for request in [
         with_tool(&json!({"type": "function", "name": "f", "parameters": schema})),
         with_tool(&json!({"type": "function", "function": {"name": "f", "parameters": schema}})),

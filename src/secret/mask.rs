@@ -256,7 +256,14 @@ mod tests {
     proptest! {
         #[test]
         fn however_a_text_is_cut_it_comes_out_as_in_one_piece(
-            parts in prop::collection::vec(prop::sample::select(&["sk-proj-0123456789", "sk-proj-01234", "s", "sk-", "\n", "aabaab", "aab", " ", "aabaabab"][..]), 0..20),
+            parts in prop::collection::vec(
+                prop::sample::select(
+                    &["sk-proj-0123456789", "sk-proj-01234", "s", "sk-", "\n", "aabaab", "aab", " ",
+                        "aabaabab"][
+                        ..
+                    ]
+                ), 0..20
+            ),
             sizes in prop::collection::vec(1usize..30, 1..5),
         ) {
             let text = parts.concat();

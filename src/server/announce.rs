@@ -18,26 +18,30 @@ pub(super) fn announce(app: &App) {
         info!("AGENT is enforced");
     } else {
         warn!(
-            "AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it"
+            "AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; \
+             set AGENT_CLOUD_API_KEY to enforce it"
         );
     }
     let fronted = app.server.may_be_fronted() || !app.server.trusted_proxies.is_empty();
     if fronted && !app.server.listens_publicly() {
         if app.server.registration_open {
             warn!(
-                "registration is OPEN, also to clients of a proxy in front; close it with `pin: {{ registration: closed }}`"
+                "registration is OPEN, also to clients of a proxy in front; \
+                 close it with `pin: {{ registration: closed }}`"
             );
         }
         if !app.auth.agent_is_enforced() {
             warn!(
-                "AGENT is OPEN also to clients of a proxy in front, and the agents that they write are models"
+                "AGENT is OPEN also to clients of a proxy in front, \
+                 and the agents that they write are models"
             );
         }
     }
     if app.server.may_be_fronted() {
         warn!(
-            "`trusted_proxies` is empty: if there is a proxy in front, all its clients count as one, and {} failed \
-             logins of one lock out all for {} minutes; name the network of the proxy",
+            "`trusted_proxies` is empty: if there is a proxy in front, \
+             all its clients count as one, and {} failed logins of one lock out all for {} \
+             minutes; name the network of the proxy",
             bounds::NETWORK_LOGINS,
             bounds::LOGIN_WINDOW.as_secs() / 60
         );

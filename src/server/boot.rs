@@ -182,8 +182,9 @@ fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
     let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
     if !has_admin_key && auth.users_with(is_admin).is_empty() {
         warn!(
-            "there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as Bearer token to create one: \
-             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
+            "there is no admin: start with ADMIN_API_KEY set to a long random value, \
+             and use it as Bearer token to create one: POST /v1/users {{\"email\": …, \
+             \"password\": …, \"role\": \"admin\"}}"
         );
     }
 }

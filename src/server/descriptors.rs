@@ -29,7 +29,8 @@ pub(super) fn fit(wanted: usize) -> usize {
     let fitting = fitting(wanted, descriptors);
     if fitting < wanted {
         warn!(
-            "limits.connections: {wanted} need {} open files; `ulimit -n` allows {descriptors}, enough for {fitting} connections",
+            "limits.connections: {wanted} need {} open files; `ulimit -n` allows {descriptors}, \
+             enough for {fitting} connections",
             bounds::DESCRIPTORS_SPARE + bounds::DESCRIPTORS_PER_CONNECTION * wanted
         );
     }

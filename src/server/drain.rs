@@ -87,7 +87,9 @@ impl BackgroundService for DrainService {
         info!("draining: {} request(s) under way", self.app.requests_under_way());
         tokio::select! {
             () = drained(&self.app) => info!("drained"),
-            () = stop_signal() => warn!("stopped by a second signal: {} request(s) cut off", self.app.requests_under_way()),
+            () = stop_signal() => warn!(
+                "stopped by a second signal: {} request(s) cut off", self.app.requests_under_way()
+            ),
         }
         self.app.access_log.flush(Duration::from_secs(1));
         std::process::exit(0);

@@ -107,15 +107,16 @@ impl MasterKeys {
             // Whoever keeps keys in the environment may have forgotten the new one: a file that
             // nobody knows of would be the only copy.
             Some(_) if master.is_none() && self.old_is_set() => Err(BootError(format!(
-                "{MASTER_KEY_OLD} opens this store, but there is no new master key, and nothing was changed: set \
-                 {MASTER_KEY} to a new one (`openssl rand -base64 32`) or put it into {}; to keep the present one, give \
-                 it as {MASTER_KEY}",
+                "{MASTER_KEY_OLD} opens this store, but there is no new master key, \
+                 and nothing was changed: set {MASTER_KEY} to a new one (`openssl rand -base64 \
+                 32`) or put it into {}; to keep the present one, give it as {MASTER_KEY}",
                 self.dir.join(FILE).display()
             ))),
             Some(keys) => Ok(Plan::Rewrap(keys, master)),
             None => Err(BootError(format!(
-                "the previous master key that is given ({MASTER_KEY_OLD} or {FILE_OLD}) does not open this store either, \
-                 which has another master key, and nothing was changed: give the one that it was last started with"
+                "the previous master key that is given ({MASTER_KEY_OLD} or {FILE_OLD}) does not \
+                 open this store either, which has another master key, \
+                 and nothing was changed: give the one that it was last started with"
             ))),
         }
     }
@@ -126,20 +127,23 @@ impl MasterKeys {
         let name = file.display();
         if !given {
             return BootError(format!(
-                "{name} is missing, and the store was made with a master key: restore the file, or set {MASTER_KEY}"
+                "{name} is missing, and the store was made with a master key: restore the file, \
+                 or set {MASTER_KEY}"
             ));
         }
         let in_file = || master_file::read(&file).ok().flatten();
         let opens = |master: SecretBytes| Keyring::from_wrapped(&master, &row.wrapped).is_some();
         if self.key_is_set() && in_file().is_some_and(opens) {
             return BootError(format!(
-                "the store has the master key in {name}, and {MASTER_KEY} is another master key: unset the variable, or, \
-                 to change to it, rename the file to {FILE_OLD}"
+                "the store has the master key in {name}, \
+                 and {MASTER_KEY} is another master key: unset the variable, or, to change to it, \
+                 rename the file to {FILE_OLD}"
             ));
         }
         BootError(format!(
-            "the store has another master key: restore {MASTER_KEY} or the data directory's {FILE}; to change to the \
-             given one, give the previous one beside it as {MASTER_KEY_OLD} or {FILE_OLD}"
+            "the store has another master key: restore {MASTER_KEY} or the data directory's \
+             {FILE}; to change to the given one, give the previous one beside it as \
+             {MASTER_KEY_OLD} or {FILE_OLD}"
         ))
     }
 
@@ -198,7 +202,8 @@ impl MasterKeys {
             match master_file::read(&file) {
                 Ok(other) if other.as_ref().is_none_or(same) => {}
                 Ok(_) => warn!(
-                    "{name} holds another key than {MASTER_KEY} and is ignored while the variable is set: remove it"
+                    "{name} holds another key than {MASTER_KEY} and is ignored while the variable \
+                     is set: remove it"
                 ),
                 Err(why) => warn!(
                     "{name} is ignored while {MASTER_KEY} is set, and would be refused: {why}"

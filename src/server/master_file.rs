@@ -66,13 +66,14 @@ fn check(path: &Path, file: &Metadata) -> Result<(), String> {
     let mode = file.permissions().mode() & 0o777;
     if mode & TOO_OPEN != 0 {
         return Err(format!(
-            "anybody may write to {name} (its mode is {mode:o}): chmod 600 {name}, and find out who may have read it"
+            "anybody may write to {name} (its mode is {mode:o}): chmod 600 {name}, \
+             and find out who may have read it"
         ));
     }
     if mode & READABLE != 0 {
         warn!(
-            "anybody on this machine may read {name} (its mode is {mode:o}): chmod 600 it; for a mounted secret set the mode \
-             of the mount, as `defaultMode: 0400`"
+            "anybody on this machine may read {name} (its mode is {mode:o}): chmod 600 it; \
+             for a mounted secret set the mode of the mount, as `defaultMode: 0400`"
         );
     }
     Ok(())
@@ -87,7 +88,8 @@ fn unreadable(path: &Path, error: &io::Error) -> String {
 
 fn malformed(path: &Path, what: &str) -> String {
     format!(
-        "{} does not hold 32 bytes in base64 on one line: {what}; restore the one that the store was last started with",
+        "{} does not hold 32 bytes in base64 on one line: {what}; \
+         restore the one that the store was last started with",
         path.display()
     )
 }

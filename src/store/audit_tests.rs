@@ -145,8 +145,10 @@ async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
     for statement in [
         "UPDATE audit SET actor = 'x'",
         "DELETE FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, target_type, target, request, address FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, target_type, target, request, address FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, \
+         target_type, target, request, address FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, \
+         target_type, target, request, address FROM audit",
     ] {
         let refused = file.execute(statement, []).unwrap_err().to_string();
         assert!(refused.contains("audit rows are only added"), "{statement}: {refused}");

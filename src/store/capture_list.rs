@@ -82,7 +82,8 @@ fn page(
     // SQLite reads the inner select row by row, and stops when the outer one has enough.
     let within = format!(
         "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider,
-            decided_model, status, state, shadow_of, {LOCATION} FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
+            decided_model, status, state, shadow_of, \
+    {LOCATION} FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
         inner.sql
     );
     let sql = format!("SELECT id, {LOCATION} FROM {within}{} LIMIT ?", outer.sql);

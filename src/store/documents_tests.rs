@@ -44,9 +44,10 @@ async fn a_text_opens_under_its_key_and_for_its_revision_only() {
     let store = Store::open(dir.path()).await.unwrap();
     store.keep_document("0123456789ab", "one", at(1)).await.unwrap();
     let other = Store { documents: SecretBytes::new([6; 32]), ..store.clone() };
-    assert!(
-        matches!(other.document("0123456789ab").await, Err(StoreError::Damaged(why)) if why.contains("0123456789ab"))
-    );
+    assert!(matches!(
+        other.document("0123456789ab").await,
+        Err(StoreError::Damaged(why)) if why.contains("0123456789ab")
+    ));
     let key = SecretBytes::new([5; 32]);
     let sealed = sealed(&key, "0123456789ab", "one").unwrap();
     assert!(opened(&key, &("ba9876543210".to_owned(), sealed)).is_err());

@@ -23,9 +23,10 @@ fn limits_on_models_nest() {
 #[test]
 fn limits_that_are_counted_nest() {
     let limits = |text: &str| serde_json::from_str::<Limits>(text).unwrap();
-    let outer = limits(
-        r#"{"rpm":10,"tpm":1000,"concurrency":2,"budget":{"usd":2.5,"per":"day"},"keys_per_user":3}"#,
-    );
+    let outer = limits(concat!(
+        r#"{"rpm":10,"tpm":1000,"concurrency":2,"budget":{"usd":2.5,"per":"day"},"#,
+        r#""keys_per_user":3}"#,
+    ));
     assert_eq!(Limits::default().beyond(&outer), Some("rpm"));
     let mut inner = limits(r#"{"rpm":9}"#);
     inner.inherit(&outer);
@@ -64,7 +65,8 @@ proptest::proptest! {
     /// The most that a budget allows on a day and in a month never rises, whatever is narrowed
     /// after whatever.
     #[test]
-    fn no_chain_of_budgets_rises(steps in proptest::collection::vec((1u64..2_000, proptest::bool::ANY, proptest::bool::ANY), 1..12)) {
+    fn no_chain_of_budgets_rises(steps in proptest::collection::vec((1u64..2_000,
+                proptest::bool::ANY, proptest::bool::ANY), 1..12)) {
         let most = |budget: Budget| match budget.per {
             Per::Day => (budget.nano, budget.nano * DAYS),
             Per::Month => (budget.nano, budget.nano),
@@ -73,9 +75,15 @@ proptest::proptest! {
         let mut now = budget(500, steps[0].1);
         for (nano, month, clamps) in steps {
             let (asked, (day, all)) = (budget(nano, month), most(now));
-            let next = if clamps { asked.common(now) } else if asked.within(now) { asked } else { now };
-            proptest::prop_assert!(most(next).0 <= day && most(next).1 <= all, "{now:?} {asked:?} {next:?}");
-            proptest::prop_assert!(!clamps || next.within(asked) && next.within(now) && next.nano > 0);
+            let next = if clamps { asked.common(now) } else if asked.within(now) { asked } else {
+                now
+            };
+            proptest::prop_assert!(
+                most(next).0 <= day && most(next).1 <= all, "{now:?} {asked:?} {next:?}"
+            );
+            proptest::prop_assert!(
+                !clamps || next.within(asked) && next.within(now) && next.nano > 0
+            );
             now = next;
         }
     }
@@ -92,7 +100,10 @@ fn what_is_clamped_is_within_and_keeps_what_it_may() {
             r#"{"rpm":10,"tpm":7,"budget":{"usd":1,"per":"month"},"models":["auto","openai/*"]}"#,
         ),
         (
-            r#"{"rpm":5,"budget":{"usd":31,"per":"month"},"models":["openai/gpt-5","openai*","b"]}"#,
+            concat!(
+                r#"{"rpm":5,"budget":{"usd":31,"per":"month"},"models":["openai/gpt-5","openai*","#,
+                r#""b"]}"#,
+            ),
             r#"{"rpm":5,"budget":{"usd":1,"per":"day"},"models":["openai/gpt-5","openai/*"]}"#,
         ),
     ] {

@@ -109,11 +109,14 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit
 pub(super) const CAPTURES: Schema = Schema {
     number: 2,
     tables: "
-CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
+CREATE TABLE segments
+    (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 CREATE TABLE captures (
-    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
-    model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
-    segment INTEGER NOT NULL, head_at INTEGER NOT NULL, head_len INTEGER NOT NULL, bodies_at INTEGER, bodies_len INTEGER, salt BLOB)
+    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT,
+    recipe TEXT, provider TEXT, model TEXT, decided_provider TEXT, decided_model TEXT,
+    status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
+    segment INTEGER NOT NULL, head_at INTEGER NOT NULL, head_len INTEGER NOT NULL,
+    bodies_at INTEGER, bodies_len INTEGER, salt BLOB)
     STRICT, WITHOUT ROWID;
 CREATE INDEX captures_owner ON captures (owner, id);
 CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;

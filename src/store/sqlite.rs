@@ -181,9 +181,10 @@ mod tests {
         let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
         let [ann, bob] = ["a@b.c", "b@b.c"].map(|email| user(email, &random));
         faults.panic_at(PanicPoint::Commit, 1, "the canary");
-        assert!(
-            matches!(store.create_user(ann.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary"))
-        );
+        assert!(matches!(
+            store.create_user(ann.clone()).await,
+            Err(StoreError::Unavailable(why)) if !why.contains("canary")
+        ));
         assert!(store.healthy().await);
         assert!(store.load().await.unwrap().users.is_empty(), "it is rolled back");
         store.create_user(bob.clone()).await.unwrap();

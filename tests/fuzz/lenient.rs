@@ -242,7 +242,13 @@ impl Found {
         };
         for (name, value) in members {
             let is = |known: &[&str]| known.iter().any(|known| reads(name, known));
-            let has = |known: &str| matches!(value, Node::Object(of) if of.iter().any(|(name, value)| reads(name, known) && !matches!(value, Node::Null)));
+            let has = |known: &str| {
+                matches!(
+                    value, Node::Object(of) if of.iter().any(
+                        |(name, value)| reads(name, known) && !matches!(value, Node::Null)
+                    )
+                )
+            };
             if matches!(value, Node::Null) {
                 continue;
             }

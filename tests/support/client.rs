@@ -357,9 +357,8 @@ impl Tls {
         let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -batch";
         run(&format!("req -x509 {curve} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
         run(&format!("req {curve} -keyout key.pem -out leaf.csr -subj /CN=localhost"));
-        run(
-            "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile leaf.cnf -out cert.pem",
-        );
+        run("x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile \
+             leaf.cnf -out cert.pem");
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
         let provider = Arc::new(ring::default_provider());

@@ -18,8 +18,10 @@ pub fn in_order(providers: &[(&str, &str)], extra: &str) -> String {
     let targets: Vec<String> =
         providers.iter().map(|(name, _)| format!("{{ target: {name}/model }}")).collect();
     format!(
-        "providers:\n{lines}recipes:\n  main:\n    rules:\n      - name: default\n        strategy: priority\n        targets: [ {} ]\n    \
-         retry: {{ attempts: {}, on: [connect, timeout, 429, 5xx] }}\naliases: {{ auto: main }}\n{extra}",
+        "providers:\n{lines}recipes:\n  main:\n    rules:\n      - name: default\n        \
+         strategy: priority\n        targets: [ {} ]\n    \
+         retry: {{ attempts: {}, on: [connect, timeout, 429, 5xx] }}\naliases: {{ auto: main }}\n\
+         {extra}",
         targets.join(", "),
         providers.len(),
     )
@@ -28,6 +30,7 @@ pub fn in_order(providers: &[(&str, &str)], extra: &str) -> String {
 /// A chat request in one line.
 pub fn chat_body(model: &str, stream: bool) -> String {
     format!(
-        r#"{{"model":"{model}","messages":[{{"role":"user","content":"Say a word."}}],"stream":{stream}}}"#
+        "{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Say a \
+         word.\"}}],\"stream\":{stream}}}"
     )
 }

@@ -168,7 +168,8 @@ impl Setup {
             server.push_str(&format!("  - address: \"[::1]:{port}\"\n"));
         }
         server.push_str(&format!(
-            "metrics: {{ address: 127.0.0.1:{metrics_port}, hosts: [metrics.test] }}\nthreads: {}\ndata_dir: {}\n",
+            "metrics: {{ address: 127.0.0.1:{metrics_port}, hosts: [metrics.test] }}\nthreads: {}\n\
+             data_dir: {}\n",
             self.threads,
             path("data")
         ));

@@ -93,7 +93,10 @@ fn by<'a>(path: &str, gateway: &'a Gateway) -> &'a str {
 
 /// What admins change of a user.
 pub fn changeable(record: &Value) -> Value {
-    json!({"name": record["name"], "role": record["role"], "disabled": record["disabled"], "limits": record["limits"]})
+    json!({
+        "name": record["name"], "role": record["role"], "disabled": record["disabled"],
+        "limits": record["limits"]
+    })
 }
 
 /// What stays of a key, or is changed by calls. Keys that nobody in particular made are not active

@@ -111,7 +111,10 @@ fn needless_escapes(string: &str, out: &mut String) {
 
 #[test]
 fn other_spellings_are_the_same_value_in_other_bytes() {
-    let text = r#"{"messages":[{"model":"inner","content":"a/b \"quoted\" \u00e9 abcdefghijklmn"}], "n": 1.50, "model" : "gpt-x","e":[]}"#;
+    let text = concat!(
+        r#"{"messages":[{"model":"inner","content":"a/b \"quoted\" \u00e9 abcdefghijklmn"}], "#,
+        r#""n": 1.50, "model" : "gpt-x","e":[]}"#,
+    );
     let value: serde_json::Value = serde_json::from_str(text).unwrap();
     for other in [compact(text), odd(text)] {
         assert_ne!(other, text);

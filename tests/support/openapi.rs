@@ -179,9 +179,12 @@ fn planted_differences_are_found() {
     let good = json!({ "error": "not_found", "detail": "No such key." });
     let key_with = |more: Value| {
         let mut record = json!({
-            "object": "api_key", "id": "key_1", "interface": "router", "name": "k", "redacted": "rtr_", "owner": null, "created_by": null,
-            "scopes": [], "labels": {}, "limits": {}, "status": "active", "created_at": "2026-11-22T00:00:00Z", "expires_at": null,
-            "last_used_at": null, "revoked_at": null, "rotated_at": null, "previous_secret_expires_at": null, "metadata": {},
+            "object": "api_key", "id": "key_1", "interface": "router", "name": "k",
+            "redacted": "rtr_", "owner": null, "created_by": null,
+            "scopes": [], "labels": {}, "limits": {}, "status": "active",
+            "created_at": "2026-11-22T00:00:00Z", "expires_at": null,
+            "last_used_at": null, "revoked_at": null, "rotated_at": null,
+            "previous_secret_expires_at": null, "metadata": {},
         });
         record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         record
@@ -213,9 +216,12 @@ fn planted_differences_are_found() {
         ),
         answer(
             200,
-            key_with(
-                json!({ "usage": { "requests": null, "tokens": null, "concurrency": null, "budget": { "surprise": 1 } } }),
-            ),
+            key_with(json!({
+                "usage": {
+                    "requests": null, "tokens": null, "concurrency": null,
+                    "budget": { "surprise": 1 }
+                }
+            })),
         ),
     ] {
         let shown = bad.text();

@@ -292,7 +292,9 @@ pub fn json_answer(status: u16, body: &Value) -> Vec<Step> {
 pub fn failure(status: u16, message: &str) -> Vec<Step> {
     json_answer(
         status,
-        &json!({"error": {"message": message, "type": "server_error", "param": null, "code": null}}),
+        &json!({
+            "error": {"message": message, "type": "server_error", "param": null, "code": null}
+        }),
     )
 }
 
@@ -304,8 +306,11 @@ pub fn completion(text: &str) -> Vec<Step> {
 /// The body of it.
 pub fn completion_body(text: &str) -> Value {
     json!({
-        "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_764_000_000, "model": "scripted",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_764_000_000,
+        "model": "scripted",
+        "choices": [{
+            "index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"
+        }],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
     })
 }
@@ -335,7 +340,8 @@ pub fn last_events() -> String {
 
 fn event(delta: &Value, finish: Option<&str>) -> String {
     let chunk = json!({
-        "id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1_764_000_000, "model": "scripted",
+        "id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1_764_000_000,
+        "model": "scripted",
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
     });
     format!("data: {chunk}\n\n")

@@ -31,10 +31,14 @@ pub(super) fn record(
     let previous =
         key.previous.as_ref().map(|previous| previous.expires_at).filter(|end| now < *end);
     json!({
-        "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name, "redacted": key.redacted,
-        "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes, "labels": key.labels, "limits": key.limits,
-        "status": standing.as_str(), "created_at": rfc3339(key.created_at), "expires_at": key.expires_at.map(rfc3339),
-        "last_used_at": used.map(rfc3339), "revoked_at": key.revoked_at.map(rfc3339), "rotated_at": key.rotated_at.map(rfc3339),
+        "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name,
+        "redacted": key.redacted,
+        "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes,
+        "labels": key.labels, "limits": key.limits,
+        "status": standing.as_str(), "created_at": rfc3339(key.created_at),
+        "expires_at": key.expires_at.map(rfc3339),
+        "last_used_at": used.map(rfc3339), "revoked_at": key.revoked_at.map(rfc3339),
+        "rotated_at": key.rotated_at.map(rfc3339),
         "previous_secret_expires_at": previous.map(rfc3339), "metadata": key.metadata,
     })
 }

@@ -27,7 +27,8 @@ pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
 fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> Value {
     let resets_at = now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX);
     let mut shown = json!({
-        "of": rate.whose.as_str(), "limit": rate.left.limit, "used": rate.used(), "remaining": rate.left.remaining,
+        "of": rate.whose.as_str(), "limit": rate.left.limit, "used": rate.used(),
+        "remaining": rate.left.remaining,
         "resets_at": rfc3339(resets_at),
     });
     if let (Value::Object(shown), true) = (&mut shown, reserves) {
@@ -37,12 +38,17 @@ fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> Value {
 }
 
 fn of_places(places: ConcurrencyStatus) -> Value {
-    json!({"of": places.whose.as_str(), "limit": places.limit, "in_use": places.in_use, "remaining": places.remaining()})
+    json!({
+        "of": places.whose.as_str(), "limit": places.limit, "in_use": places.in_use,
+        "remaining": places.remaining()
+    })
 }
 
 fn of_money(money: BudgetStatus) -> Value {
     json!({
-        "of": money.whose.as_str(), "limit_usd": dollars(money.budget.nano), "per": money.budget.per, "spent_usd": dollars(money.spent),
-        "reserved_usd": dollars(money.reserved), "remaining_usd": dollars(money.remaining()), "resets_at": rfc3339(money.resets_at),
+        "of": money.whose.as_str(), "limit_usd": dollars(money.budget.nano),
+        "per": money.budget.per, "spent_usd": dollars(money.spent),
+        "reserved_usd": dollars(money.reserved), "remaining_usd": dollars(money.remaining()),
+        "resets_at": rfc3339(money.resets_at),
     })
 }

@@ -10,7 +10,8 @@ const LIMITS: &[(&str, &str, &str)] = &[
     (
         "x-ratelimit-limit-requests",
         "integer",
-        "Requests per minute: of the limit with the least left, of the key, an ancestor of it or the user",
+        "Requests per minute: of the limit with the least left, of the key, \
+         an ancestor of it or the user",
     ),
     ("x-ratelimit-remaining-requests", "integer", "Requests left"),
     (
@@ -119,22 +120,28 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
 pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
     let mut found = Vec::new();
     let mut header = |name: &str, says: &str, schema: Value| {
-        found.push(json!({ "name": name, "in": "header", "required": false, "description": says, "schema": schema }));
+        found.push(json!({
+            "name": name, "in": "header", "required": false, "description": says, "schema": schema
+        }));
     };
     let text = || json!({ "type": "string" });
     if operation.takes.is_some() && Surface::of(operation.path).is_data_plane() {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
         let says = "Content coding of the body; the size limit holds before and after decoding";
         header("Content-Encoding", says, json!({ "type": "string", "enum": codings }));
-        let says = "`off`: capture without bodies, if `capture.client_opt_out` of the server document allows it";
+        let says = "`off`: capture without bodies, if `capture.client_opt_out` of the server \
+            document allows it";
         header("x-rerouter-capture", says, json!({ "type": "string", "enum": ["off"] }));
     }
     if operation.id == "reroute" || operation.takes == Some("NewKey") {
-        let says = "Name of the call: a repetition within ten minutes gets the same answer and has no effect";
+        let says = "Name of the call: a repetition within ten minutes gets the same answer and has \
+            no effect";
         header(
             "Idempotency-Key",
             says,
-            json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY }),
+            json!({
+                "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY
+            }),
         );
     }
     match operation.id {
@@ -146,7 +153,8 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
             header("If-Match", "Entity tags from `ETag`, or `*`", text())
         }
         "putConfig" | "rollbackConfig" => {
-            let says = "Entity tag of the live document, from `GET /v1/router/config`, or `*`; 412 if another is live";
+            let says = "Entity tag of the live document, from `GET /v1/router/config`, or `*`; \
+                412 if another is live";
             header("If-Match", says, text());
         }
         _ => {}

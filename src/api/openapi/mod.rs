@@ -51,8 +51,10 @@ pub fn document() -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {
-            "title": "rerouter", "version": env!("CARGO_PKG_VERSION"), "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "An LLM edge gateway: authenticated, captured and replayable at proxy speed.",
+            "title": "rerouter", "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            "description": "An LLM edge gateway: authenticated, \
+                captured and replayable at proxy speed.",
         },
         "paths": paths,
         "components": {
@@ -62,8 +64,11 @@ pub fn document() -> Value {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "nodeSignature": {
                     "type": "apiKey", "in": "header", "name": "Signature",
-                    "description": "HTTP Message Signatures (RFC 9421), `hmac-sha256` with the node's secret, beside `Signature-Input` and `Content-Digest`: \
-                        label `sig1`; components `@method`, `@authority`, `@path`, `@query`, `content-digest`; parameters `created`, `nonce`, `keyid`, `alg`, `tag`, in this order.",
+                    "description": "HTTP Message Signatures (RFC 9421), \
+                        `hmac-sha256` with the node's secret, \
+                        beside `Signature-Input` and `Content-Digest`: label `sig1`; \
+                        components `@method`, `@authority`, `@path`, `@query`, `content-digest`; \
+                        parameters `created`, `nonce`, `keyid`, `alg`, `tag`, in this order.",
                 },
                 "apiKey": { "type": "apiKey", "in": "header", "name": "x-api-key" },
                 "session": { "type": "apiKey", "in": "cookie", "name": "rerouter_session" },
@@ -146,53 +151,83 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
         .map(|name| (name.trim_end_matches("..."), descriptions::of_path(operation.path, name)))
-        .map(|(name, says)| json!({ "name": name, "in": "path", "required": true, "description": says, "schema": { "type": "string", "minLength": 1 } }));
+        .map(|(name, says)| {
+            json!({
+                "name": name, "in": "path", "required": true, "description": says,
+                "schema": { "type": "string", "minLength": 1 }
+            })
+        });
     let of_query = operation.query.iter().map(|name| {
         let mut schema = match *name {
             "limit" if operation.id == "listModels" => {
-                let says = "Only with `anthropic-version`, as `after_id` and `before_id`; otherwise the list is complete";
-                json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
+                let says = "Only with `anthropic-version`, as `after_id` and `before_id`; \
+                    otherwise the list is complete";
+                json!({
+                    "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE,
+                    "description": says
+                })
             }
             "limit" => {
-                json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
+                json!({
+                    "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX,
+                    "default": crate::bounds::PAGE_DEFAULT
+                })
             }
             "endpoint" => {
-                json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "Endpoint of the request in the body" })
+                json!({
+                    "enum": Endpoint::ALL.map(Endpoint::as_str),
+                    "default": Endpoint::ChatCompletions.as_str(),
+                    "description": "Endpoint of the request in the body"
+                })
             }
             "action" => {
-                let meanings: Vec<String> = Action::ALL.iter().map(|action| format!("`{}`: {}", action.as_str(), action.meaning())).collect();
+                let meanings: Vec<String> = Action::ALL
+                    .iter()
+                    .map(|action| format!("`{}`: {}", action.as_str(), action.meaning()))
+                    .collect();
                 let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
                 json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
             }
             "since" | "until" if operation.id == "usage" => {
-                let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; a time within a day is 400, as usage is \
-                            summed by day";
+                let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; \
+                    a time within a day is 400, as usage is summed by day";
                 json!({ "type": "string", "description": says })
             }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
-                let says = "Only shadows; by default the list leaves them out, unless `shadow_of` is given";
+                let says = "Only shadows; by default the list leaves them out, \
+                    unless `shadow_of` is given";
                 json!({ "type": "boolean", "default": false, "description": says })
             }
             "max_changed" => {
-                let says = "Evaluates the change on the captures of the last 24 hours first: at most this share may get another \
-                            target. A percentage like `2%` or a fraction like `0.02`";
-                let (fraction, percentage) = (json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!({ "pattern": "^[0-9.]+%$" }));
+                let says = "Evaluates the change on the captures of the last 24 hours first: at \
+                    most this share may get another target. A percentage like `2%` or a fraction \
+                    like `0.02`";
+                let (fraction, percentage) = (
+                    json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+                    json!({ "pattern": "^[0-9.]+%$" }),
+                );
                 json!({ "anyOf": [fraction, percentage], "description": says })
             }
-            "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
+            "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({
+                "type": "boolean"
+            }),
             _ => json!({ "type": "string" }),
         };
         // The description belongs to the parameter.
         let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let says = said.unwrap_or_else(|| descriptions::of_query(operation.id, name).into());
-        json!({ "name": name, "in": "query", "required": false, "description": says, "schema": schema })
+        json!({
+            "name": name, "in": "query", "required": false, "description": says, "schema": schema
+        })
     });
     of_path.chain(of_query).chain(descriptions::of_headers(operation)).collect()
 }
 
 fn json_of(schema: &str) -> Value {
-    json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } })
+    json!({
+        "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } }
+    })
 }
 
 fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<String, Value> {

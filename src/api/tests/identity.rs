@@ -118,14 +118,22 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
     let all = world.create(&ann, json!({})).await.unwrap();
-    let small = json!({"scopes": ["keys", "inference"], "limits": {"models": ["auto"]}, "expires_at": "2025-11-25T00:00:00Z"});
+    let small = json!({
+        "scopes": ["keys", "inference"], "limits": {"models": ["auto"]},
+        "expires_at": "2025-11-25T00:00:00Z"
+    });
     let small = world.create(&ann, small).await.unwrap();
     let by_small = world.router(text(&small["key"]));
     let child = world.create(&by_small, json!({"scopes": ["inference"]})).await.unwrap();
     for body in [
         json!({"scopes": ["keys"], "limits": {"models": ["auto"]}}),
-        json!({"scopes": ["keys"], "limits": {"models": ["*"]}, "expires_at": "2025-11-25T00:00:00Z"}),
-        json!({"scopes": ["replay"], "limits": {"models": ["auto"]}, "expires_at": "2025-11-25T00:00:00Z"}),
+        json!({
+            "scopes": ["keys"], "limits": {"models": ["*"]}, "expires_at": "2025-11-25T00:00:00Z"
+        }),
+        json!({
+            "scopes": ["replay"], "limits": {"models": ["auto"]},
+            "expires_at": "2025-11-25T00:00:00Z"
+        }),
     ] {
         let greater = world.create(&ann, body).await.unwrap();
         assert_eq!(
@@ -427,8 +435,10 @@ async fn an_agent_lives_from_creation_to_deletion() {
     let tool =
         json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}});
     let whole = json!({
-        "name": "code-reviewer", "description": "reviews", "model": "auto", "instructions": "Be brief.",
-        "defaults": {"temperature": 0.2, "stop": ["END"], "max_tokens": 100}, "tools": [tool], "metadata": {"team": "core"},
+        "name": "code-reviewer", "description": "reviews", "model": "auto",
+        "instructions": "Be brief.",
+        "defaults": {"temperature": 0.2, "stop": ["END"], "max_tokens": 100}, "tools": [tool],
+        "metadata": {"team": "core"},
     });
     let made = agent(&world, &OPEN, whole.clone()).await.unwrap();
     let mut expected = whole.clone();

@@ -54,7 +54,9 @@ impl TestApi {
 async fn a_patch_changes_what_it_speaks_of_and_nothing_else() {
     let mut world = world().await;
     let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
-    let body = json!({"name": "ci", "metadata": {"a": "1", "b": "2"}, "expires_at": "2025-11-26T00:00:00Z"});
+    let body = json!({
+        "name": "ci", "metadata": {"a": "1", "b": "2"}, "expires_at": "2025-11-26T00:00:00Z"
+    });
     let made = world.create(&ann, body).await.unwrap();
     let id = text(&made["id"]);
     let mut expected = made.clone();
@@ -220,10 +222,8 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
         kind(world.patch(&by_top, &id(&child), json!({"labels": {"tier": "x"}})).await),
         (Kind::Forbidden, Some("labels".to_owned()))
     );
-    assert_eq!(
-        world.patch(&by_top, &id(&child), json!({"labels": {"tier": "gold"}})).await.unwrap()["labels"],
-        json!({"tier": "gold"})
-    );
+    let patched = world.patch(&by_top, &id(&child), json!({"labels": {"tier": "gold"}})).await;
+    assert_eq!(patched.unwrap()["labels"], json!({"tier": "gold"}));
     assert_eq!(
         kind(world.patch(&by_top, &id(&child), json!({"labels": null})).await).0,
         Kind::Forbidden
@@ -250,7 +250,9 @@ async fn what_an_admin_put_on_a_key_its_user_does_not_take_off() {
     let ann = world.user("ann@example.com").await;
     let made = world.create(&ann, json!({})).await.unwrap();
     let id = text(&made["id"]);
-    let put = json!({"limits": {"rpm": 5, "budget": {"usd": 1, "per": "day"}}, "labels": {"tier": "bronze"}});
+    let put = json!({
+        "limits": {"rpm": 5, "budget": {"usd": 1, "per": "day"}}, "labels": {"tier": "bronze"}
+    });
     world.patch(&Principal::Admin, id, put.clone()).await.unwrap();
     for (patch, field) in [
         (json!({"limits": null}), "limits.rpm"),
@@ -332,8 +334,7 @@ async fn labels_of_a_key_are_those_of_what_it_makes_also_when_they_change() {
 }
 
 #[tokio::test]
-async fn keys_of_the_enforced_days_are_not_ended_while_agent_is_open_and_those_of_the_open_days_take_no_room()
- {
+async fn while_agent_is_open_older_keys_stay_and_keys_made_open_take_no_room() {
     let mut world = world().await;
     let create = async |world: &TestApi, who: &Principal| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({}))))

@@ -41,7 +41,8 @@ async fn a_merge_patch_changes_what_it_names() {
     let world = world().await;
     let look = json!({"type": "function", "function": {"name": "look"}});
     let whole = json!({
-        "name": "a", "description": "d", "model": "auto", "instructions": "i", "defaults": {"temperature": 0.2, "seed": 1}, "tools": [look],
+        "name": "a", "description": "d", "model": "auto", "instructions": "i",
+        "defaults": {"temperature": 0.2, "seed": 1}, "tools": [look],
         "metadata": {"x": "1", "y": "2"},
     });
     let made = agent(&world, &SHOWN, whole).await.unwrap();
@@ -123,7 +124,11 @@ async fn a_patch_that_leaves_no_agent_is_refused_and_changes_nothing() {
         kind(world.change(&SHOWN, "c", json!({"colour": "red"}), None).await).0,
         Kind::InvalidRequest
     );
-    let long = json!({"type": "function", "function": {"name": "x", "parameters": {("p".repeat(bounds::JSON_WORD_BYTES)): 1}}});
+    let long = json!({
+        "type": "function", "function": {
+            "name": "x", "parameters": {("p".repeat(bounds::JSON_WORD_BYTES)): 1}
+        }
+    });
     let refused = world.change(&SHOWN, "a", json!({"tools": [long]}), None).await;
     assert_eq!(
         kind(refused),

@@ -131,7 +131,9 @@ fn limit(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
         usual => (on.numbers, number()),
         1 => (1u64..9, proptest::sample::select(vec!["day", "month"]))
             .prop_map(|(usd, per)| ("budget".to_owned(), json!({"usd": usd, "per": per}))),
-        usual => proptest::collection::vec(name(), 0..4).prop_map(|names| ("models".to_owned(), json!(names))),
+        usual => proptest::collection::vec(name(), 0..4).prop_map(
+            |names| ("models".to_owned(), json!(names))
+        ),
         1 => ("rpm|tpm|concurrency|budget|models|rps", anything()),
     ]
 }
@@ -163,17 +165,22 @@ fn member(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     let pairs =
         || proptest::collection::hash_map("[a-b]", "[a-b]", 0..2).prop_map(|pairs| json!(pairs));
     let owner = vec!["usr_admin", "usr_agent", "usr_00000000000000000000000000", "@0", "@1", "@2"];
-    let record = "object|id|interface|redacted|owner|created_by|scopes|labels|limits|status|created_at|expires_at|last_used_at|revoked_at\
-                  |rotated_at|previous_secret_expires_at|metadata|name|key|parent|maker|generation|made_open";
+    let record = "object|id|interface|redacted|owner|created_by|scopes|labels|limits|status|\
+        created_at|expires_at|last_used_at|revoked_at|rotated_at|previous_secret_expires_at|\
+        metadata|name|key|parent|maker|generation|made_open";
     prop_oneof![
         6 => limits().prop_map(|limits| ("limits".to_owned(), limits)),
-        4 => proptest::collection::vec(scope(), 0..4).prop_map(|scopes| ("scopes".to_owned(), json!(scopes))),
+        4 => proptest::collection::vec(scope(), 0..4).prop_map(
+            |scopes| ("scopes".to_owned(), json!(scopes))
+        ),
         3 => (1i64..400).prop_map(|hours| {
             ("expires_at".to_owned(), json!(rfc3339(at(hours * 3600))))
         }),
         2 => labels().prop_map(|labels| ("labels".to_owned(), labels)),
         1 => pairs().prop_map(|pairs| ("metadata".to_owned(), pairs)),
-        1 => proptest::sample::select(vec!["active", "inactive"]).prop_map(|status| ("status".to_owned(), json!(status))),
+        1 => proptest::sample::select(vec!["active", "inactive"]).prop_map(
+            |status| ("status".to_owned(), json!(status))
+        ),
         2 => proptest::sample::select(owner).prop_map(|user| ("owner".to_owned(), json!(user))),
         1 => (record, anything()),
     ]
@@ -196,7 +203,9 @@ fn by() -> impl Strategy<Value = Caller> {
 fn step(on: KeySpace) -> impl Strategy<Value = KeyAction> {
     prop_oneof![
         6 => (by(), body(on)).prop_map(|(by, body)| KeyAction::Create { by, body }),
-        6 => (by(), 0usize..12, body(on)).prop_map(|(by, of, body)| KeyAction::Patch { by, of, body }),
+        6 => (by(), 0usize..12, body(on)).prop_map(
+            |(by, of, body)| KeyAction::Patch { by, of, body }
+        ),
         3 => (by(), 0usize..12).prop_map(|(by, of)| KeyAction::Rotate { by, of }),
         1 => any::<bool>().prop_map(KeyAction::Role),
     ]

@@ -41,9 +41,15 @@ fn step() -> impl Strategy<Value = AgentAction> {
         || prop_oneof![3 => (0usize..10).prop_map(AgentCaller::Key), 2 => Just(AgentCaller::Cloud)];
     prop_oneof![
         7 => (by(), body(AGENT)).prop_map(|(by, body)| AgentAction::Create(by, body)),
-        7 => (by(), 0usize..10, body(AGENT)).prop_map(|(by, of, body)| AgentAction::Patch(by, of, body)),
-        3 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::Patch(by, of, json!({"status": "active"}))),
-        2 => (by(), 0usize..10, 20u64..80).prop_map(|(by, of, most)| AgentAction::Patch(by, of, json!({"limits": {"keys_per_user": most}}))),
+        7 => (by(), 0usize..10, body(AGENT)).prop_map(
+            |(by, of, body)| AgentAction::Patch(by, of, body)
+        ),
+        3 => (by(), 0usize..10).prop_map(
+            |(by, of)| AgentAction::Patch(by, of, json!({"status": "active"}))
+        ),
+        2 => (by(), 0usize..10, 20u64..80).prop_map(
+            |(by, of, most)| AgentAction::Patch(by, of, json!({"limits": {"keys_per_user": most}}))
+        ),
         3 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::Rotate(by, of)),
         1 => (by(), 0usize..10).prop_map(|(by, of)| AgentAction::End(by, of)),
         2 => any::<bool>().prop_map(AgentAction::Enforce),

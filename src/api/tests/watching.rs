@@ -191,8 +191,8 @@ async fn a_document_that_the_store_could_not_keep_is_taken_as_soon_as_it_can() {
 async fn a_value_behind_a_variable_that_is_another_starts_health_afresh() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("routing.yaml");
-    let text = "providers: { p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' } }\n\
-                models: { p/m: {} }\nrecipes: {}\naliases: {}\n";
+    let text = "providers: { p: { protocol: openai, base_url: 'http://127.0.0.1:9', \
+        api_key: '${P_API_KEY}' } }\nmodels: { p/m: {} }\nrecipes: {}\naliases: {}\n";
     std::fs::write(&file, text).unwrap();
     let TestApi { mut app, _dir, .. } = world_with(&format!("routing: {{ file: {file:?} }}")).await;
     let key = Arc::new(std::sync::Mutex::new("sk-1"));

@@ -11,8 +11,10 @@ fn load(running: u64, queued: u64) -> Option<ServerLoad> {
 #[test]
 fn gauges_of_running_and_queued_requests_are_summed() {
     let vllm = "# HELP vllm:num_requests_running x\n# TYPE vllm:num_requests_running gauge\n\
-        vllm:num_requests_running{engine=\"0\",model_name=\"a\"} 2.0\nvllm:num_requests_running{engine=\"1\",model_name=\"b b\"} 1.0\n\
-        vllm:num_requests_waiting{engine=\"0\",model_name=\"a\"} 5.0\nvllm:num_requests_waiting_by_reason{reason=\"x\"} 9.0\n";
+        vllm:num_requests_running{engine=\"0\",model_name=\"a\"} 2.0\n\
+        vllm:num_requests_running{engine=\"1\",model_name=\"b b\"} 1.0\n\
+        vllm:num_requests_waiting{engine=\"0\",model_name=\"a\"} 5.0\n\
+        vllm:num_requests_waiting_by_reason{reason=\"x\"} 9.0\n";
     assert_eq!(metrics_load(vllm), load(3, 5));
     assert_eq!(
         metrics_load("llamacpp:requests_processing 1\nllamacpp:requests_deferred 4\n"),
@@ -20,7 +22,8 @@ fn gauges_of_running_and_queued_requests_are_summed() {
     );
     assert_eq!(
         metrics_load(
-            "sglang:num_running_reqs{model_name=\"a\"} 7.0\nsglang:num_queue_reqs{model_name=\"a\"} 2.0\n"
+            "sglang:num_running_reqs{model_name=\"a\"} 7.0\n\
+             sglang:num_queue_reqs{model_name=\"a\"} 2.0\n"
         ),
         load(7, 2)
     );
@@ -37,7 +40,11 @@ fn gauges_of_running_and_queued_requests_are_summed() {
 
 #[test]
 fn taken_slots_are_counted() {
-    let slot = |id: u64, taken: bool| json!({"id": id, "id_task": 135, "n_ctx": 65536, "speculative": false, "is_processing": taken});
+    let slot = |id: u64, taken: bool| {
+        json!({
+            "id": id, "id_task": 135, "n_ctx": 65536, "speculative": false, "is_processing": taken
+        })
+    };
     assert_eq!(llama_cpp_slots(&json!([slot(0, true), slot(1, false), slot(2, true)])), load(2, 0));
     assert_eq!(llama_cpp_slots(&json!([slot(0, false)])), load(0, 0));
     for unknown in [json!([{"id": 0}]), json!({"error": {"code": 501}}), json!(null)] {
@@ -49,9 +56,10 @@ fn taken_slots_are_counted() {
 fn props_have_context_and_capabilities() {
     let read = |modalities: Value, caps: Value| {
         let settings = json!({"n_ctx": 131_072, "params": {}});
-        llama_cpp_props(
-            &json!({"default_generation_settings": settings, "total_slots": 2, "modalities": modalities, "chat_template_caps": caps}),
-        )
+        llama_cpp_props(&json!({
+            "default_generation_settings": settings, "total_slots": 2, "modalities": modalities,
+            "chat_template_caps": caps
+        }))
     };
     for (modalities, caps, expected) in [
         (
@@ -87,9 +95,14 @@ fn props_have_context_and_capabilities() {
 #[test]
 fn an_ollama_model_has_the_smaller_context_and_the_named_capabilities() {
     let shown = json!({
-        "parameters": "temperature                    0.6\nnum_ctx                        40960\nstop                           \"<|im_end|>\"",
-        "details": {"family": "qwen3", "parameter_size": "8.2B"}, "capabilities": ["completion", "tools", "thinking"],
-        "model_info": {"general.architecture": "qwen3", "qwen3.context_length": 262_144, "qwen3.embedding_length": 4096},
+        "parameters": "temperature                    0.6\nnum_ctx                        40960\n\
+            stop                           \"<|im_end|>\"",
+        "details": {"family": "qwen3", "parameter_size": "8.2B"},
+        "capabilities": ["completion", "tools", "thinking"],
+        "model_info": {
+            "general.architecture": "qwen3", "qwen3.context_length": 262_144,
+            "qwen3.embedding_length": 4096
+        },
     });
     let read = |shown: &Value| (ollama_model(shown).context, ollama_model(shown).capabilities);
     assert_eq!(read(&shown), (Some(40_960), Some(vec!["tools", "json"])));

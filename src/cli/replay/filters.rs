@@ -140,7 +140,11 @@ mod tests {
         for bad in ["", "yesterday", "-24h", "24", "2025-11-24", "99999999999h", "1 month"] {
             let filters = Filters { until: Some(bad.into()), ..Filters::default() };
             assert!(
-                matches!(filters.query(now), Err(CommandFailure::Usage(why)) if why.starts_with("--until")),
+                matches!(
+                    filters.query(now), Err(CommandFailure::Usage(why)) if why.starts_with(
+                        "--until"
+                    )
+                ),
                 "{bad}"
             );
         }

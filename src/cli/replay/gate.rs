@@ -152,10 +152,18 @@ mod tests {
         after: f64,
         unpriced: u64,
     ) -> Value {
-        let targets = json!([{ "target": "p/x", "lacks": "price", "count": unpriced }, { "target": "p/y", "lacks": "usage", "count": 1 }]);
-        let cost = json!({ "before": before, "after": after, "unpriced": unpriced + 1, "unpriced_targets": targets });
+        let targets = json!([
+            { "target": "p/x", "lacks": "price", "count": unpriced },
+            { "target": "p/y", "lacks": "usage", "count": 1 }
+        ]);
+        let cost = json!({
+            "before": before, "after": after, "unpriced": unpriced + 1, "unpriced_targets": targets
+        });
         let changes = json!([{ "unpriced": 0 }, { "unpriced": unpriced }]);
-        json!({ "evaluated": evaluated, "changed": changed, "unroutable": unroutable, "by_change": changes, "cost": cost })
+        json!({
+            "evaluated": evaluated, "changed": changed, "unroutable": unroutable,
+            "by_change": changes, "cost": cost
+        })
     }
 
     fn broken(bounds: &Bounds, report: &Value) -> Vec<&'static str> {

@@ -11,7 +11,8 @@ pub(super) fn render(verdicts: &[GateVerdict], failure: Option<&str>) -> String 
         (verdicts.len() + usize::from(failure.is_some()), usize::from(failure.is_some()));
     let counts = format!("tests=\"{tests}\" failures=\"{broken}\" errors=\"{errors}\"");
     let mut text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite name=\"rerouter replay evaluate\" {counts}>\n"
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  \
+         <testsuite name=\"rerouter replay evaluate\" {counts}>\n"
     );
     let mut case = |name: &str, outcome: Option<(&str, &str)>| {
         let case = format!("    <testcase classname=\"rerouter.evaluate\" name=\"{name}\"");
@@ -61,7 +62,13 @@ mod tests {
             GateVerdict { name: "max-changed", broken: Some("3 > 2 & \"so\"\u{1b}<".into()) },
         ];
         let text = render(&verdicts, None);
-        assert!(text.contains("<testsuite name=\"rerouter replay evaluate\" tests=\"2\" failures=\"1\" errors=\"0\">"), "{text}");
+        assert!(
+            text.contains(
+                "<testsuite name=\"rerouter replay evaluate\" tests=\"2\" \
+            failures=\"1\" errors=\"0\">"
+            ),
+            "{text}"
+        );
         assert!(text.contains("name=\"captures\"/>"), "{text}");
         assert!(
             text.contains("<failure message=\"3 &gt; 2 &amp; &quot;so&quot;\u{fffd}&lt;\"/>"),
