@@ -60,6 +60,9 @@ pub mod metrics {
     pub use crate::metrics::Metrics;
 }
 pub mod dialect {
+    pub mod feature {
+        pub use crate::dialect::feature::{Dialect, Fate, Feature};
+    }
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
             Answer, Failure, FailureKind, StopReason, TokenCounts,
@@ -69,7 +72,13 @@ pub mod dialect {
             Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
-            OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
+            Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
+            Use, Uses, WebSearch,
+        };
+    }
+    pub mod request_translation {
+        pub use crate::dialect::request_translation::{
+            Malformed, Refused, Translated, read_request, write_request,
         };
     }
 }

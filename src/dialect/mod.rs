@@ -4,4 +4,12 @@
 //! it. So N dialects need N readers and N writers. A request to a provider of the same dialect
 //! passes as bytes, and nothing here is asked.
 
-pub mod neutral;
+mod chat;
+pub(crate) mod feature;
+mod gemini;
+mod json_writer;
+mod members;
+mod messages;
+pub(crate) mod neutral;
+pub(crate) mod request_translation;
+mod responses;

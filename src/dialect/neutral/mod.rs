@@ -1,6 +1,6 @@
 //! The neutral form: what a request, an answer and a stream say, in no dialect's words.
 
-pub mod answer;
-pub mod event;
-pub mod part;
-pub mod request;
+pub(crate) mod answer;
+pub(crate) mod event;
+pub(crate) mod part;
+pub(crate) mod request;

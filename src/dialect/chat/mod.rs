@@ -1,0 +1,4 @@
+//! Chat completions.
+
+pub(super) mod request_reader;
+pub(super) mod request_writer;

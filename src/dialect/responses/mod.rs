@@ -1,0 +1,4 @@
+//! OpenAI's responses.
+
+pub(super) mod request_reader;
+pub(super) mod request_writer;
