@@ -530,3 +530,6 @@ pub(crate) const USAGE_PENDING: usize = 20_000;
 pub(crate) const USAGE_DAYS: i64 = 400;
 /// Groups in an answer on usage.
 pub(crate) const USAGE_GROUPS: usize = 1_000;
+/// Tokens of an answer that a translated request asks for, if its client gave no limit and the
+/// provider's dialect needs one. Every current model of that dialect can write so much.
+pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8_192;

@@ -56,6 +56,9 @@ pub mod dialect {
     pub mod endpoint {
         pub use crate::dialect::endpoint::Endpoint;
     }
+    pub mod feature {
+        pub use crate::dialect::feature::{Dialect, Fate, Feature};
+    }
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
             Answer, Failure, FailureKind, StopReason, TokenCounts,
@@ -65,12 +68,18 @@ pub mod dialect {
             Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
-            OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
+            Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
+            Use, Uses, WebSearch,
         };
     }
     pub mod request {
         pub use crate::dialect::request::{
             ModelRequest, last_user_text, read_request, rename_model, without_stream,
+        };
+    }
+    pub mod request_translation {
+        pub use crate::dialect::request_translation::{
+            Malformed, Refused, Translated, read_request, write_request,
         };
     }
     pub mod stream {

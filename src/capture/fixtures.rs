@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use crate::clock::tests::at;
-use crate::id::{Random, RequestId, UserId};
 use crate::dialect::usage::Usage;
+use crate::id::{Random, RequestId, UserId};
 use crate::routing::{Candidate, Decision, Inputs, PlanEntry, chat};
 
 /// A capture of an ordinary answer, `second` seconds after the beginning of the tests' time.

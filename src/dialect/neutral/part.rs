@@ -1,6 +1,11 @@
 //! The parts of a message's content.
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::Value;
+
+/// The media type of files that say none.
+pub(crate) const PDF: &str = "application/pdf";
 
 /// A part of what a user, a tool or a model says.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +14,7 @@ pub enum Part {
     Image(Image),
     Audio {
         data: Base64,
+        /// `wav`, `mp3` and the like.
         format: String,
     },
     File(File),
@@ -31,14 +37,54 @@ pub enum Source {
         media_type: String,
         data: Base64,
     },
-    /// An identifier that only the provider of one dialect knows.
-    Provider(String),
+    /// A text file, decoded.
+    Text(String),
+}
+
+impl Source {
+    /// Reads a URL, which may be a `data:` URL with base64 in it.
+    pub fn of_url(url: String) -> Self {
+        let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(','))
+        else {
+            return Source::Url(url);
+        };
+        let Some(media_type) = head.strip_suffix(";base64") else { return Source::Url(url) };
+        let media_type = media_type.split(';').next().unwrap_or_default().to_owned();
+        Source::Inline { media_type, data: Base64(data.to_owned()) }
+    }
+
+    /// Reads a file: a `data:` URL, a URL, or base64 alone, which is a PDF. A text file is decoded,
+    /// if it is UTF-8.
+    pub fn of_file(file: String) -> Self {
+        if !file.contains(':') {
+            return Source::Inline { media_type: PDF.to_owned(), data: Base64(file) };
+        }
+        Source::of_url(file).decoded()
+    }
+
+    fn decoded(self) -> Self {
+        let Source::Inline { media_type, data } = &self else { return self };
+        let bytes = media_type.starts_with("text/").then(|| STANDARD.decode(&data.0).ok());
+        match bytes.flatten().and_then(|bytes| String::from_utf8(bytes).ok()) {
+            Some(text) => Source::Text(text),
+            None => self,
+        }
+    }
+
+    /// The URL, or the data as a `data:` URL.
+    pub fn to_url(&self) -> String {
+        match self {
+            Source::Url(url) => url.clone(),
+            Source::Inline { media_type, data } => format!("data:{media_type};base64,{}", data.0),
+            Source::Text(text) => format!("data:text/plain;base64,{}", STANDARD.encode(text)),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub source: Source,
-    /// OpenAI's `detail`: `low`, `high` or `auto`.
+    /// OpenAI's `detail`: `low`, `high`, `auto` and the like.
     pub detail: Option<String>,
 }
 
@@ -46,6 +92,14 @@ pub struct Image {
 pub struct File {
     pub source: Source,
     pub name: Option<String>,
+}
+
+impl File {
+    /// A text file as text, with its name in front, for dialects that take no text files.
+    pub fn as_text(&self) -> Option<String> {
+        let Source::Text(text) = &self.source else { return None };
+        Some(self.name.as_ref().map_or_else(|| text.clone(), |name| format!("{name}\n\n{text}")))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +113,20 @@ pub struct ToolCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
     pub call_id: String,
-    /// The tool's name. Gemini's dialect asks for it, others find it by `call_id`.
-    pub name: Option<String>,
     pub content: Vec<Part>,
     pub is_error: bool,
+}
+
+impl ToolResult {
+    /// Its texts, without images and files.
+    pub fn texts(&self) -> Vec<String> {
+        let texts = self.content.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.clone()),
+            Part::File(file) => file.as_text(),
+            _ => None,
+        });
+        texts.collect()
+    }
 }
 
 /// Thinking that is sent back to the model with the next request.
@@ -73,9 +137,39 @@ pub struct Thinking {
     pub seal: Option<Seal>,
 }
 
-/// A provider's own proof of its thinking, with all that its dialect needs to repeat it.
+/// A provider's own proof of its thinking, with all that its dialect needs to repeat it:
+///
+/// | dialect | value |
+/// |---|---|
+/// | messages | `{"signature": TEXT}`, or `{"redacted": TEXT}` for thinking that is hidden |
+/// | responses | `{"id": TEXT, "encrypted_content": TEXT}` |
+/// | gemini | `{"signature": TEXT}` |
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seal {
     pub dialect: &'static str,
     pub value: Value,
+}
+
+/// What a token begins with. No provider's own signature has a dot.
+const TOKEN: &str = "rerouter.";
+
+impl Seal {
+    /// The seal as a word, for a client of another dialect: it stands where that dialect has its
+    /// own signature, so the client sends it back, and `of_token` finds it there.
+    pub fn to_token(&self) -> String {
+        format!("{TOKEN}{}.{}", self.dialect, URL_SAFE_NO_PAD.encode(self.value.to_string()))
+    }
+
+    /// The seal in a word of `to_token`; None for any other word.
+    pub fn of_token(token: &str) -> Option<Self> {
+        let (dialect, value) = token.strip_prefix(TOKEN)?.split_once('.')?;
+        let dialect = ["messages", "responses", "gemini"].into_iter().find(|d| *d == dialect)?;
+        let value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(value).ok()?).ok()?;
+        Some(Seal { dialect, value })
+    }
+
+    /// A text of its value.
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.value.get(member)?.as_str()
+    }
 }

@@ -1,42 +1,54 @@
 //! A request in the neutral form.
 
-use serde_json::value::RawValue;
-use serde_json::{Number, Value};
+use std::borrow::Cow;
 
-use super::part::Part;
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use super::part::{Part, Source, ToolResult};
+use crate::dialect::feature::Feature;
+use crate::dialect::members::Others;
 
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub model: String,
     pub stream: bool,
     /// What stands before the first turn, by the operator or developer.
-    pub system: Vec<Part>,
+    pub system: Vec<String>,
     pub turns: Vec<Turn>,
     pub tools: Vec<Tool>,
+    pub web_search: Option<WebSearch>,
+    pub web_fetch: bool,
+    pub code_execution: bool,
     pub tool_choice: Option<ToolChoice>,
     pub parallel_tool_calls: Option<bool>,
-    pub max_tokens: Option<u64>,
+    pub max_tokens: Option<Number>,
     pub stop: Vec<String>,
     pub sampling: Sampling,
     pub output: Option<OutputFormat>,
+    pub verbosity: Option<String>,
     pub reasoning: Option<Reasoning>,
     /// Who the end user is, in the client's words.
     pub user: Option<String>,
+    pub uses: Uses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
+    /// The operator or developer, between turns.
+    System,
     User,
     Assistant,
 }
 
 /// What one side says before the other answers. Tool results stand in a user's turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub speaker: Speaker,
     pub content: Vec<Part>,
 }
 
+/// A tool that the client runs.
 #[derive(Clone, Debug)]
 pub struct Tool {
     pub name: String,
@@ -44,6 +56,28 @@ pub struct Tool {
     /// JSON Schema of the arguments, as it came.
     pub parameters: Option<Box<RawValue>>,
     pub strict: Option<bool>,
+}
+
+/// A web search by the provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebSearch {
+    pub allowed_domains: Vec<String>,
+    pub blocked_domains: Vec<String>,
+    /// `city`, `country`, `region`, `timezone`.
+    pub place: Option<[Option<String>; 4]>,
+    /// `low`, `medium` or `high`.
+    pub context_size: Option<String>,
+}
+
+impl WebSearch {
+    /// Calls back with each member of the place that is known.
+    pub(crate) fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
+        for (name, value) in ["city", "country", "region", "timezone"].iter().zip(place) {
+            if let Some(value) = value {
+                write(name, value);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,26 +105,175 @@ pub enum OutputFormat {
     Json,
     Schema {
         name: Option<String>,
+        description: Option<String>,
         schema: Box<RawValue>,
         strict: Option<bool>,
     },
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reasoning {
-    Off,
-    /// OpenAI's `reasoning_effort`: `minimal`, `low`, `medium`, `high`.
-    Effort(String),
-    /// At most so many tokens of thinking.
-    Budget(u64),
-    /// As much as the model likes.
-    Adaptive,
+pub struct Reasoning {
+    pub depth: Depth,
+    /// Whether the client wants to read it; None if it does not say.
+    pub shown: Option<bool>,
 }
 
-/// A member of a request with the feature that it belongs to, for what cannot be carried.
+/// How much the model should think.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Uncarried {
-    /// The member's path in the client's dialect.
-    pub member: String,
-    pub value: Value,
+pub enum Depth {
+    /// As much as the model likes.
+    Free,
+    /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
+    Effort(String),
+    /// At most so many tokens.
+    Budget(u64),
+}
+
+impl Depth {
+    /// As OpenAI's effort, by the budgets that Google gives for the efforts; None for free.
+    pub fn effort(&self) -> Option<&str> {
+        match self {
+            Depth::Free => None,
+            Depth::Effort(effort) => Some(effort),
+            Depth::Budget(0) => Some("none"),
+            Depth::Budget(..4096) => Some("low"),
+            Depth::Budget(..16_384) => Some("medium"),
+            Depth::Budget(_) => Some("high"),
+        }
+    }
+}
+
+/// Members that are noted of a feature; the next is `more`, of any number.
+const NAMED: usize = 32;
+
+/// The features that a request uses, each with the members of the client's dialect.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    seen: Vec<Use>,
+}
+
+/// A feature, and the member that asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    pub feature: Feature,
+    /// What stands before the name: `messages.content.`.
+    path: &'static str,
+    name: Cow<'static, str>,
+}
+
+impl Use {
+    /// The member's path, without the places in lists.
+    pub fn member(&self) -> String {
+        format!("{}{}", self.path, self.name)
+    }
+}
+
+impl Uses {
+    pub(crate) fn add(
+        &mut self,
+        feature: Feature,
+        path: &'static str,
+        name: impl Into<Cow<'static, str>>,
+    ) {
+        let name = name.into();
+        if self.seen.iter().any(|seen| seen.path == path && seen.name == name) {
+            return;
+        }
+        match self.seen.iter().filter(|seen| seen.feature == feature).count() {
+            ..NAMED => self.seen.push(Use { feature, path, name }),
+            NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
+            _ => {}
+        }
+    }
+
+    /// Notes the members of an object that were not read.
+    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
+        for (feature, name) in others.names {
+            self.add(feature, path, name);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Use> {
+        self.seen.iter()
+    }
+
+    /// Notes what kind of file it is, where that matters.
+    pub(crate) fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
+        let feature = match source {
+            Source::Url(_) => Feature::FileUrls,
+            Source::Inline { media_type, .. } if media_type != "application/pdf" => {
+                Feature::OtherFiles
+            }
+            _ => Feature::Files,
+        };
+        self.add(feature, path, name);
+    }
+}
+
+impl Request {
+    /// Adds what a side says: to its last turn, if `joins` and that is the last.
+    pub(crate) fn say(&mut self, speaker: Speaker, mut content: Vec<Part>, joins: bool) {
+        match self.turns.last_mut() {
+            Some(last) if joins && last.speaker == speaker => last.content.append(&mut content),
+            _ => self.turns.push(Turn { speaker, content }),
+        }
+    }
+
+    /// Adds text of the operator or developer: in front, or as a turn if there are turns already.
+    pub(crate) fn instruct(&mut self, texts: Vec<String>, path: &'static str, name: &'static str) {
+        if self.turns.is_empty() {
+            self.system.extend(texts.into_iter().filter(|text| !text.is_empty()));
+            self.uses.add(Feature::SystemText, path, name);
+        } else if !texts.is_empty() {
+            self.uses.add(Feature::LaterSystemText, path, name);
+            self.say(Speaker::System, texts.into_iter().map(Part::Text).collect(), false);
+        }
+    }
+
+    /// Adds a tool's result to the results before it.
+    pub(crate) fn answer_call(&mut self, result: ToolResult) {
+        self.uses.add(Feature::ToolResults, "", "tool results");
+        let last = self.turns.last().and_then(|turn| turn.content.last());
+        let joins = matches!(last, Some(Part::ToolResult(_)));
+        self.say(Speaker::User, vec![Part::ToolResult(result)], joins);
+    }
+
+    /// All text of the operator or developer, also what stands between turns.
+    pub(crate) fn system_texts(&self) -> impl Iterator<Item = &str> {
+        let later = self.turns.iter().filter(|turn| turn.speaker == Speaker::System);
+        let later = later.flat_map(|turn| &turn.content).filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        self.system.iter().map(String::as_str).chain(later)
+    }
+
+    /// The turns of user and assistant in alternation, with the parts that a dialect takes.
+    pub(crate) fn alternating(&self, takes: fn(&Part) -> bool) -> Vec<(Speaker, Vec<&Part>)> {
+        let mut turns: Vec<(Speaker, Vec<&Part>)> = Vec::new();
+        for turn in self.turns.iter().filter(|turn| turn.speaker != Speaker::System) {
+            let parts = turn.content.iter().filter(|part| takes(part));
+            match turns.last_mut() {
+                Some((speaker, last)) if *speaker == turn.speaker => last.extend(parts),
+                _ => {
+                    let parts: Vec<&Part> = parts.collect();
+                    if !parts.is_empty() {
+                        turns.push((turn.speaker, parts));
+                    }
+                }
+            }
+        }
+        turns
+    }
+
+    /// Whether the model may call any tool.
+    pub(crate) fn has_tools(&self) -> bool {
+        let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
+        of_provider || !self.tools.is_empty()
+    }
+
+    /// Keeps the tools of these names only.
+    pub(crate) fn allow(&mut self, names: &[String]) {
+        self.tools.retain(|tool| names.contains(&tool.name));
+    }
 }

@@ -1,0 +1,170 @@
+//! What a request may ask for, and what becomes of it in each dialect: one table.
+//!
+//! A reader notes the features that a request uses. Before a writer runs, the table says of each
+//! whether it is carried, dropped or refused. `docs/reference/translation.md` has the same table.
+
+/// A dialect that a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Chat,
+    Messages,
+    Responses,
+    Gemini,
+}
+
+impl Dialect {
+    pub const ALL: [Dialect; 4] =
+        [Dialect::Chat, Dialect::Messages, Dialect::Responses, Dialect::Gemini];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Chat => "chat",
+            Dialect::Messages => "messages",
+            Dialect::Responses => "responses",
+            Dialect::Gemini => "gemini",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Dialect::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// Its API, for the texts that people read.
+    pub fn title(self) -> &'static str {
+        match self {
+            Dialect::Chat => "chat completions",
+            Dialect::Messages => "Anthropic messages",
+            Dialect::Responses => "OpenAI responses",
+            Dialect::Gemini => "Gemini",
+        }
+    }
+}
+
+/// What becomes of a feature in a dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Carried,
+    /// Left out, and its member is named in `x-rerouter-dropped`.
+    Dropped,
+    /// Answered with 400, because the answer would mean something else without it.
+    Refused,
+}
+
+impl Fate {
+    pub fn word(self) -> &'static str {
+        match self {
+            Fate::Carried => "carried",
+            Fate::Dropped => "dropped",
+            Fate::Refused => "refused",
+        }
+    }
+}
+
+/// Declares the features: name in texts, fates in chat, messages, responses, Gemini, and a remark.
+macro_rules! features {
+    ($($feature:ident $title:literal $chat:ident $messages:ident $responses:ident $gemini:ident
+       $remark:literal)*) => {
+        /// Something that a request may ask for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Feature {
+            $($feature,)*
+        }
+
+        impl Feature {
+            pub const ALL: &'static [Feature] = &[$(Feature::$feature,)*];
+
+            /// Its name in errors and in the reference.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Feature::$feature => $title,)*
+                }
+            }
+
+            /// How it is carried, where that needs a word.
+            pub fn remark(self) -> &'static str {
+                match self {
+                    $(Feature::$feature => $remark,)*
+                }
+            }
+
+            /// What becomes of it in a dialect that the request did not come in.
+            pub fn fate(self, target: Dialect) -> Fate {
+                use Fate::{Carried as C, Dropped as D, Refused as R};
+                let fates = match self {
+                    $(Feature::$feature => [$chat, $messages, $responses, $gemini],)*
+                };
+                let [chat, messages, responses, gemini] = fates;
+                match target {
+                    Dialect::Chat => chat,
+                    Dialect::Messages => messages,
+                    Dialect::Responses => responses,
+                    Dialect::Gemini => gemini,
+                }
+            }
+        }
+    };
+}
+
+#[rustfmt::skip]
+features! {
+    Text "text" C C C C ""
+    SystemText "system and developer text" C C C C "several texts become one `instructions` in responses"
+    LaterSystemText "system text between turns" C C C C "moved in front of the conversation in messages and Gemini"
+    Images "images, as data or by URL" C C C C ""
+    ImageDetail "`detail` of an image" C D C D ""
+    Files "PDF and text files, as data" C C C C "text files become text, save from and to messages"
+    OtherFiles "files of other types, as data" C R C C ""
+    FileUrls "files by URL" R C C C ""
+    ProviderFiles "files and images by a provider's id" R R R R ""
+    Audio "audio input" C R R C ""
+    OtherContent "other kinds of content" R R R R "video, search results, documents made of blocks"
+    Tools "function tools" C C C C "JSON Schema keeps its text"
+    StrictTools "`strict` of a tool" C C C D ""
+    ToolCalls "tool calls, also parallel ones" C C C C "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
+    ToolResults "tool results" C C C C ""
+    ResultMedia "images and files in tool results" C C C C "in chat in a user message after the results, in Gemini beside the result"
+    ResultErrors "`is_error` of a tool result" D C D C "the text of the result stays"
+    ToolChoice "`tool_choice`" C C C C ""
+    AllowedTools "`tool_choice` with allowed tools" C C C C "the other tools are left out"
+    ParallelCalls "no parallel tool calls" C C C D ""
+    ClientTools "Anthropic's bash, text editor and memory" C C C C "as function tools"
+    CustomTools "tools that take free text" R R R R ""
+    DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
+    WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
+    WebSearchAllowed "web search: allowed domains" R C C R ""
+    WebSearchBlocked "web search: blocked domains" R C R R ""
+    WebSearchPlace "web search: the user's place" C C C D ""
+    WebSearchSize "web search: size of the context" C D C D ""
+    WebFetch "web fetch" R C R C "`urlContext` in Gemini"
+    CodeExecution "code execution" R C C C "`code_interpreter` in responses"
+    ServerTools "other tools of the provider" R R R R "MCP, file search, computer use, image generation, advisor"
+    ServerToolHistory "earlier calls and results of a provider's tools" D D D D "the text around them stays"
+    Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it"
+    Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
+    ReasoningSummary "whether reasoning is shown" D C C C ""
+    JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
+    JsonSchema "output by a JSON schema" C C C C ""
+    Verbosity "`verbosity`" C D C D ""
+    MaxTokens "the limit of tokens" C C C C "messages needs one: 8192, if the client gives none"
+    Stop "stop sequences" C C R C ""
+    Temperature "`temperature`" C C C C "messages ends at 1: more becomes 1, and is named as dropped"
+    TopP "`top_p`" C C C C ""
+    TopK "`top_k`" D C D C ""
+    Seed "`seed`" C D D C ""
+    Penalties "presence and frequency penalty" C D D C ""
+    User "the end user's id" C C C D "`metadata.user_id` in messages"
+    Stream "streams" C C C C ""
+    SeveralAnswers "`n` over 1" R R R R ""
+    Logprobs "log probabilities" R R R R ""
+    LogitBias "`logit_bias`" R R R R ""
+    AudioOutput "audio output" R R R R ""
+    Functions "`functions`, the old form of tools" R R R R ""
+    StoredState "state that a provider stores" R R R R "`previous_response_id`, `conversation`, `prompt`, `container`, references to items"
+    Compaction "a history that the provider compacted" R R R R ""
+    Background "answers in the background" R R R R ""
+    Moderation "moderation with the answer" R R R R ""
+    Citations "citations of documents" R R R R ""
+    Region "where inference runs" R R R R "`inference_geo`"
+    Hints "hints that do not change the answer" D D D D "`store`, `metadata`, `service_tier`, `cache_control` and the like"
+    Unlisted "members that this table does not know" D D D D ""
+}

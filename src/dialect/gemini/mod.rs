@@ -1,0 +1,3 @@
+//! Gemini's native API.
+
+pub(super) mod request_writer;

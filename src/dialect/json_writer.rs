@@ -1,0 +1,111 @@
+//! Writes JSON text, member by member. Raw values keep their text.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// A JSON object as text.
+pub(super) fn object(write: impl FnOnce(&mut Members<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    in_object(&mut out, write);
+    out
+}
+
+fn in_object(out: &mut Vec<u8>, write: impl FnOnce(&mut Members<'_>)) {
+    out.push(b'{');
+    write(&mut Members { out, is_first: true });
+    out.push(b'}');
+}
+
+fn in_array(out: &mut Vec<u8>, write: impl FnOnce(&mut Items<'_>)) {
+    out.push(b'[');
+    write(&mut Items { out, is_first: true });
+    out.push(b']');
+}
+
+/// Appends a value. What the writers of this room pass (texts, numbers, raw values) has no way to
+/// fail.
+fn push(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let before = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(before);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// The members of an object that is being written.
+pub(super) struct Members<'a> {
+    out: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl Members<'_> {
+    fn name(&mut self, name: &str) {
+        if !std::mem::take(&mut self.is_first) {
+            self.out.push(b',');
+        }
+        push(self.out, name);
+        self.out.push(b':');
+    }
+
+    pub(super) fn value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.name(name);
+        push(self.out, value);
+    }
+
+    /// Writes the member, if there is a value.
+    pub(super) fn option(&mut self, name: &str, value: &Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.value(name, value);
+        }
+    }
+
+    pub(super) fn object(&mut self, name: &str, write: impl FnOnce(&mut Members<'_>)) {
+        self.name(name);
+        in_object(self.out, write);
+    }
+
+    pub(super) fn array(&mut self, name: &str, write: impl FnOnce(&mut Items<'_>)) {
+        self.name(name);
+        in_array(self.out, write);
+    }
+
+    /// Writes arguments as an object. A text that is none goes into the member `arguments`.
+    pub(super) fn arguments(&mut self, name: &str, arguments: &str) {
+        let object = Some(arguments.trim()).filter(|text| text.starts_with('{'));
+        match object.and_then(|text| serde_json::from_str::<&RawValue>(text).ok()) {
+            Some(object) => self.value(name, object),
+            None => self.object(name, |object| {
+                if !arguments.trim().is_empty() {
+                    object.value("arguments", arguments);
+                }
+            }),
+        }
+    }
+}
+
+/// The elements of an array that is being written.
+pub(super) struct Items<'a> {
+    out: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl Items<'_> {
+    fn next(&mut self) {
+        if !std::mem::take(&mut self.is_first) {
+            self.out.push(b',');
+        }
+    }
+
+    pub(super) fn object(&mut self, write: impl FnOnce(&mut Members<'_>)) {
+        self.next();
+        in_object(self.out, write);
+    }
+
+    /// Writes `{"type": kind, member: value}`.
+    pub(super) fn typed(&mut self, kind: &str, member: &str, value: &(impl Serialize + ?Sized)) {
+        self.object(|object| {
+            object.value("type", kind);
+            object.value(member, value);
+        });
+    }
+}

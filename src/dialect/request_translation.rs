@@ -1,0 +1,104 @@
+//! Requests of one dialect as requests of another.
+
+use bytes::Bytes;
+
+use super::feature::{Dialect, Fate, Feature};
+pub use super::members::Malformed;
+use super::neutral::part::Part;
+use super::neutral::request::Request;
+use super::{chat, gemini, messages, responses};
+use crate::error::{Error, Kind};
+
+/// A request in the words of another dialect.
+#[derive(Debug)]
+pub struct Translated {
+    pub body: Bytes,
+    /// Members of the client's request that are left out, for `x-rerouter-dropped`: letters,
+    /// digits and `_.:-`.
+    pub dropped: Vec<String>,
+}
+
+/// A request that would mean something else in the other dialect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub feature: Feature,
+    /// The member of the client's request that asks for it.
+    pub member: String,
+    pub target: Dialect,
+}
+
+/// Reads a request. Errors: a body that does not have the shape of its dialect, or a dialect that
+/// clients do not speak.
+pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, Malformed> {
+    match source {
+        Dialect::Chat => chat::request_reader::read(body),
+        Dialect::Messages => messages::request_reader::read(body),
+        Dialect::Responses => responses::request_reader::read(body),
+        Dialect::Gemini => Err(Malformed("the dialect".to_owned())),
+    }
+}
+
+/// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
+/// body names none.
+pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, Refused> {
+    let mut dropped = Vec::new();
+    let keeps_thinking = keeps_thinking(request, target);
+    for used in request.uses.iter() {
+        match used.feature.fate(target) {
+            Fate::Carried => {}
+            Fate::Dropped if used.feature == Feature::Thinking && keeps_thinking => {}
+            Fate::Dropped => dropped.push(used.member()),
+            Fate::Refused => {
+                let member = printable(&used.member());
+                return Err(Refused { feature: used.feature, member, target });
+            }
+        }
+    }
+    let body = match target {
+        Dialect::Chat => chat::request_writer::write(request),
+        Dialect::Messages => messages::request_writer::write(request, &mut dropped),
+        Dialect::Responses => responses::request_writer::write(request),
+        Dialect::Gemini => gemini::request_writer::write(request),
+    };
+    let dropped = dropped.iter().map(|member| printable(member)).collect();
+    Ok(Translated { body: body.into(), dropped })
+}
+
+/// Whether all thinking that is sent back was sealed by the target's dialect.
+fn keeps_thinking(request: &Request, target: Dialect) -> bool {
+    let parts = request.turns.iter().flat_map(|turn| &turn.content);
+    let mut thinking = parts.filter_map(|part| match part {
+        Part::Thinking(thinking) => Some(thinking.seal.as_ref()),
+        _ => None,
+    });
+    let is_own = |seal: Option<&super::neutral::part::Seal>| {
+        seal.is_some_and(|seal| seal.dialect == target.name())
+    };
+    thinking.next().is_some_and(is_own) && thinking.all(is_own)
+}
+
+/// A name as a header can hold it.
+fn printable(member: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        let Refused { feature, member, target } = refused;
+        let detail = format!(
+            "`{member}` asks for {}, which a provider that speaks {} cannot be asked for.",
+            feature.title(),
+            target.title()
+        );
+        Error::new(Kind::UnsupportedFeature, detail).at(member)
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        let member = malformed.0.split(' ').next().unwrap_or_default().to_owned();
+        let detail = format!("The request can't be translated: {} has another shape.", malformed.0);
+        Error::invalid(member, detail)
+    }
+}
