@@ -62,14 +62,20 @@ pub mod metrics {
 pub mod dialect {
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
-            Answer, Failure, FailureKind, StopReason, TokenCounts,
+            Answer, AnswerContext, Failure, FailureKind, StopReason, TokenCounts,
         };
-        pub use crate::dialect::neutral::event::{Delta, PartKind, StreamEvent};
+        pub use crate::dialect::neutral::event::{PartKind, StreamEvent};
         pub use crate::dialect::neutral::part::{
             Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
             OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn, Uncarried,
+        };
+    }
+    pub mod translate_answer {
+        pub use crate::dialect::translate_answer::{
+            ClientDialect, ProviderDialect, StreamTranslator, TranslatedAnswer, error_body,
+            read_answer, translate_answer, translate_error,
         };
     }
 }

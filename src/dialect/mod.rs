@@ -4,4 +4,9 @@
 //! it. So N dialects need N readers and N writers. A request to a provider of the same dialect
 //! passes as bytes, and nothing here is asked.
 
-pub mod neutral;
+pub(crate) mod chat;
+pub(crate) mod gemini;
+pub(crate) mod messages;
+pub(crate) mod neutral;
+pub(crate) mod responses;
+pub(crate) mod translate_answer;
