@@ -291,6 +291,8 @@ pub(crate) const PROVIDER_CONCURRENCY: u64 = 1_000_000;
 pub(crate) const HOLD_BYTES: usize = 256 << 10;
 /// Bytes of a provider's answer to a reroute.
 pub(crate) const COLLECT_BYTES: usize = 32 << 20;
+/// Parts of a translated answer: texts, thoughts and tool calls; real ones have some tens.
+pub(crate) const ANSWER_PARTS: usize = 1_024;
 /// Bytes of one server-sent event that the relay looks into.
 pub(crate) const SSE_EVENT_BYTES: usize = 1 << 20;
 /// Largest count of tokens of one kind that is believed: more would poison sums and budgets.

@@ -61,9 +61,9 @@ pub mod dialect {
     }
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
-            Answer, Failure, FailureKind, StopReason, TokenCounts,
+            Answer, AnswerContext, Failure, FailureKind, StopReason, TokenCounts,
         };
-        pub use crate::dialect::neutral::event::{Delta, PartKind, StreamEvent};
+        pub use crate::dialect::neutral::event::{PartKind, StreamEvent};
         pub use crate::dialect::neutral::part::{
             Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
         };
@@ -84,6 +84,12 @@ pub mod dialect {
     }
     pub mod stream {
         pub use crate::dialect::stream::{StreamTally, assemble};
+    }
+    pub mod translate_answer {
+        pub use crate::dialect::translate_answer::{
+            ClientDialect, ProviderDialect, StreamTranslator, TranslatedAnswer, error_body,
+            read_answer, translate_answer, translate_error,
+        };
     }
     pub mod usage {
         pub use crate::dialect::usage::Usage;

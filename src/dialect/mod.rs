@@ -18,6 +18,7 @@ pub(crate) mod request;
 pub(crate) mod request_translation;
 pub(crate) mod responses;
 pub(crate) mod stream;
+pub(crate) mod translate_answer;
 pub(crate) mod usage;
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use super::part::Part;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
+    /// The provider's own.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
-    pub created: Option<u64>,
+    pub created: u64,
     pub content: Vec<Part>,
     pub stop: StopReason,
     /// None where the provider named none.
@@ -15,7 +16,7 @@ pub struct Answer {
 }
 
 /// Why the model stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StopReason {
     End,
     MaxTokens,
@@ -26,7 +27,8 @@ pub enum StopReason {
     Refusal,
     /// The provider paused a long turn; the client may send it back to go on.
     Pause,
-    /// The stream ended before the model said why.
+    /// The answer is not whole: the provider said no reason.
+    #[default]
     Unknown,
 }
 
@@ -40,14 +42,22 @@ pub struct TokenCounts {
     pub reasoning: u64,
 }
 
-/// An error answer of a provider.
+impl TokenCounts {
+    pub(crate) fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+/// An error answer of a provider, or why an answer could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub status: u16,
-    /// OpenAI's or Anthropic's `type`, Gemini's `status`, in the neutral words of the writer.
     pub kind: FailureKind,
+    /// OpenAI's `code`.
     pub code: Option<String>,
+    /// In the provider's words.
     pub message: String,
+    /// The member of the request that it is about.
     pub param: Option<String>,
 }
 
@@ -55,6 +65,7 @@ pub struct Failure {
 pub enum FailureKind {
     InvalidRequest,
     Authentication,
+    Billing,
     Permission,
     NotFound,
     TooLarge,
@@ -62,4 +73,16 @@ pub enum FailureKind {
     Overloaded,
     Timeout,
     Internal,
+}
+
+/// What the gateway knows of a call, for what the provider's answer leaves out.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerContext {
+    /// The call's own id, from which ids are made.
+    pub id: String,
+    pub model: String,
+    /// Unix time in seconds.
+    pub created: u64,
+    /// A chat client asked for the usage of its stream.
+    pub include_usage: bool,
 }

@@ -1,0 +1,15 @@
+//! Answers of `generateContent`: the only chunk of a stream.
+
+use super::stream_reader::GeminiStreamReader;
+use crate::dialect::neutral::answer::StopReason;
+use crate::dialect::neutral::event::StreamEvent;
+
+/// Reads a whole answer as events.
+pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    let mut reader = GeminiStreamReader::default();
+    reader.event(body, each);
+    if !reader.has_stopped() {
+        each(StreamEvent::Stop(StopReason::Unknown));
+    }
+    reader.done(each);
+}

@@ -1,0 +1,135 @@
+//! What holds of the events of every dialect, whatever its provider leaves out or does otherwise.
+
+use super::answer::{AnswerContext, StopReason};
+use super::event::{PartKind, StreamEvent, dropped};
+use super::{failure, ids};
+use crate::bounds;
+
+/// Passes events on between a reader and a writer: one start, ids for all tool calls, a fitting
+/// stop reason, one end.
+#[derive(Debug)]
+pub(crate) struct Normalizer {
+    context: AnswerContext,
+    /// The client's dialect has a place for seals.
+    seals: bool,
+    /// The id that made-up ids come from, once the answer has started.
+    id: Option<String>,
+    parts: usize,
+    calls: usize,
+    refused: bool,
+    stopped: bool,
+    over: bool,
+    dropped: Vec<&'static str>,
+}
+
+impl Normalizer {
+    pub(crate) fn new(context: AnswerContext, seals: bool) -> Self {
+        Normalizer {
+            context,
+            seals,
+            id: None,
+            parts: 0,
+            calls: 0,
+            refused: false,
+            stopped: false,
+            over: false,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// The stream has its end: what comes after it is not of the answer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(crate) fn dropped(&self) -> &[&'static str] {
+        &self.dropped
+    }
+
+    pub(crate) fn pass(&mut self, event: StreamEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if self.over {
+            return;
+        }
+        if let StreamEvent::Start { .. } | StreamEvent::Failed(_) | StreamEvent::Dropped(_) = event
+        {
+        } else {
+            self.start("", "", 0, None, each);
+        }
+        match event {
+            StreamEvent::Start { id, model, created, usage } => {
+                self.start(id, model, created, usage, each);
+            }
+            StreamEvent::PartStart { index, part } => self.part(index, part, each),
+            StreamEvent::Sealed { .. } if !self.seals => self.drop(dropped::REASONING_SIGNATURES),
+            StreamEvent::Stop(stop) => {
+                self.stopped = true;
+                each(StreamEvent::Stop(self.fitting(stop)));
+            }
+            StreamEvent::Dropped(name) => self.drop(name),
+            StreamEvent::End if !self.stopped => {
+                self.over = true;
+                each(StreamEvent::Failed(failure::ended_early()));
+            }
+            StreamEvent::End | StreamEvent::Failed(_) => {
+                self.over = true;
+                each(event);
+            }
+            event => each(event),
+        }
+    }
+
+    fn start(
+        &mut self,
+        id: &str,
+        model: &str,
+        created: u64,
+        usage: Option<super::answer::TokenCounts>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if self.id.is_some() {
+            return;
+        }
+        let id = if id.is_empty() { &self.context.id } else { id };
+        self.id = Some(id.to_owned());
+        each(StreamEvent::Start {
+            id,
+            model: if model.is_empty() { &self.context.model } else { model },
+            created: if created == 0 { self.context.created } else { created },
+            usage,
+        });
+    }
+
+    fn part(&mut self, index: usize, part: PartKind<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        self.parts += 1;
+        if self.parts > bounds::ANSWER_PARTS {
+            self.over = true;
+            return each(StreamEvent::Failed(failure::too_long()));
+        }
+        self.refused |= part == PartKind::Refusal;
+        let PartKind::ToolCall { id, name } = part else {
+            return each(StreamEvent::PartStart { index, part });
+        };
+        let number = self.calls;
+        self.calls += 1;
+        if !id.is_empty() {
+            return each(StreamEvent::PartStart { index, part });
+        }
+        let made = ids::call_id(self.id.as_deref().unwrap_or_default(), number);
+        each(StreamEvent::PartStart { index, part: PartKind::ToolCall { id: &made, name } });
+    }
+
+    /// Providers say of an answer with tool calls or a refusal that it simply ended.
+    fn fitting(&self, stop: StopReason) -> StopReason {
+        match stop {
+            StopReason::End if self.calls > 0 => StopReason::ToolCalls,
+            StopReason::End if self.refused => StopReason::Refusal,
+            stop => stop,
+        }
+    }
+
+    fn drop(&mut self, name: &'static str) {
+        if !self.dropped.contains(&name) {
+            self.dropped.push(name);
+        }
+    }
+}

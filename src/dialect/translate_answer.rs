@@ -1,0 +1,250 @@
+//! Answers, streams and errors of a provider in the dialect of the client.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::chat::stream_reader::ChatStreamReader;
+use super::chat::stream_writer::ChatStreamWriter;
+use super::gemini::stream_reader::GeminiStreamReader;
+use super::messages::stream_reader::MessagesStreamReader;
+use super::messages::stream_writer::MessagesStreamWriter;
+use super::neutral::answer::{Answer, AnswerContext, Failure};
+use super::neutral::answer_builder::AnswerBuilder;
+use super::neutral::event::StreamEvent;
+use super::neutral::failure;
+use super::neutral::normalizer::Normalizer;
+use super::responses::stream_reader::ResponsesStreamReader;
+use super::responses::stream_writer::ResponsesStreamWriter;
+use super::{chat, gemini, messages, responses};
+use crate::bounds;
+use crate::wire::sse::{self, Splitter, SseEvent};
+
+/// The dialect of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderDialect {
+    Chat,
+    Messages,
+    Responses,
+    Gemini,
+}
+
+/// The dialect of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientDialect {
+    Chat,
+    Messages,
+    Responses,
+}
+
+impl ClientDialect {
+    /// Whether the dialect has an opaque text for another's seal.
+    fn has_seals(self) -> bool {
+        self != ClientDialect::Chat
+    }
+}
+
+/// A whole answer in the client's dialect.
+#[derive(Clone, Debug)]
+pub struct TranslatedAnswer {
+    pub body: Bytes,
+    /// What the client's dialect has no place for.
+    pub dropped: Vec<&'static str>,
+}
+
+/// Translates a whole answer of success. What cannot be read, or is an error inside, is a failure.
+pub fn translate_answer(
+    from: ProviderDialect,
+    to: ClientDialect,
+    body: &[u8],
+    context: &AnswerContext,
+) -> Result<TranslatedAnswer, Failure> {
+    let (answer, dropped) = read_answer(from, to.has_seals(), body, context)?;
+    let mut out = Vec::with_capacity(body.len() + 1_024);
+    match to {
+        ClientDialect::Chat => chat::answer_writer::write(&answer, &mut out),
+        ClientDialect::Messages => messages::answer_writer::write(&answer, &mut out),
+        ClientDialect::Responses => responses::answer_writer::write(&answer, &mut out),
+    }
+    Ok(TranslatedAnswer { body: out.into(), dropped })
+}
+
+/// Reads a whole answer. `seals`: whether those are kept.
+pub fn read_answer(
+    from: ProviderDialect,
+    seals: bool,
+    body: &[u8],
+    context: &AnswerContext,
+) -> Result<(Answer, Vec<&'static str>), Failure> {
+    let text = std::str::from_utf8(body).map_err(|_| failure::unreadable())?;
+    let (mut builder, mut full) = (AnswerBuilder::default(), Ok(()));
+    let mut normalizer = Normalizer::new(context.clone(), seals);
+    let mut take = |event: StreamEvent<'_>| {
+        normalizer.pass(event, &mut |event| {
+            if full.is_ok() {
+                full = builder.take(&event);
+            }
+        });
+    };
+    match from {
+        ProviderDialect::Chat => chat::answer_reader::read(text, &mut take),
+        ProviderDialect::Messages => messages::answer_reader::read(text, &mut take),
+        ProviderDialect::Responses => responses::answer_reader::read(text, &mut take),
+        ProviderDialect::Gemini => gemini::answer_reader::read(text, &mut take),
+    }
+    full?;
+    Ok((builder.finish()?, normalizer.dropped().to_vec()))
+}
+
+/// Translates an answer of an error; its status stays.
+pub fn translate_error(to: ClientDialect, status: u16, body: &[u8]) -> Bytes {
+    error_body(to, &failure::read(status, body))
+}
+
+/// The body of an error in the client's dialect.
+pub fn error_body(to: ClientDialect, failure: &Failure) -> Bytes {
+    let mut out = Vec::new();
+    match to {
+        ClientDialect::Messages => messages::failure::write(failure, &mut out),
+        ClientDialect::Chat | ClientDialect::Responses => chat::failure::write(failure, &mut out),
+    }
+    out.into()
+}
+
+#[derive(Debug)]
+enum StreamReader {
+    Chat(ChatStreamReader),
+    Messages(MessagesStreamReader),
+    Responses(ResponsesStreamReader),
+    Gemini(GeminiStreamReader),
+}
+
+impl StreamReader {
+    fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        match self {
+            StreamReader::Chat(reader) => reader.event(data, each),
+            StreamReader::Messages(reader) => reader.event(data, each),
+            StreamReader::Responses(reader) => reader.event(data, each),
+            StreamReader::Gemini(reader) => reader.event(data, each),
+        }
+    }
+
+    fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+        match self {
+            StreamReader::Chat(reader) => reader.end(each),
+            StreamReader::Gemini(reader) => reader.end(each),
+            // Their streams have a last event.
+            StreamReader::Messages(_) | StreamReader::Responses(_) => {}
+        }
+    }
+}
+
+#[derive(Debug)]
+enum StreamWriter {
+    Chat(ChatStreamWriter),
+    Messages(MessagesStreamWriter),
+    Responses(Box<ResponsesStreamWriter>),
+}
+
+impl StreamWriter {
+    fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+        match self {
+            StreamWriter::Chat(writer) => writer.write(event, out),
+            StreamWriter::Messages(writer) => writer.write(event, out),
+            StreamWriter::Responses(writer) => writer.write(event, out),
+        }
+    }
+}
+
+/// Translates a stream of server-sent events as it comes.
+#[derive(Debug)]
+pub struct StreamTranslator {
+    splitter: Splitter,
+    reader: StreamReader,
+    normalizer: Normalizer,
+    writer: StreamWriter,
+}
+
+impl StreamTranslator {
+    pub fn new(from: ProviderDialect, to: ClientDialect, context: AnswerContext) -> Self {
+        let include_usage = context.include_usage;
+        StreamTranslator {
+            // The last event of a response has all of it.
+            splitter: Splitter::with_limit(bounds::COLLECT_BYTES),
+            reader: match from {
+                ProviderDialect::Chat => StreamReader::Chat(ChatStreamReader::default()),
+                ProviderDialect::Messages => {
+                    StreamReader::Messages(MessagesStreamReader::default())
+                }
+                ProviderDialect::Responses => {
+                    StreamReader::Responses(ResponsesStreamReader::default())
+                }
+                ProviderDialect::Gemini => StreamReader::Gemini(GeminiStreamReader::default()),
+            },
+            normalizer: Normalizer::new(context, to.has_seals()),
+            writer: match to {
+                ClientDialect::Chat => StreamWriter::Chat(ChatStreamWriter::new(include_usage)),
+                ClientDialect::Messages => StreamWriter::Messages(MessagesStreamWriter::default()),
+                ClientDialect::Responses => StreamWriter::Responses(Box::default()),
+            },
+        }
+    }
+
+    /// Takes the next bytes of the provider, cut anywhere, and appends what they amount to.
+    pub fn feed(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
+        let StreamTranslator { splitter, reader, normalizer, writer } = self;
+        splitter.feed(chunk, |event| translate_event(event, reader, normalizer, writer, out));
+    }
+
+    /// Ends the stream. If it is not whole, the client reads an error event.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        let StreamTranslator { splitter, reader, normalizer, writer } = self;
+        splitter.finish(|event| translate_event(event, reader, normalizer, writer, out));
+        reader.end(&mut |event| normalizer.pass(event, &mut |event| writer.write(event, out)));
+        let early = StreamEvent::Failed(failure::ended_early());
+        normalizer.pass(early, &mut |event| writer.write(event, out));
+    }
+
+    /// Whether the stream has its end, good or bad: nothing follows.
+    pub fn is_over(&self) -> bool {
+        self.normalizer.is_over()
+    }
+
+    /// What the client's dialect had no place for so far.
+    pub fn dropped(&self) -> &[&'static str] {
+        self.normalizer.dropped()
+    }
+}
+
+fn translate_event(
+    event: SseEvent<'_>,
+    reader: &mut StreamReader,
+    normalizer: &mut Normalizer,
+    writer: &mut StreamWriter,
+    out: &mut Vec<u8>,
+) {
+    if normalizer.is_over() {
+        return;
+    }
+    let mut each = |event: StreamEvent<'_>| {
+        normalizer.pass(event, &mut |event| writer.write(event, out));
+    };
+    let data = match event {
+        SseEvent::Whole(bytes) => sse::fields(bytes).data,
+        // Without its blank line the last event may be cut off.
+        SseEvent::Rest(bytes) => sse::fields(bytes).data.filter(|data| is_whole(data)),
+        SseEvent::Piece(_) => return each(StreamEvent::Failed(failure::too_long())),
+    };
+    let Some(data) = data else { return };
+    match std::str::from_utf8(&data) {
+        Ok(data) => reader.event(data, &mut each),
+        Err(_) => each(StreamEvent::Failed(failure::unreadable())),
+    }
+}
+
+fn is_whole(data: &[u8]) -> bool {
+    data == b"[DONE]" || serde_json::from_slice::<&RawValue>(data).is_ok()
+}
+
+#[cfg(test)]
+#[path = "translate_answer_tests.rs"]
+mod tests;
