@@ -283,7 +283,7 @@ pub(crate) fn gather(
             name: Arc::clone(&request.model),
             agent: prompt.agent().cloned(),
             needs,
-            prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
+            prompt_tokens: app.bias.correct(&live.routing, &request.model, request.prompt_tokens),
             max_tokens: request.max_tokens,
             choices: request.choices,
             stream: request.stream,

@@ -123,6 +123,8 @@ mod master_keys;
 /// Kills at every write of a change to another master key: before it, within it, after it.
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
+/// Names under patterns: served, captured, counted, listed, evaluated and rerouted.
+mod names;
 /// What nodes say of their models, and what operators are shown of them.
 mod node_abilities;
 /// Leases, registrations and places, by a clock that is moved and by processes that come and go.

@@ -117,7 +117,7 @@ fn current(
 ) -> BTreeMap<String, crate::routing::TargetHealth> {
     let now = app.clock.now();
     let mut snapshot = app.standing(live, None, now);
-    snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
+    snapshot.retain(|name, told| told.node.is_some() || candidate.routing().has_target(name));
     app.nodes.look(candidate.routing(), None, now, &mut snapshot);
     snapshot
 }

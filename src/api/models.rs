@@ -1,7 +1,7 @@
 //! The models that a key may request, in OpenAI's shape, or in Anthropic's for clients that send
-//! `anthropic-version`: aliases in document order, agents by name, then `provider/model` in
-//! document order. Unknown parameters are ignored, as providers do. OpenAI's list has no pages,
-//! Anthropic's honours `limit`, `after_id` and `before_id`.
+//! `anthropic-version`: aliases in document order, agents by name, `provider/model` in document
+//! order, then known names under patterns. Unknown parameters are ignored, as providers do.
+//! OpenAI's list has no pages, Anthropic's honours `limit`, `after_id` and `before_id`.
 
 use std::borrow::Cow;
 
@@ -62,16 +62,19 @@ pub(crate) async fn get(
         .ok_or_else(|| Error::invalid("model", "The model name is not validly percent-encoded."))?;
     let live = app.live();
     let models = known(app, &live, who);
-    let found = models.iter().find(|model| model.id == id);
+    let found = models.into_iter().find(|model| model.id == id);
+    let found = found.or_else(|| under_pattern(&live, who, &id));
     let model = found.ok_or_else(|| Error::from(Refusal::ModelNotFound { model: id.clone() }))?;
-    let body = if wants_anthropic(request) { anthropic(model) } else { openai(model) };
+    let body = if wants_anthropic(request) { anthropic(&model) } else { openai(&model) };
     Ok(answer::json(StatusCode::OK, &body))
 }
 
 /// The models that the caller may request, without duplicates: an alias hides a direct name.
 fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
     let (routing, since) = (&live.routing, live.since);
-    let aliases = routing.aliases().map(|(id, _)| Model { id: id.into(), owner: OURS, since });
+    let is_exact = |name: &str| !name.ends_with('*');
+    let aliases = routing.aliases().filter(|(id, _)| is_exact(id));
+    let aliases = aliases.map(|(id, _)| Model { id: id.into(), owner: OURS, since });
     let agents = app
         .auth
         .agents()
@@ -83,13 +86,28 @@ fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
         owner: OURS,
         since: agent.created_at,
     });
-    let direct = routing.targets().map(|target| Model {
+    let direct = routing.targets().filter(|target| is_exact(&target.name)).map(|target| Model {
         id: (*target.name).into(),
         owner: &target.provider.name,
         since,
     });
     let direct = direct.filter(|model| routing.alias(&model.id).is_none());
-    aliases.chain(agents).chain(direct).filter(|model| who.allows_model(&model.id)).collect()
+    let known = routing.known_names().map(|(id, owner)| Model {
+        id: id.into(),
+        owner: owner.unwrap_or(OURS),
+        since,
+    });
+    let all = aliases.chain(agents).chain(direct).chain(known);
+    all.filter(|model| who.allows_model(&model.id)).collect()
+}
+
+/// A name that a pattern takes. Only a request for it shows whether its provider has the model.
+fn under_pattern<'a>(live: &'a Live, who: &Principal, id: &'a str) -> Option<Model<'a>> {
+    let entry = live.routing.entry(id).filter(|_| who.allows_model(id))?;
+    let provider = entry.split_once('/').map(|(provider, _)| provider);
+    let is_alias = live.routing.alias(id).is_some();
+    let owner = provider.filter(|_| !is_alias).unwrap_or(OURS);
+    Some(Model { id: id.into(), owner, since: live.since })
 }
 
 fn wants_anthropic(request: &Request<Bytes>) -> bool {

@@ -78,7 +78,7 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
             unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
         });
     }
-    let priced = prices.and_then(|document| document.target(target)?.prices?.cost(usage));
+    let priced = prices.and_then(|document| document.target_for(target)?.prices?.cost(usage));
     priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
 }
 

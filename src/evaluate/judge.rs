@@ -127,7 +127,7 @@ impl Question<'_> {
         let is_known = |target: &str| {
             inputs.health.contains_key(target)
                 || is_recorded(target)
-                || recorded.is_some_and(|document| document.target(target).is_some())
+                || recorded.is_some_and(|document| document.target_for(target).is_some())
         };
         let assumed = matches!(self.health, HealthSource::Recorded)
             && considered(&after)

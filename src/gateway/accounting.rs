@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::capture::record::Head;
 use crate::id::{KeyId, UserId};
 use crate::limits::day;
+use crate::routing::Routing;
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// Who pays for a call, and the estimate of its prompt.
@@ -21,7 +22,7 @@ pub(super) struct CallAccount {
 impl CallAccount {
     /// Adds a finished call; `ttft` is the time to its first token.
     pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
-        count(app, outcome, ttft.filter(|_| head.replay_of.is_none()));
+        count(app, &app.live().routing, outcome, ttft.filter(|_| head.replay_of.is_none()));
         self.learn(app, head, outcome);
         self.add_usage(app, head, outcome);
     }
@@ -49,7 +50,7 @@ impl CallAccount {
             day: day(head.created_at),
             user,
             key,
-            model: outcome.target().map(|target| target.name.clone()),
+            model: outcome.target().map(|target| target.entry().name.clone()),
             recipe: recipe.unwrap_or_default(),
             replay: head.replay_of.is_some(),
         };
@@ -67,14 +68,16 @@ impl CallAccount {
     }
 }
 
-fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
+/// Targets under a pattern count as the pattern: clients choose their names.
+fn count(app: &App, routing: &Routing, outcome: &Outcome, ttft: Option<Duration>) {
     let metrics = &app.metrics;
     for attempt in &outcome.attempts {
         let result = attempt.error.as_deref().unwrap_or("ok");
-        metrics.attempt(&attempt.provider, &attempt.model, result);
+        let model = routing.counted_as(&attempt.provider, &attempt.model);
+        metrics.attempt(&attempt.provider, model, result);
     }
     let Some(target) = outcome.target() else { return };
-    let (provider, model) = (&*target.provider.name, &*target.model);
+    let (provider, model) = (&*target.provider.name, &*target.entry().model);
     if let Some(ttft) = ttft {
         metrics.first_token(provider, model, ttft);
     }

@@ -41,7 +41,7 @@ impl AttemptGuard {
                 PermitDenied::CoolDown => AttemptFailure::CoolDown,
                 PermitDenied::Concurrency => AttemptFailure::Concurrency,
             })?;
-        app.metrics.inflight(&target.provider.name, &target.model, 1);
+        app.metrics.inflight(&target.provider.name, &target.entry().model, 1);
         let change = permit.change();
         let guard =
             AttemptGuard { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
@@ -151,6 +151,7 @@ pub(super) fn log_change(
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        self.app.metrics.inflight(&self.target.provider.name, &self.target.model, -1);
+        let model = &self.target.entry().model;
+        self.app.metrics.inflight(&self.target.provider.name, model, -1);
     }
 }

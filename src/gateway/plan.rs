@@ -48,7 +48,7 @@ impl CallPlan {
             &decision.recipe,
             decision.rule.as_deref().unwrap_or(""),
             &decision.provider,
-            &decision.model,
+            live.routing.counted_as(&decision.provider, &decision.model),
         );
         let recipe = live.routing.recipe(&decision.recipe);
         let retry = recipe.map_or_else(RetryPolicy::default, |recipe| recipe.retry());

@@ -44,7 +44,7 @@ pub(super) fn send(
     let target = match shadow(&live.routing, inputs, decision) {
         None => return,
         Some(Err(_)) => return app.metrics.shadow("ineligible"),
-        Some(Ok(target)) => target.clone(),
+        Some(Ok(target)) => target,
     };
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };

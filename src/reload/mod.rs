@@ -246,8 +246,10 @@ fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
     let aliases =
         aliases.map(|name| format!("the alias `{name}` is gone: requests for it get 404"));
-    let targets =
-        before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
+    let targets = before
+        .targets()
+        .map(|target| &*target.name)
+        .filter(|name| before.is_askable(name) && !after.is_askable(name));
     let targets =
         targets.map(|name| format!("`{name}` is gone: requests for it by that name get 404"));
     aliases.chain(targets).collect()

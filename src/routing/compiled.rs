@@ -13,6 +13,7 @@ use super::decision::{Decision, PlanEntry};
 use super::document::{Finding, RetryOn, Strategy};
 use super::health::RetryBudget;
 use super::keywords::Keywords;
+use super::name_patterns::{ModelTemplate, Patterns};
 use super::provider::Provider;
 use super::target::Target;
 
@@ -33,6 +34,10 @@ pub struct Routing {
     pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
     pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) alias_patterns: Patterns<Arc<Recipe>>,
+    pub(super) target_patterns: Patterns<Arc<Target>>,
+    /// Names under patterns that are known, each with its owner: an alias has none.
+    pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
     pub(super) warnings: Vec<Finding>,
 }
 
@@ -83,12 +88,12 @@ impl Routing {
     }
 
     /// Every target that a request can reach, once: those of recipes, then those of `models`, each
-    /// in document order.
+    /// in document order. A pattern of targets is one of them.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.targets.iter()
     }
 
-    /// A target by `provider/model`.
+    /// A target by its exact `provider/model`.
     pub fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.target_index.get(name)
     }
@@ -99,9 +104,9 @@ impl Routing {
         let named = |choice: &PlanEntry| {
             name.clear();
             name.extend([&*choice.provider, "/", &*choice.model]);
-            self.target(&name)
+            self.target_for(&name)
         };
-        decision.plan.iter().filter_map(named).cloned().collect()
+        decision.plan.iter().filter_map(named).collect()
     }
 
     /// A recipe by name.
@@ -119,9 +124,9 @@ impl Routing {
         self.aliases.iter().map(|(name, recipe)| (&**name, recipe))
     }
 
-    /// The recipe behind an alias.
-    pub fn alias(&self, name: &str) -> Option<&Arc<Recipe>> {
-        self.alias_index.get(name)
+    /// Names under patterns that are known, each with its provider if it is a direct name.
+    pub fn known_names(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.known_names.iter().map(|(name, owner)| (&**name, owner.as_deref()))
     }
 
     /// Retry policy of a decision: its recipe's, or the default for direct names.
@@ -198,6 +203,8 @@ impl Recipe {
 pub struct Shadow {
     /// Target that receives copies.
     pub target: Arc<Target>,
+    /// What names its model, if that depends on the name asked for.
+    pub(super) template: Option<Arc<ModelTemplate>>,
     /// Percentage of requests to copy, by a draw for each.
     pub percent: f64,
 }
@@ -212,6 +219,8 @@ pub struct Rule {
     pub(super) strategy: Strategy,
     pub(super) key: Option<StickyKey>,
     pub(super) choices: Vec<WeightedTarget>,
+    /// Whether a target depends on the name asked for.
+    pub(super) has_template: bool,
 }
 
 impl Rule {
@@ -249,8 +258,11 @@ impl Rule {
 /// A target with its weight in one rule.
 #[derive(Clone, Debug)]
 pub struct WeightedTarget {
+    /// With a template: the pattern of the targets that it names.
     pub(super) target: Arc<Target>,
     pub(super) weight: f64,
+    /// What names its model, if that depends on the name asked for.
+    pub(super) template: Option<Arc<ModelTemplate>>,
 }
 
 impl WeightedTarget {

@@ -10,6 +10,7 @@ use super::condition::{EvaluationContext, Signals};
 use super::decision::{Candidate, Decision, PlanEntry, Trace};
 use super::document::Strategy;
 use super::inputs::{BreakerState, Inputs};
+use super::names::Destination;
 use super::refusal::{Refusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
@@ -19,12 +20,17 @@ use crate::dialect::endpoint::Endpoint;
 /// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
     let name = &*inputs.request.name;
-    if let Some((alias, recipe)) = routing.alias_index.get_key_value(name) {
-        return by_recipe(routing, recipe, alias, inputs);
-    }
-    match routing.target(name) {
+    let direct = match routing.destination(name) {
+        Some(Destination::Alias { alias, recipe, rest }) => {
+            return by_recipe(routing, recipe, (alias, rest), inputs);
+        }
+        Some(Destination::Target(target)) => Some(Arc::clone(target)),
+        Some(Destination::Pattern(_)) => routing.target_for(name),
+        None => None,
+    };
+    match direct {
         Some(target) => {
-            let choice = WeightedTarget { target: Arc::clone(target), weight: 1.0 };
+            let choice = WeightedTarget { target, weight: 1.0, template: None };
             let selection = Selection {
                 recipe: &routing.direct,
                 rule: None,
@@ -42,26 +48,25 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 /// The target for a shadow copy of a decided request. It is pure and no part of the decision.
 /// `None` unless the recipe has a shadow and the draw selects this request; `Err` is why the target
 /// is ineligible.
-pub(crate) fn shadow<'r>(
-    routing: &'r Routing,
+pub(crate) fn shadow(
+    routing: &Routing,
     inputs: &Inputs,
     decision: &Decision,
-) -> Option<Result<&'r Arc<Target>, &'static str>> {
-    let shadow = routing
-        .recipe(&decision.recipe)?
-        .shadow()
-        .filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
+) -> Option<Result<Arc<Target>, &'static str>> {
+    let recipe = routing.recipe(&decision.recipe)?;
+    recipe.shadow().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
+    let target = routing.shadow_for(recipe, &inputs.request.name)?;
     // Only live traffic may probe a half-open breaker.
-    let probing = node_targets::state(&shadow.target, inputs)
+    let probing = node_targets::state(&target, inputs)
         .is_some_and(|health| health.breaker != BreakerState::Closed);
-    let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
-    Some(against.map_or(Ok(&shadow.target), Err))
+    let against = against(&target, inputs).or(probing.then_some("breaker_open"));
+    Some(against.map_or(Ok(target), Err))
 }
 
 fn by_recipe(
     routing: &Routing,
     recipe: &Recipe,
-    alias: &Arc<str>,
+    (alias, rest): (&Arc<str>, &str),
     inputs: &Inputs,
 ) -> Result<Decision, Refusal> {
     let facts = Signals::new(inputs, routing.zone());
@@ -83,6 +88,10 @@ fn by_recipe(
         key,
         trace: evaluator.trace,
     };
+    if rule.has_template {
+        let choices = routing.choices_for(rule, &inputs.request.name, rest);
+        return selection.plan(routing, &choices, inputs);
+    }
     selection.plan(routing, rule.choices(), inputs)
 }
 

@@ -14,8 +14,8 @@ const KEPT: f64 = 0.98;
 /// for example to a web search by the provider.
 const MOST: f64 = 2.0;
 
-/// Recent counted and estimated tokens by requested name. In memory only. Names come from the
-/// document, so their number is bounded.
+/// Recent counted and estimated tokens by requested name; names under a pattern share its sums. In
+/// memory only. Names come from the document, so their number is bounded.
 #[derive(Debug, Default)]
 pub struct EstimateCorrection {
     names: DashMap<String, TokenSums>,
@@ -35,7 +35,8 @@ impl Default for TokenSums {
 
 impl EstimateCorrection {
     /// The corrected estimate for a request to `name`.
-    pub fn correct(&self, name: &str, estimated: u64) -> u64 {
+    pub fn correct(&self, routing: &Routing, name: &str, estimated: u64) -> u64 {
+        let name = if routing.has_patterns() { routing.entry(name).unwrap_or(name) } else { name };
         match self.names.get(name) {
             Some(sums) => (estimated as f64
                 * (sums.counted / sums.estimated).clamp(1.0 / MOST, MOST))
@@ -50,16 +51,17 @@ impl EstimateCorrection {
         if estimated == 0 || counted == 0 {
             return;
         }
+        let Some(name) = routing.entry(name) else { return };
         if let Some(mut sums) = self.names.get_mut(name) {
             sums.add(estimated, counted);
-        } else if is_of(routing, name) {
+        } else {
             self.names.entry(name.to_owned()).or_default().add(estimated, counted);
         }
     }
 
     /// Removes names that the document does not have.
     pub fn retain(&self, routing: &Routing) {
-        self.names.retain(|name, _| is_of(routing, name));
+        self.names.retain(|name, _| routing.entry(name) == Some(name));
     }
 }
 
@@ -71,10 +73,6 @@ impl TokenSums {
         self.counted = self.counted * KEPT + counted;
         self.estimated = self.estimated * KEPT + estimated;
     }
-}
-
-fn is_of(routing: &Routing, name: &str) -> bool {
-    routing.alias(name).is_some() || routing.target(name).is_some()
 }
 
 #[cfg(test)]
@@ -95,26 +93,29 @@ mod tests {
     #[test]
     fn it_follows_what_is_counted_within_its_bounds() {
         let (bias, document) = (EstimateCorrection::default(), routing("m"));
-        assert_eq!(bias.correct("auto", 1000), 1000);
+        assert_eq!(bias.correct(&document, "auto", 1000), 1000);
         bias.learn(&document, "auto", 10, 13);
-        assert_eq!(bias.correct("auto", 1000), 1003, "one short prompt says little");
+        assert_eq!(bias.correct(&document, "auto", 1000), 1003, "one short prompt says little");
         for _ in 0..200 {
             bias.learn(&document, "auto", 400, 520);
         }
         assert!(
-            (1295..=1300).contains(&bias.correct("auto", 1000)),
+            (1295..=1300).contains(&bias.correct(&document, "auto", 1000)),
             "{}",
-            bias.correct("auto", 1000)
+            bias.correct(&document, "auto", 1000)
         );
-        assert_eq!(bias.correct("p/m", 1000), 1000, "each name has its own");
+        assert_eq!(bias.correct(&document, "p/m", 1000), 1000, "each name has its own");
         for _ in 0..200 {
             bias.learn(&document, "auto", 10, 100_000);
             bias.learn(&document, "p/m", 100_000, 10);
         }
-        assert_eq!((bias.correct("auto", 1000), bias.correct("p/m", 1000)), (2000, 500));
+        assert_eq!(
+            (bias.correct(&document, "auto", 1000), bias.correct(&document, "p/m", 1000)),
+            (2000, 500)
+        );
         bias.learn(&document, "auto", 0, 5);
         bias.learn(&document, "auto", 5, 0);
-        assert_eq!(bias.correct("auto", 1000), 2000);
+        assert_eq!(bias.correct(&document, "auto", 1000), 2000);
     }
 
     #[test]
@@ -126,7 +127,11 @@ mod tests {
         assert_eq!(bias.names.len(), 2);
         bias.retain(&routing("other"));
         assert_eq!(
-            (bias.correct("auto", 1000), bias.correct("p/m", 1000), bias.names.len()),
+            (
+                bias.correct(&document, "auto", 1000),
+                bias.correct(&document, "p/m", 1000),
+                bias.names.len()
+            ),
             (2000, 1000, 1)
         );
     }

@@ -16,6 +16,8 @@ pub(crate) mod health;
 mod inputs;
 pub(crate) mod keywords;
 pub(crate) mod language;
+mod name_patterns;
+mod names;
 pub(crate) mod node_targets;
 mod provider;
 mod refusal;

@@ -49,7 +49,7 @@ pub(crate) fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth
 /// The state of a target for this request: for a `nodes/…` target that of the node which would be
 /// tried next among those that can take it. `None`: healthy and idle, or unknown.
 pub(crate) fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHealth>> {
-    let known = inputs.health.get(&*target.name)?;
+    let known = inputs.health.get(&*target.entry().name)?;
     let demand = inputs.request.demand();
     if !target.is_on_nodes()
         || serving(&target.model, &inputs.health)

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderValue;
 
 use super::health::TargetState;
+use super::name_patterns::beginning;
 use super::provider::Provider;
+use super::request_head::header_of;
 use crate::dialect::usage::Usage;
 use crate::store::{dollars, nano_usd};
 
@@ -22,6 +24,12 @@ pub struct Target {
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
     pub capabilities: Option<Vec<String>>,
+    /// Whether clients may ask for it by its name. A pattern that only a recipe's targets have made
+    /// cannot be asked for.
+    pub(super) is_direct: bool,
+    /// The pattern that it is known by, if the document does not name it exactly. It shares the
+    /// pattern's state, and is counted as the pattern.
+    pub(super) pattern: Option<Arc<Target>>,
     pub(super) state: OnceLock<Arc<TargetState>>,
 }
 
@@ -41,8 +49,36 @@ impl Target {
             prices: self.prices,
             context: self.context,
             capabilities: self.capabilities.clone(),
+            is_direct: self.is_direct,
+            pattern: self.pattern.clone(),
             state: OnceLock::from(state),
         }
+    }
+
+    /// A target under this pattern.
+    pub(super) fn under(self: &Arc<Self>, name: &str, model: &str) -> Target {
+        Target {
+            provider: Arc::clone(&self.provider),
+            model: model.into(),
+            shown: header_of(model),
+            name: name.into(),
+            prices: self.prices,
+            context: self.context,
+            capabilities: self.capabilities.clone(),
+            is_direct: self.is_direct,
+            pattern: Some(Arc::clone(self)),
+            state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),
+        }
+    }
+
+    /// Whether it is a pattern of targets.
+    pub(super) fn is_pattern(&self) -> bool {
+        beginning(&self.model).is_some() && self.pattern.is_none()
+    }
+
+    /// The target of the document whose state and counts it shares: itself, or its pattern.
+    pub fn entry(&self) -> &Target {
+        self.pattern.as_deref().unwrap_or(self)
     }
 
     /// Its state. Live documents share it with their predecessors; another document has its own.

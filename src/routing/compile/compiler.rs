@@ -7,8 +7,9 @@ use jiff::tz::TimeZone;
 
 use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::ExpensiveSignals;
+use crate::routing::compiled::{ExpensiveSignals, Recipe};
 use crate::routing::document::{Finding, Located, ModelSpec};
+use crate::routing::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
 use crate::routing::provider::{NODES, Provider};
 use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
@@ -16,6 +17,8 @@ use crate::routing::target::{Prices, Target};
 
 /// Reserved first segments of a model name.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
+
+const ASKED_MODEL: &str = "`provider/${model}` serves the model that is asked for";
 
 pub(super) struct Compiler<'o> {
     pub(super) origin: &'o BuildContext<'o>,
@@ -28,6 +31,8 @@ pub(super) struct Compiler<'o> {
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
     models: HashMap<String, ModelSettings>,
+    /// Those of `models` that are patterns, longest first.
+    model_patterns: Patterns<ModelSettings>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
 }
@@ -52,6 +57,7 @@ impl<'o> Compiler<'o> {
             providers: Vec::new(),
             nodes: Arc::new(Provider::all_nodes()),
             models: HashMap::new(),
+            model_patterns: Patterns::new([]),
             targets: Vec::new(),
             target_index: HashMap::new(),
         }
@@ -114,7 +120,18 @@ impl<'o> Compiler<'o> {
         } else if RESERVED.contains(&alias.value.split('/').next().unwrap_or("")) {
             let message = format!("`{}` begins with a reserved name", alias.value);
             self.fault(alias, message, "choose another");
+        } else {
+            self.star(alias);
         }
+    }
+
+    /// Checks that a name has a `*` at its end only. Returns whether it does.
+    fn star(&mut self, name: &Located<String>) -> bool {
+        let inside = beginning(&name.value).unwrap_or(&name.value).contains('*');
+        if inside {
+            self.fault(name, "a `*` stands at the end of a name only", "for example `claude-*`");
+        }
+        !inside
     }
 
     /// Takes in the settings of a model. Returns whether its name is valid.
@@ -130,7 +147,27 @@ impl<'o> Compiler<'o> {
             capabilities: spec.capabilities.clone(),
         };
         self.models.insert(spec.name.value.clone(), settings);
-        self.named_provider(&spec.name).is_some()
+        self.star(&spec.name) && self.named_provider(&spec.name).is_some()
+    }
+
+    /// Sorts the patterns of `models`, once all are taken in.
+    pub(super) fn sort_models(&mut self) {
+        let patterns =
+            self.models.iter().map(|(name, settings)| (name.as_str().into(), settings.clone()));
+        self.model_patterns = Patterns::new(patterns);
+    }
+
+    /// What `models` says of a target: by its exact name, then by the longest pattern. Prices come
+    /// together from one entry.
+    fn settings(&self, name: &str) -> ModelSettings {
+        let mut settings = self.models.get(name).cloned().unwrap_or_default();
+        for under in self.model_patterns.matching(name) {
+            settings.prices = settings.prices.or(under.to.prices);
+            settings.context = settings.context.or(under.to.context);
+            let capabilities = || under.to.capabilities.clone();
+            settings.capabilities = settings.capabilities.or_else(capabilities);
+        }
+        settings
     }
 
     /// The provider and the model of `provider/model`. Reports a wrong or unknown name.
@@ -145,6 +182,11 @@ impl<'o> Compiler<'o> {
             return None;
         };
         if provider == NODES {
+            if beginning(model).is_some() {
+                let message = "a target on nodes names one model";
+                self.fault(name, message, "for example `nodes/qwen3-32b`");
+                return None;
+            }
             return Some((Arc::clone(&self.nodes), model));
         }
         if !self.provider_names.iter().any(|known| known == provider) {
@@ -164,8 +206,7 @@ impl<'o> Compiler<'o> {
             return Some(Arc::clone(target));
         }
         let (provider, model) = self.named_provider(name)?;
-        let ModelSettings { prices, context, capabilities } =
-            self.models.get(&name.value).cloned().unwrap_or_default();
+        let ModelSettings { prices, context, capabilities } = self.settings(&name.value);
         self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
             provider,
@@ -175,16 +216,54 @@ impl<'o> Compiler<'o> {
             prices,
             context,
             capabilities,
+            is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
+            pattern: None,
             state: OnceLock::new(),
         });
         self.targets.push(Arc::clone(&target));
         self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
         Some(target)
     }
-}
 
-/// Whether the name fits a header value and a metric label.
-fn is_model_name(name: &str) -> bool {
-    (1..=bounds::MODEL_NAME_BYTES).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_graphic())
+    /// Reports a pattern of `models` that an alias hides, unless it says something of the targets
+    /// of a recipe.
+    pub(super) fn hidden_pattern(
+        &mut self,
+        name: &Located<String>,
+        aliases: &[(Arc<str>, Arc<Recipe>)],
+    ) {
+        let Some(beginning) = beginning(&name.value) else { return };
+        if !aliases.iter().any(|(alias, _)| **alias == *name.value) {
+            return;
+        }
+        // Those of recipes are known by now.
+        if !self.targets.iter().any(|target| target.name.starts_with(beginning)) {
+            let message = format!("never reached: the alias `{}` is asked first", name.value);
+            self.fault(name, message, "remove one of them");
+        }
+    }
+
+    /// A target of a rule or shadow: an exact one, or the pattern of those that its template names.
+    pub(super) fn rule_target(
+        &mut self,
+        name: &Located<String>,
+    ) -> Option<(Arc<Target>, Option<Arc<ModelTemplate>>)> {
+        let template = match ModelTemplate::parse(&name.value) {
+            None if name.value.contains('*') => {
+                self.fault(name, "a target names one model", ASKED_MODEL);
+                return None;
+            }
+            None => return Some((self.target(name)?, None)),
+            Some(Ok(template)) => template,
+            Some(Err(why)) => {
+                self.fault(name, why, ASKED_MODEL);
+                return None;
+            }
+        };
+        let pattern = Located { value: template.pattern(), path: name.path.clone(), at: name.at };
+        if !self.star(&pattern) {
+            return None;
+        }
+        Some((self.target(&pattern)?, Some(Arc::new(template))))
+    }
 }

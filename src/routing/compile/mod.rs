@@ -3,6 +3,7 @@
 
 mod compiler;
 mod keywords;
+mod known;
 mod providers;
 mod recipes;
 mod warnings;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use self::compiler::Compiler;
 use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
+use super::name_patterns::{Patterns, beginning};
 use super::request_head::header_of;
 use crate::bounds;
 
@@ -47,6 +49,7 @@ impl Routing {
         }
         let models: Vec<&ModelSpec> =
             spec.models.iter().filter(|model| compiler.model(model)).collect();
+        compiler.sort_models();
         let keywords = compiler.keywords(&spec.keywords);
         let recipe_names: Vec<String> =
             spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
@@ -64,12 +67,15 @@ impl Routing {
         }
         // After those of recipes: they are reachable by `provider/model` only.
         for model in models {
+            compiler.hidden_pattern(&model.name, &aliases);
             compiler.target(&model.name);
         }
         let (true, Some(keywords)) = (compiler.faults.is_empty(), keywords) else {
             return Err(Findings { faults: compiler.faults, warnings: compiler.warnings });
         };
-        Ok(Routing {
+        let (patterns, exact): (Vec<_>, Vec<_>) =
+            compiler.target_index.into_iter().partition(|(_, target)| target.is_pattern());
+        let mut routing = Routing {
             revision: origin.revision.into(),
             shown_revision: header_of(origin.revision),
             text: origin.text.into(),
@@ -78,13 +84,22 @@ impl Routing {
             keywords,
             providers: compiler.providers,
             targets: compiler.targets,
-            target_index: compiler.target_index,
+            target_index: exact.into_iter().collect(),
+            target_patterns: Patterns::new(patterns),
             recipes,
             recipe_index,
             direct: "direct".into(),
-            alias_index: aliases.iter().cloned().collect(),
+            alias_index: aliases
+                .iter()
+                .filter(|(name, _)| beginning(name).is_none())
+                .cloned()
+                .collect(),
+            alias_patterns: Patterns::new(aliases.iter().cloned()),
             aliases,
+            known_names: Vec::new(),
             warnings: compiler.warnings,
-        })
+        };
+        routing.known_names = known::names(&routing);
+        Ok(routing)
     }
 }

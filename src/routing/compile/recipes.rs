@@ -26,7 +26,8 @@ impl Compiler<'_> {
         let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
         self.reachable(&rules, &conditions);
         let shadow = spec.shadow.and_then(|shadow| {
-            Some(Shadow { target: self.target(&shadow.target)?, percent: shadow.percent })
+            let (target, template) = self.rule_target(&shadow.target)?;
+            Some(Shadow { target, template, percent: shadow.percent })
         });
         Recipe {
             shown: header_of(&spec.name.value),
@@ -101,7 +102,12 @@ impl Compiler<'_> {
                 continue;
             }
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
-            choices.extend(self.target(target).map(|target| WeightedTarget { target, weight }));
+            let found = self.rule_target(target);
+            choices.extend(found.map(|(target, template)| WeightedTarget {
+                target,
+                weight,
+                template,
+            }));
         }
         Rule {
             name: spec.name.value.as_str().into(),
@@ -109,6 +115,7 @@ impl Compiler<'_> {
             when,
             strategy: spec.strategy,
             key,
+            has_template: choices.iter().any(|choice| choice.template.is_some()),
             choices,
         }
     }
