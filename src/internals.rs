@@ -45,6 +45,7 @@ pub mod config {
     pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
 }
 pub mod dialect {
+    pub use crate::dialect::Dialect;
     pub mod agent {
         pub use crate::dialect::agent::{AgentPreset, apply};
     }
@@ -71,6 +72,9 @@ pub mod dialect {
             Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
             Use, Uses, WebSearch,
         };
+    }
+    pub mod protocol {
+        pub use crate::dialect::protocol::Protocol;
     }
     pub mod request {
         pub use crate::dialect::request::{

@@ -132,11 +132,10 @@
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
 //!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
-//! - an inference endpoint: `dialect/endpoint.rs` (the compiler then names most places that
-//!   match on it), its reader in `dialect/request/mod.rs` and its limits in
-//!   `dialect/request/generation_limits.rs`, its events in `dialect/stream/mod.rs`, the mock's
-//!   answers in `mock/mod.rs`, the provider's protocol in `routing/settings.rs`; then as a
-//!   management endpoint
+//! - a dialect: its folder in `dialect/`, a row in the tables of `dialect/mod.rs`, and for a new
+//!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
+//! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect, the mock's
+//!   answers in `mock/mod.rs`; then as a management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
 //!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`

@@ -50,11 +50,8 @@ pub(super) fn read(
 ) -> Option<ProviderSpec> {
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
-        let words = [
-            ("openai", Protocol::OpenAi),
-            ("anthropic", Protocol::Anthropic),
-            ("mock", Protocol::Mock),
-        ];
+        let words: Vec<_> =
+            Protocol::reachable().map(|protocol| (protocol.as_str(), protocol)).collect();
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
     section.require("protocol", faults);

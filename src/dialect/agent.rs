@@ -12,6 +12,23 @@ use super::endpoint::Endpoint;
 use crate::error::{Error, Kind};
 use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName, splice};
 
+/// How an endpoint takes what an agent adds.
+pub(crate) struct AgentRules {
+    /// The member that holds what is said before a conversation, or the conversation.
+    pub(crate) speech: &'static str,
+    /// Whether that member is added where it is missing.
+    pub(crate) adds_speech: bool,
+    /// Instructions as an element of that member, if it may be a list.
+    pub(crate) element: Option<fn(&str) -> Value>,
+    /// A sampling field of chat completions in the endpoint's words, if it has one.
+    pub(crate) sampling: SamplingWords,
+    /// A function of chat completions as the endpoint has it.
+    pub(crate) tool: fn(&Value) -> Cow<'_, Value>,
+}
+
+/// From the name and value of a field to those that the endpoint has for it.
+type SamplingWords = for<'a> fn(&'a str, &'a Value) -> Option<(&'a str, Cow<'a, Value>)>;
+
 /// What an agent brings along.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentPreset<'a> {
@@ -37,15 +54,15 @@ pub fn apply(
     body: &Bytes,
     model: &Range<usize>,
 ) -> Result<Bytes, Error> {
-    if endpoint == Endpoint::Embeddings {
+    let Some(rules) = &endpoint.row().agent else {
         let message = "An agent holds conversations; embeddings are asked of a model.";
         return Err(Error::new(Kind::UnsupportedFeature, message).at("model"));
-    }
-    let mut fields = sampling(preset, endpoint);
+    };
+    let mut fields = sampling(preset, rules);
     let (mut speech, mut tools) = (None, None);
     json::read_object(body, |cursor, name| {
         fields.retain(|(field, _)| !says(&name, field));
-        if name.is(speech_member(endpoint)) {
+        if name.is(rules.speech) {
             speech = Some(place(cursor)?);
             return Ok(());
         }
@@ -57,11 +74,11 @@ pub fn apply(
     })?;
     let mut edits = Edits { made: Vec::new(), members: Vec::new() };
     if let Some(instructions) = preset.instructions.filter(|text| !text.is_empty()) {
-        instruct(&mut edits, endpoint, instructions, speech)?;
+        instruct(&mut edits, rules, instructions, speech)?;
     }
     if !preset.tools.is_empty() {
         let brought: Vec<String> =
-            preset.tools.iter().map(|tool| translated(tool, endpoint).to_string()).collect();
+            preset.tools.iter().map(|tool| (rules.tool)(tool).to_string()).collect();
         bring(&mut edits, &brought.join(","), tools)?;
     }
     edits.members.extend(fields.iter().map(|(name, value)| member(name, value)));
@@ -83,15 +100,6 @@ struct MemberValue {
     span: Range<usize>,
     /// Whether it is a string, list or object without anything in it.
     empty: bool,
-}
-
-/// The member that holds what is said before a conversation, or the conversation.
-fn speech_member(endpoint: Endpoint) -> &'static str {
-    match endpoint {
-        Endpoint::ChatCompletions | Endpoint::Embeddings => "messages",
-        Endpoint::Responses => "instructions",
-        Endpoint::Messages | Endpoint::CountTokens => "system",
-    }
 }
 
 /// Passes over a value.
@@ -149,46 +157,35 @@ fn tool_name(tool: &Value) -> Option<&str> {
 /// Puts the instructions before what the client says.
 fn instruct(
     edits: &mut Edits,
-    endpoint: Endpoint,
+    rules: &AgentRules,
     instructions: &str,
     speech: Option<MemberValue>,
 ) -> Result<(), Error> {
-    let name = speech_member(endpoint);
-    let anthropic = endpoint.is_anthropic();
-    match speech {
-        // A chat without messages is the provider's to refuse.
-        None if endpoint == Endpoint::ChatCompletions => {}
-        None => edits.members.push(format!(",{}:{}", quoted(name), quoted(instructions))),
-        Some(MemberValue { kind: JsonKind::Array, span, empty })
-            if endpoint == Endpoint::ChatCompletions =>
-        {
-            edits.made.push(first(
-                &span,
-                empty,
-                json!({ "role": "system", "content": instructions }).to_string(),
-            ));
+    let name = rules.speech;
+    let (kind, span, empty) = match speech {
+        Some(MemberValue { kind, span, empty }) => (kind, span, empty),
+        None if rules.adds_speech => {
+            edits.members.push(format!(",{}:{}", quoted(name), quoted(instructions)));
+            return Ok(());
         }
-        Some(MemberValue { kind: JsonKind::Array, span, empty }) if anthropic => {
-            edits.made.push(first(
-                &span,
-                empty,
-                json!({ "type": "text", "text": instructions }).to_string(),
-            ));
+        None => return Ok(()),
+    };
+    match (kind, rules.element) {
+        (JsonKind::Array, Some(element)) => {
+            edits.made.push(first(&span, empty, element(instructions).to_string()));
         }
-        Some(MemberValue { kind: JsonKind::String, span, empty }) => {
+        (JsonKind::String, _) => {
             let text =
                 if empty { quoted(instructions) } else { quoted(&[instructions, "\n\n"].concat()) };
             let inside =
                 text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes().to_vec();
             edits.made.push(Edit::new(span.start + 1..span.start + 1, inside));
         }
-        Some(MemberValue { kind: JsonKind::Null, span, .. }) => {
-            edits.made.push(Edit::new(span, quoted(instructions).into_bytes()))
+        (JsonKind::Null, _) => edits.made.push(Edit::new(span, quoted(instructions).into_bytes())),
+        (_, element) => {
+            let kinds = if element.is_some() { "a string or an array" } else { "a string" };
+            return Err(Error::invalid(name, format!("`{name}` has to be {kinds}.")));
         }
-        Some(_) if anthropic => {
-            return Err(Error::invalid(name, format!("`{name}` has to be a string or an array.")));
-        }
-        Some(_) => return Err(Error::invalid(name, format!("`{name}` has to be a string."))),
     }
     Ok(())
 }
@@ -225,7 +222,7 @@ fn member(name: &str, value: &Value) -> String {
 }
 
 /// The two words of chat completions for one thing, of which providers take one.
-const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
+pub(crate) const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// Whether the client sets the field, by either of its names and in any case, as some readers
 /// ignore case.
@@ -234,57 +231,28 @@ fn says(member: &MemberName<'_>, field: &str) -> bool {
         || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
 }
 
-/// The sampling fields in the endpoint's words; a count of tokens has none.
-fn sampling<'a>(preset: &AgentPreset<'a>, endpoint: Endpoint) -> Vec<(&'a str, Cow<'a, Value>)> {
+/// The sampling fields in the endpoint's words.
+fn sampling<'a>(preset: &AgentPreset<'a>, rules: &AgentRules) -> Vec<(&'a str, Cow<'a, Value>)> {
     let twice = preset.defaults.contains_key(MOST_TOKENS[0]);
     let fields = preset.defaults.iter().filter(|(name, _)| !twice || *name != MOST_TOKENS[1]);
-    let in_words = |name: &'a str, value: &'a Value| {
-        let most = MOST_TOKENS.contains(&name);
-        Some(match (endpoint, name) {
-            (Endpoint::ChatCompletions, name) => (name, Cow::Borrowed(value)),
-            (Endpoint::Responses, _) if most => ("max_output_tokens", Cow::Borrowed(value)),
-            (Endpoint::Responses, "temperature" | "top_p") => (name, Cow::Borrowed(value)),
-            (Endpoint::Messages, _) if most => ("max_tokens", Cow::Borrowed(value)),
-            (Endpoint::Messages, "temperature" | "top_p" | "top_k") => (name, Cow::Borrowed(value)),
-            (Endpoint::Messages, "stop") if value.is_array() => {
-                ("stop_sequences", Cow::Borrowed(value))
-            }
-            (Endpoint::Messages, "stop") => ("stop_sequences", Cow::Owned(json!([value]))),
-            _ => return None,
-        })
-    };
-    fields.filter_map(|(name, value)| in_words(name, value)).collect()
+    fields.filter_map(|(name, value)| (rules.sampling)(name, value)).collect()
 }
 
-/// A function of chat completions as the endpoint has it.
-fn translated(tool: &Value, endpoint: Endpoint) -> Cow<'_, Value> {
-    if matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Embeddings) {
-        return Cow::Borrowed(tool);
+/// A member of a function of chat completions, unless it is null.
+pub(crate) fn function(tool: &Value, name: &str) -> Option<Value> {
+    tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned()
+}
+
+/// The parameters of a function of chat completions. Without any it is called with none.
+pub(crate) fn parameters(tool: &Value) -> Value {
+    function(tool, "parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }))
+}
+
+/// Adds a member, if there is one.
+pub(crate) fn put(made: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        made.insert(name.to_owned(), value);
     }
-    let function =
-        |name: &str| tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned();
-    let strict = function("strict");
-    // Without parameters it is called with none.
-    let parameters =
-        function("parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
-    let mut made = Map::new();
-    let mut put = |name: &str, value: Option<Value>| {
-        drop(value.and_then(|value| made.insert(name.to_owned(), value)))
-    };
-    if endpoint == Endpoint::Responses {
-        put("type", Some("function".into()));
-        put("name", function("name"));
-        put("description", function("description"));
-        put("parameters", Some(parameters));
-        // Here it is strict where nothing is said, there it is not.
-        put("strict", Some(strict.unwrap_or(Value::Bool(false))));
-    } else {
-        put("name", function("name"));
-        put("description", function("description"));
-        put("input_schema", Some(parameters));
-        put("strict", strict.filter(|strict| *strict == Value::Bool(true)));
-    }
-    Cow::Owned(Value::Object(made))
 }
 
 #[cfg(test)]

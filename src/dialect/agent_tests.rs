@@ -317,7 +317,8 @@ fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, 
         defaults: written.defaults.as_object().unwrap(),
         tools: &[],
     };
-    for (name, value) in sampling(&preset, endpoint) {
+    let rules = endpoint.row().agent.as_ref().unwrap();
+    for (name, value) in sampling(&preset, rules) {
         let other = MOST_TOKENS.contains(&name)
             && MOST_TOKENS.iter().any(|name| expected.contains_key(*name));
         if !other {
@@ -329,11 +330,11 @@ fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, 
         .as_array()
         .unwrap()
         .iter()
-        .map(|tool| translated(tool, endpoint).into_owned())
+        .map(|tool| (rules.tool)(tool).into_owned())
         .collect();
     let own = expected.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
     expected.insert("tools".into(), [brought, own].concat().into());
-    let (name, text) = (speech_member(endpoint), written.instructions.unwrap());
+    let (name, text) = (rules.speech, written.instructions.unwrap());
     let speech = match expected.get(name).cloned().unwrap_or_default() {
         Value::Array(said) if endpoint == CHAT => {
             [vec![json!({"role": "system", "content": text})], said].concat().into()
@@ -365,7 +366,8 @@ proptest! {
         odd in prop::collection::vec(any::<u8>(), 32),
     ) {
         let written = Written { instructions: Some("In \"short\".\n\u{1f600}"), defaults: sampler().defaults, tools: toolbox().tools };
-        let name = speech_member(endpoint);
+        let rules = endpoint.row().agent.as_ref().unwrap();
+        let name = rules.speech;
         // Each dialect's own refusals are not what this is about.
         let speech = speech.filter(|speech| endpoint != CHAT || speech.is_array()).filter(|speech| endpoint != Endpoint::Responses || !speech.is_array());
         let mut body = Map::new();
@@ -393,7 +395,7 @@ proptest! {
         }
         // What no edit touches is there at one piece.
         for (name, value) in body.as_object().unwrap() {
-            if ![speech_member(endpoint), "tools", "model"].contains(&name.as_str()) {
+            if ![rules.speech, "tools", "model"].contains(&name.as_str()) {
                 let mut found = None;
                 let _ = json::read_object(text.as_bytes(), |cursor, member| {
                     let span = cursor.skip()?;

@@ -1,4 +1,10 @@
-//! The endpoints of the data plane, and their paths at providers.
+//! The endpoints of the data plane: what clients ask for.
+
+use http::HeaderName;
+use serde_json::Value;
+
+use super::Dialect;
+use crate::error::Error;
 
 /// An endpoint of the data plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,45 +31,49 @@ impl Endpoint {
         Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
     }
 
-    /// Whether it belongs to Anthropic's API; the others belong to OpenAI's.
-    pub fn is_anthropic(self) -> bool {
-        matches!(self, Endpoint::Messages | Endpoint::CountTokens)
+    /// The dialect of its answers.
+    pub fn dialect(self) -> Dialect {
+        self.row().dialect
     }
 
     /// Whether its requests may cost money.
     pub fn costs(self) -> bool {
-        self != Endpoint::CountTokens
-    }
-
-    /// Whether its answers may be streams.
-    pub fn streams(self) -> bool {
-        matches!(self, Endpoint::ChatCompletions | Endpoint::Responses | Endpoint::Messages)
+        self.row().costs
     }
 
     /// Whether a model generates its answer.
     pub fn generates(self) -> bool {
-        self.streams()
+        self.row().request.limits.generates
     }
 
     /// Its name in records and signals.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Endpoint::ChatCompletions => "chat.completions",
-            Endpoint::Embeddings => "embeddings",
-            Endpoint::Responses => "responses",
-            Endpoint::Messages => "messages",
-            Endpoint::CountTokens => "messages.count_tokens",
-        }
+        self.row().name
     }
 
     /// Its path below the base URL of a provider, which ends in `/v1` or the like.
     pub fn path(self) -> &'static str {
-        match self {
-            Endpoint::ChatCompletions => "/chat/completions",
-            Endpoint::Embeddings => "/embeddings",
-            Endpoint::Responses => "/responses",
-            Endpoint::Messages => "/messages",
-            Endpoint::CountTokens => "/messages/count_tokens",
-        }
+        self.row().path
+    }
+
+    /// An error of ours as the last event of a stream, where `number` is its sequence number.
+    pub(crate) fn error_event(self, error: &Error, request_id: &str, number: u64) -> String {
+        (self.row().error_event)(error, request_id, number)
+    }
+
+    /// What turns an answer into a chat completion, where it can be one.
+    pub(crate) fn as_chat_completion(self) -> Option<fn(Value) -> Value> {
+        self.row().as_chat_completion
+    }
+
+    /// The header in which its clients look for the id of a request, beside `x-request-id`.
+    pub(crate) fn request_id_header(self) -> Option<&'static HeaderName> {
+        self.row().request_id.as_ref()
+    }
+}
+
+impl From<Endpoint> for Dialect {
+    fn from(endpoint: Endpoint) -> Dialect {
+        endpoint.dialect()
     }
 }

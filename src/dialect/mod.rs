@@ -1,25 +1,130 @@
 //! The dialects that clients and providers speak, and the translation between them.
 //!
-//! Each dialect reads its requests, answers and streams into the neutral form, and writes them from
-//! it. So N dialects need N readers and N writers. A request to a provider of the same dialect
-//! passes as bytes, and nothing here is asked.
+//! A dialect is a folder with all that is known of it, and its rows in the tables of this file. The
+//! rest of the crate asks an [`Endpoint`], a [`Protocol`] or a [`Dialect`] by its methods, and
+//! never which one it is. What dialects have in common is in `request/` (the facts of a request),
+//! `stream/` (the counts of a stream), `usage.rs` and `agent.rs`.
+//!
+//! For translation, each dialect reads its requests, answers and streams into the neutral form, and
+//! writes them from it. So N dialects need N readers and N writers. A request to a provider of the
+//! same dialect passes as bytes, and nothing of that is asked.
 
 pub(crate) mod agent;
 pub(crate) mod chat;
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
 pub(crate) mod feature;
-mod gemini;
+pub(crate) mod gemini;
 mod json_writer;
 mod members;
 pub(crate) mod messages;
 pub(crate) mod neutral;
+pub(crate) mod protocol;
 pub(crate) mod request;
 pub(crate) mod request_translation;
 pub(crate) mod responses;
 pub(crate) mod stream;
 pub(crate) mod translate_answer;
 pub(crate) mod usage;
+
+use http::HeaderName;
+use serde_json::Value;
+
+use crate::error::Error;
+use agent::AgentRules;
+use endpoint::Endpoint;
+use protocol::{Protocol, ProtocolRow};
+use request::model_request::RequestRules;
+use stream::event::StreamRules;
+use usage::{Usage, UsageRules};
+
+/// A dialect: the form of answers and streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    #[default]
+    Chat,
+    Embeddings,
+    Responses,
+    Messages,
+    /// Of providers only.
+    Gemini,
+}
+
+impl Dialect {
+    fn row(self) -> &'static DialectRow {
+        match self {
+            Dialect::Chat => &chat::DIALECT,
+            Dialect::Embeddings => &embeddings::DIALECT,
+            Dialect::Responses => &responses::DIALECT,
+            Dialect::Messages => &messages::DIALECT,
+            Dialect::Gemini => &gemini::DIALECT,
+        }
+    }
+
+    /// The usage in an answer that is no stream. One that is cut off is read up to there.
+    pub(crate) fn read_usage(self, answer: &[u8]) -> Option<Usage> {
+        (self.row().usage.read)(answer)
+    }
+
+    /// The usage in the last bytes of an answer.
+    pub(crate) fn read_usage_at_end(self, ending: &[u8]) -> Option<Usage> {
+        (self.row().usage.read_ending)(ending)
+    }
+}
+
+impl Endpoint {
+    fn row(self) -> &'static EndpointRow {
+        match self {
+            Endpoint::ChatCompletions => &chat::ENDPOINT,
+            Endpoint::Embeddings => &embeddings::ENDPOINT,
+            Endpoint::Responses => &responses::ENDPOINT,
+            Endpoint::Messages => &messages::ENDPOINT,
+            Endpoint::CountTokens => &messages::COUNT_TOKENS,
+        }
+    }
+}
+
+impl Protocol {
+    fn row(self) -> &'static ProtocolRow {
+        match self {
+            Protocol::OpenAi => &chat::OPENAI,
+            Protocol::Anthropic => &messages::ANTHROPIC,
+            Protocol::Gemini => &gemini::PROTOCOL,
+            Protocol::Mock => &protocol::MOCK,
+        }
+    }
+}
+
+/// How a dialect answers.
+struct DialectRow {
+    stream: StreamRules,
+    usage: UsageRules,
+}
+
+/// What clients ask of an endpoint, and how.
+struct EndpointRow {
+    /// Its name in records and signals.
+    name: &'static str,
+    /// Its path below the base URL of a provider, which ends in `/v1` or the like.
+    path: &'static str,
+    dialect: Dialect,
+    /// Whether its requests may cost money.
+    costs: bool,
+    request: RequestRules,
+    /// How it takes what an agent adds; `None` where there are no conversations.
+    agent: Option<AgentRules>,
+    /// An error of ours as the last event of a stream, by the id of the request and the sequence
+    /// number that the event has.
+    error_event: fn(&Error, &str, u64) -> String,
+    /// A whole answer as a chat completion, where it can be one.
+    as_chat_completion: Option<fn(Value) -> Value>,
+    /// The header in which its clients look for the id of a request, beside `x-request-id`.
+    request_id: Option<HeaderName>,
+}
+
+/// Headers of clients that providers see, whatever their dialect.
+pub(crate) static CLIENT_HEADERS: [HeaderName; 3] =
+    [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 
 #[cfg(test)]
 #[path = "recorded_tests.rs"]

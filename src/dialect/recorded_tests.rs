@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
 use super::stream::{self, StreamTally, StreamVerdict, assemble};
-use super::usage::{self, Usage};
+use super::usage::Usage;
 
 /// One recorded exchange, as far as its answer goes.
 #[derive(Deserialize)]
@@ -120,7 +120,7 @@ fn usage_is_what_every_answer_says() {
         let read = if exchange.is_stream() {
             Some(tally(&exchange, 1000).usage_or_estimate(7)).filter(|usage| !usage.estimated)
         } else {
-            usage::read(exchange.response.as_bytes())
+            exchange.endpoint().dialect().read_usage(exchange.response.as_bytes())
         };
         let expected = said(&exchange);
         assert_eq!(read, expected, "{} of {}", exchange.id, exchange.host);

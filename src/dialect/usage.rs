@@ -54,6 +54,17 @@ impl Usage {
     }
 }
 
+/// How the usage of whole answers is read.
+pub(crate) struct UsageRules {
+    /// From an answer, which may be cut off.
+    pub(crate) read: fn(&[u8]) -> Option<Usage>,
+    /// From the last bytes of an answer.
+    pub(crate) read_ending: fn(&[u8]) -> Option<Usage>,
+}
+
+/// The member `usage`, as all but Google have it.
+pub(super) const USAGE: UsageRules = UsageRules { read, read_ending };
+
 /// Usage as reported so far: some streams report the prompt at the beginning and the output at the
 /// end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +117,17 @@ impl PartialUsage {
         };
         let counts = absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
         counts.then_some(told)
+    }
+
+    /// Usage of which the prompt is counted with its cached part; `None` for what is not counted.
+    pub(crate) fn of_counts(
+        prompt: Option<u64>,
+        completion: Option<u64>,
+        total: Option<u64>,
+        cached: Option<u64>,
+    ) -> Option<Self> {
+        let told = PartialUsage { prompt, completion, total, cached, ..PartialUsage::default() };
+        prompt.or(completion).is_some().then_some(told)
     }
 
     /// Merges a later report: counts in a stream are totals so far.
@@ -169,7 +191,7 @@ impl PartialUsage {
 }
 
 /// Reads a count; `None` for what cannot be one.
-fn read_count(raw: &str) -> Option<u64> {
+pub(crate) fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
     (count <= bounds::USAGE_TOKENS).then_some(count)
@@ -213,7 +235,7 @@ struct UsageDetails<'a> {
 }
 
 /// The usage in an answer that is no stream. One that is cut off is read up to there.
-pub(crate) fn read(body: &[u8]) -> Option<Usage> {
+fn read(body: &[u8]) -> Option<Usage> {
     read_last_members(body).unwrap_or_else(|| read_whole(body))
 }
 
@@ -271,7 +293,7 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
 
 /// The usage in the last bytes of an answer: the last member `usage` there. Within a string the
 /// quotes of such a name would be escaped.
-pub(crate) fn read_ending(ending: &[u8]) -> Option<Usage> {
+fn read_ending(ending: &[u8]) -> Option<Usage> {
     let at = memmem::rfind(ending, NAME)?;
     let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;
     let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();

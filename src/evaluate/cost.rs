@@ -84,8 +84,8 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
 
 /// Whether a complete answer has no usage. Token counts use nothing, and failures are not billed.
 fn lacks_usage(head: &Head) -> bool {
-    let counts = head.endpoint == Endpoint::CountTokens.as_str();
-    head.state == CaptureState::Completed && (200..300).contains(&head.status) && !counts
+    let is_free = Endpoint::named(&head.endpoint).is_some_and(|endpoint| !endpoint.costs());
+    head.state == CaptureState::Completed && (200..300).contains(&head.status) && !is_free
 }
 
 fn served(head: &Head) -> Option<String> {

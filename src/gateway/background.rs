@@ -21,7 +21,7 @@ use super::provider_headers::written;
 use super::resolver::ResolveError;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::{HealthCheck, NODES, Protocol, Provider, ProviderIdentity};
+use crate::routing::{HealthCheck, NODES, Provider, ProviderIdentity};
 
 /// The background work of one gateway.
 pub(crate) struct BackgroundWork {
@@ -64,11 +64,8 @@ impl BackgroundWork {
         loop {
             tick.tick().await;
             let live = self.app.live();
-            let remote = live
-                .routing
-                .providers()
-                .iter()
-                .filter(|provider| provider.protocol != Protocol::Mock);
+            let remote =
+                live.routing.providers().iter().filter(|provider| provider.protocol.is_remote());
             let names: HashMap<(String, u16), Arc<str>> = remote
                 .map(|provider| {
                     ((provider.base.host.clone(), provider.base.port), provider.name.clone())

@@ -2,14 +2,11 @@
 //! a regular end: no `[DONE]`, `response.completed` or `message_stop`.
 
 use bytes::Bytes;
-use serde_json::{Value, json};
 
 use super::call::InferenceCall;
 use super::outcome::Outcome;
-use super::reply;
 use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind};
-use crate::interface::Surface;
 
 /// The last event of the stream of `call`.
 pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
@@ -20,23 +17,7 @@ pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
 
 fn rendered(endpoint: Endpoint, request_id: &str, number: u64) -> String {
     let error = Error::new(Kind::ProviderFailed, "The provider's stream broke off.");
-    let named = |data: Value| format!("event: error\ndata: {data}\n\n");
-    match endpoint {
-        Endpoint::Messages => named(reply::envelope(Surface::Messages, request_id, &error)),
-        Endpoint::Responses => {
-            let row = error.kind().row();
-            named(json!({
-                "type": "error",
-                "code": row.openai_code,
-                "message": error.detail(),
-                "param": null,
-                "sequence_number": number,
-            }))
-        }
-        Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
-            format!("data: {}\n\n", json!({"error": reply::openai_error(&error)}))
-        }
-    }
+    endpoint.error_event(&error, request_id, number)
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use super::failure::AttemptFailure;
 use super::relay::{Relay, WholeAnswer};
 use crate::bounds;
 use crate::capture::record::{Attempt, CaptureState, Served};
-use crate::dialect::endpoint::Endpoint;
+use crate::dialect::Dialect;
 use crate::dialect::stream::StreamTally;
-use crate::dialect::usage::{self, Usage};
+use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::routing::Target;
 use crate::wire::coding;
@@ -66,25 +66,25 @@ impl Outcome {
             relay,
         };
         if outcome.is_good() {
-            outcome.usage = outcome.read_usage(call.request.endpoint, prompt_tokens);
+            outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
         } else if is_left {
             outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
         }
         outcome
     }
 
-    fn read_usage(&self, endpoint: Endpoint, prompt_tokens: u64) -> Option<Usage> {
+    fn read_usage(&self, dialect: Dialect, prompt_tokens: u64) -> Option<Usage> {
         if self.relay.stream {
             return Some(self.relay.tally.usage_or_estimate(prompt_tokens));
         }
         if self.is_truncated() {
-            return usage::read_ending(&self.relay.ending);
+            return dialect.read_usage_at_end(&self.relay.ending);
         }
         let (headers, body) = match &self.answer {
             Some(answer) => (&answer.headers, &answer.body[..]),
             None => (&self.relay.headers, &self.relay.body[..]),
         };
-        usage::read(body).or_else(|| usage_within(endpoint, headers, body, prompt_tokens))
+        dialect.read_usage(body).or_else(|| usage_within(dialect, headers, body, prompt_tokens))
     }
 
     /// The headers of the answer and its body, for the capture. Empty where there is none.
@@ -228,7 +228,7 @@ fn failure_at_end(relay: &Relay) -> Option<AttemptFailure> {
 
 /// The usage of an answer that is compressed although we asked for none, if it is small enough.
 fn usage_within(
-    endpoint: Endpoint,
+    dialect: Dialect,
     headers: &HeaderMap,
     body: &[u8],
     prompt_tokens: u64,
@@ -236,9 +236,9 @@ fn usage_within(
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
     let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
     if !says_event_stream(headers) {
-        return usage::read(&decoded);
+        return dialect.read_usage(&decoded);
     }
-    let mut tally = StreamTally::of(endpoint);
+    let mut tally = StreamTally::of(dialect);
     tally.feed(&decoded);
     tally.finish();
     Some(tally.usage_or_estimate(prompt_tokens))

@@ -13,7 +13,7 @@ use super::resolver::{ResolveError, Resolver};
 use crate::app::App;
 use crate::bounds;
 use crate::config::{Egress, EgressPeer};
-use crate::routing::{Authorities, Protocol, Provider};
+use crate::routing::{Authorities, Provider};
 
 /// The peers of all providers, shared by calls and health checks.
 pub(super) struct Peers {
@@ -33,11 +33,8 @@ impl Peers {
     /// The provider as Pingora connects to it. The address is looked up within the connect timeout.
     pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, ResolveError> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
-        let whose = match provider.protocol {
-            Protocol::Mock => None,
-            _ if provider.is_of_nodes() => Some(EgressPeer::Node),
-            _ => Some(EgressPeer::Provider),
-        };
+        let whose = if provider.is_of_nodes() { EgressPeer::Node } else { EgressPeer::Provider };
+        let whose = provider.protocol.is_remote().then_some(whose);
         let lookup = self.resolver.address(&base.host, base.port, whose);
         let address = tokio::time::timeout(timeouts.connect, lookup)
             .await

@@ -5,17 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 
 use super::relay::Mode;
 use crate::app::{App, Live};
+use crate::dialect::CLIENT_HEADERS;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::request;
 use crate::prompt::Prompt;
 use crate::routing::health::RetryBudget;
 use crate::routing::{
-    ANTHROPIC_VERSION, Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage,
-    Target, header_of,
+    Decision, Demand, Inputs, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
 };
 use crate::wire::json::Edit;
 
@@ -129,26 +129,20 @@ impl SentRequest {
 
     /// The edit by which this target is asked for a usage that the client did not ask for.
     pub(super) fn own_question(&self, target: &Target) -> Option<&Edit> {
-        let understood = matches!(target.provider.protocol, Protocol::OpenAi | Protocol::Mock);
         let wanted = match target.provider.stream_usage {
             StreamUsage::Auto => self.counted,
             StreamUsage::Inject => true,
             StreamUsage::Never => false,
         };
-        self.ask_usage.as_ref().filter(|_| understood && wanted)
+        self.ask_usage
+            .as_ref()
+            .filter(|_| wanted && target.provider.protocol.takes_stream_options())
     }
 }
 
-/// Headers of the client that providers see, beside what the protocol itself needs.
-static FORWARDED: [HeaderName; 3] = [
-    HeaderName::from_static("openai-beta"),
-    ANTHROPIC_VERSION,
-    HeaderName::from_static("anthropic-beta"),
-];
-
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let seen = headers.iter().filter(|(name, _)| FORWARDED.contains(name));
+    let seen = headers.iter().filter(|(name, _)| CLIENT_HEADERS.contains(name));
     seen.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
@@ -171,7 +165,7 @@ mod tests {
                 headers.append(name, HeaderValue::from(at));
             }
             let mut plain = HeaderMap::new();
-            for name in &FORWARDED {
+            for name in &CLIENT_HEADERS {
                 for value in headers.get_all(name) {
                     plain.append(name.clone(), value.clone());
                 }

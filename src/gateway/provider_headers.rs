@@ -67,8 +67,8 @@ pub(super) fn name_call(
 ) {
     allowance::name_rates(&call.rates, headers);
     let id = header_of(call.id.as_str());
-    if call.request.endpoint.is_anthropic() {
-        headers.insert(&ANTHROPIC_REQUEST_ID, id.clone());
+    if let Some(name) = call.request.endpoint.request_id_header() {
+        headers.insert(name, id.clone());
     }
     headers.insert(&REQUEST_ID, id);
     headers.insert(&RECIPE, call.plan.recipe.clone());

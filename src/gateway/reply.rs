@@ -11,7 +11,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
-use crate::dialect::messages::anthropic;
+use crate::dialect::{chat, messages};
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
 
@@ -63,14 +63,8 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
             let reason = error.status().canonical_reason().unwrap_or("Error");
             json!({"error": reason, "detail": error.detail()})
         }
-        Surface::DataPlane => json!({"error": openai_error(error)}),
-        Surface::Messages => {
-            let mut body = anthropic::error_body(anthropic::error_type(row.status), error.detail());
-            if let Value::Object(body) = &mut body {
-                body.insert("request_id".into(), request_id.into());
-            }
-            body
-        }
+        Surface::DataPlane => chat::errors::envelope(error),
+        Surface::Messages => messages::errors::envelope(error, request_id),
         Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => match error.field() {
             Some(field) if row.status == 400 => {
                 json!({"error": row.word, "detail": error.detail(), "field": field})
@@ -84,17 +78,6 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
 pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
     let row = error.kind().row();
     if surface.is_data_plane() { row.openai_code.unwrap_or(row.word) } else { row.word }
-}
-
-/// The `error` object of OpenAI's envelope. All four members are always there.
-pub(super) fn openai_error(error: &Error) -> Value {
-    let row = error.kind().row();
-    json!({
-        "message": error.detail(),
-        "type": row.openai_type,
-        "param": error.field(),
-        "code": row.openai_code,
-    })
 }
 
 /// The `WWW-Authenticate` challenges of a 401 (RFC 9110 section 11.6.1).
@@ -112,7 +95,7 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
 /// The id of the request, on every answer.
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The same in the words of Anthropic's API.
-pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = messages::REQUEST_ID_HEADER;
 
 /// Writes a whole answer and gives the bytes of its body. Without `keep` it announces that the
 /// connection closes.

@@ -7,7 +7,7 @@ use super::outcome::Outcome;
 use crate::capture::record::Head;
 use crate::dialect::chat::completion::{self, CompletionDefaults};
 use crate::dialect::endpoint::Endpoint;
-use crate::dialect::{messages::anthropic, stream};
+use crate::dialect::stream;
 use crate::error::{Error, Kind};
 
 /// The envelope of every reroute; without `new_id` that of a dry run.
@@ -40,21 +40,17 @@ pub(super) fn answer(
     });
     let good = outcome.is_good() && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let response = match (response, endpoint) {
-        (Some(message), Endpoint::Messages) if good && object => {
-            completion::shaped(anthropic::as_chat_completion(&message), instead)
-        }
-        (Some(answer), Endpoint::ChatCompletions) if good && object => {
-            completion::shaped(answer, instead)
+    let as_chat_completion = endpoint.as_chat_completion();
+    let response = match (response, as_chat_completion) {
+        (Some(answer), Some(as_completion)) if good && object => {
+            completion::shaped(as_completion(answer), instead)
         }
         (response, _) => response.unwrap_or(Value::Null),
     };
     let mut body = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // A response that is no chat completion names its kind.
-        if let (false, Value::Object(body)) =
-            (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body)
-        {
+        if let (None, Value::Object(body)) = (as_chat_completion, &mut body) {
             body.insert("response_kind".into(), endpoint.as_str().into());
         }
         return (StatusCode::OK, body);

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::bounds;
+use crate::dialect::Dialect;
 use crate::dialect::endpoint::Endpoint;
-use crate::dialect::messages::anthropic;
+use crate::dialect::messages::errors;
 use crate::dialect::request::{self, ModelRequest};
 use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
@@ -222,7 +223,7 @@ pub(super) fn error_event(endpoint: Endpoint, message: &str) -> String {
             let error = json!({ "type": "error", "sequence_number": 0, "code": "server_error", "message": message, "param": null });
             named("error", &error)
         }
-        Endpoint::Messages => named("error", &anthropic::error_body("api_error", message)),
+        Endpoint::Messages => named("error", &errors::error_body("api_error", message)),
         _ => unnamed(
             &json!({ "error": { "message": message, "type": "server_error", "code": 500 } }),
         ),
@@ -231,8 +232,8 @@ pub(super) fn error_event(endpoint: Endpoint, message: &str) -> String {
 
 /// The body of a refusal in the endpoint's dialect.
 pub(super) fn refusal(endpoint: Option<Endpoint>, status: u16, message: &str, kind: &str) -> Value {
-    if endpoint.is_some_and(Endpoint::is_anthropic) {
-        return anthropic::error_body(anthropic::error_type(status), message);
+    if endpoint.is_some_and(|endpoint| endpoint.dialect() == Dialect::Messages) {
+        return errors::error_body(errors::error_type(status), message);
     }
     json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
 }

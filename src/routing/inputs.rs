@@ -106,7 +106,10 @@ impl RequestFacts {
 
     /// Prompt tokens that count against rates and budgets; 0 where the request only counts tokens.
     pub fn charged_prompt_tokens(&self) -> u64 {
-        if self.endpoint == Endpoint::CountTokens.as_str() { 0 } else { self.prompt_tokens }
+        match Endpoint::named(&self.endpoint) {
+            Some(endpoint) if !endpoint.costs() => 0,
+            _ => self.prompt_tokens,
+        }
     }
 }
 

@@ -9,11 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::base_url::BaseUrl;
 use super::settings::Protocol;
 use crate::dialect::endpoint::Endpoint;
-use crate::dialect::messages::anthropic;
 use crate::secret::Secret;
 
-/// The version of Anthropic's API.
-pub(crate) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION")));
 
@@ -107,25 +104,20 @@ pub(crate) fn header_of(name: &str) -> HeaderValue {
 
 /// Adds our credential, in the manner of the protocol.
 fn identify(headers: &mut HeaderMap, protocol: Protocol, key: Option<&Secret>) -> Option<()> {
-    if protocol == Protocol::Anthropic {
-        headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static(anthropic::VERSION));
+    if let Some((name, version)) = protocol.version() {
+        headers.insert(name.clone(), version.clone());
     }
     let Some(key) = key else { return Some(()) };
-    let mut value = match protocol {
-        Protocol::Anthropic => HeaderValue::try_from(key.expose()),
-        Protocol::OpenAi | Protocol::Mock => {
-            HeaderValue::try_from(format!("Bearer {}", key.expose()))
-        }
-    }
-    .ok()?;
+    let mut value = HeaderValue::try_from(protocol.credential(key.expose())).ok()?;
     value.set_sensitive(true);
-    headers.insert(protocol.key_header(), value);
+    headers.insert(protocol.key_header().clone(), value);
     Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::messages::{VERSION, VERSION_HEADER};
 
     fn head(
         protocol: Protocol,
@@ -170,10 +162,10 @@ mod tests {
             (&"sk-ant".parse().unwrap(), &"ours".parse().unwrap())
         );
         assert_eq!(headers["anthropic-version"], "2030-01-01");
-        assert!(set.sets(&ANTHROPIC_VERSION));
+        assert!(set.sets(&VERSION_HEADER));
         let usual = head(Protocol::Anthropic, &["sk-ant"], &[]);
-        assert_eq!(usual.headers(Some(0)).unwrap()["anthropic-version"], anthropic::VERSION);
-        assert!(!usual.sets(&ANTHROPIC_VERSION));
+        assert_eq!(usual.headers(Some(0)).unwrap()["anthropic-version"], VERSION);
+        assert!(!usual.sets(&VERSION_HEADER));
     }
 
     #[test]

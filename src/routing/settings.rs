@@ -3,46 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::HeaderName;
-
-use crate::dialect::endpoint::Endpoint;
-
-/// Wire protocol of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    OpenAi,
-    Anthropic,
-    /// The in-process mock, which serves both.
-    Mock,
-}
-
-impl Protocol {
-    /// Name in documents and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Protocol::OpenAi => "openai",
-            Protocol::Anthropic => "anthropic",
-            Protocol::Mock => "mock",
-        }
-    }
-
-    /// Whether the protocol has this endpoint.
-    pub fn serves(self, endpoint: Endpoint) -> bool {
-        match self {
-            Protocol::OpenAi => !endpoint.is_anthropic(),
-            Protocol::Anthropic => endpoint.is_anthropic(),
-            Protocol::Mock => true,
-        }
-    }
-
-    /// Header that carries the provider's key.
-    pub fn key_header(self) -> HeaderName {
-        match self {
-            Protocol::Anthropic => HeaderName::from_static("x-api-key"),
-            Protocol::OpenAi | Protocol::Mock => http::header::AUTHORIZATION,
-        }
-    }
-}
+pub(crate) use crate::dialect::protocol::Protocol;
 
 /// When the gateway requests a stream's usage (`stream_options.include_usage`) that the client did
 /// not request.
@@ -150,22 +111,5 @@ impl fmt::Debug for Authorities {
         f.debug_struct("Authorities")
             .field("certificates", &self.certificates.len())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_protocol_has_its_endpoints() {
-        for endpoint in Endpoint::ALL {
-            let served = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock]
-                .map(|protocol| protocol.serves(endpoint));
-            let anthropic = endpoint.as_str().starts_with("messages");
-            assert_eq!(served, [!anthropic, anthropic, true], "{}", endpoint.as_str());
-            assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
-        }
-        assert_eq!(Endpoint::named("chat"), None);
     }
 }

@@ -2,6 +2,7 @@
 //! bytes that it is sent, at most. It takes any spelling of a name and of a number, and of two
 //! members of one name whichever is dearer.
 
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::endpoint::Endpoint;
 use rerouter::internals::dialect::request::ModelRequest;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -112,7 +113,7 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     let is_limited = found.has_own_limit && !found.is_unlimited;
     let limit = found.limit.unwrap_or(0).max(if is_limited { 0 } else { rules.answer });
     // Elsewhere than in Anthropic's API some models think before what `max_tokens` limits.
-    let thought = if endpoint.is_anthropic() {
+    let thought = if is_anthropic(endpoint) {
         limit.max(found.thinking)
     } else {
         limit.saturating_add(found.thinking)
@@ -254,7 +255,7 @@ impl Found {
             }
             self.bytes += name.len() as u64;
             let is_image = is(&["source"]) && has_type("image")
-                || is(&["image_url"]) && !self.dialect.is_anthropic();
+                || is(&["image_url"]) && !is_anthropic(self.dialect);
             if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
                 self.images += 1;
             } else if is(&["input_audio"]) {
@@ -267,7 +268,7 @@ impl Found {
                 self.elsewhere |= is(&["source"]) && has_type("document") && has("url");
                 self.elsewhere |=
                     is(&["source", "file", "file_data", "image_url"]) && is_pdf(value);
-                self.elsewhere |= !self.dialect.is_anthropic() && is(&NAMED);
+                self.elsewhere |= !is_anthropic(self.dialect) && is(&NAMED);
                 self.bytes += text(value);
             }
         }
@@ -275,6 +276,10 @@ impl Found {
 }
 
 /// Whether there is a tool that the provider runs, which adds what it finds: one of no name.
+fn is_anthropic(endpoint: Endpoint) -> bool {
+    endpoint.dialect() == Dialect::Messages
+}
+
 fn runs_at_the_provider(tools: &Node) -> bool {
     match tools {
         Node::List(all) => all.iter().any(runs_at_the_provider),

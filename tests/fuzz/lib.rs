@@ -14,6 +14,7 @@ mod wire;
 /// The same names as in the gateway's library, as far as `targets.rs` uses them.
 pub mod internals {
     pub mod dialect {
+        pub use crate::dialect::Dialect;
         pub mod agent {
             pub use crate::dialect::agent::{AgentPreset, apply};
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bounds;
-use crate::dialect::messages::anthropic::as_chat_completion;
+use crate::dialect::messages::completion::as_chat_completion;
 
 const DEFAULTS: CompletionDefaults<'_> = CompletionDefaults {
     id: "req_1",

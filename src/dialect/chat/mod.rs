@@ -1,8 +1,11 @@
-//! Chat completions, OpenAI's older dialect, which most providers speak.
+//! Chat completions, OpenAI's older dialect, which most providers speak, and OpenAI's API as a
+//! provider's: it has responses and embeddings beside them.
 
+pub(crate) mod agent;
 pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 pub(crate) mod completion;
+pub(crate) mod errors;
 pub(crate) mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
@@ -12,3 +15,63 @@ pub(crate) mod stream_options;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
 pub(crate) mod usage_strip;
+
+use http::HeaderName;
+
+use super::protocol::ProtocolRow;
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+
+pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
+
+pub(super) static DIALECT: DialectRow = DialectRow {
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::Text,
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "chat.completions",
+    path: "/chat/completions",
+    dialect: Dialect::Chat,
+    costs: true,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "stream",
+            "stream_options",
+            "tools",
+            "functions",
+            "response_format",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: true,
+        tools_of: None,
+        limits: LimitRules { name: "max_tokens", includes_thinking: false, generates: true },
+    },
+    agent: Some(agent::RULES),
+    error_event: errors::event,
+    as_chat_completion: Some(|answer| answer),
+    request_id: None,
+};
+
+pub(super) static OPENAI: ProtocolRow = ProtocolRow {
+    word: "openai",
+    dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
+    key_header: http::header::AUTHORIZATION,
+    key_prefix: "Bearer ",
+    version: None,
+    is_versioned: false,
+    example: "base_url: https://api.example.com/v1",
+    takes_stream_options: true,
+    model_path: None,
+};

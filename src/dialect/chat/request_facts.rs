@@ -18,33 +18,12 @@ pub(crate) fn member(
     builder: &mut RequestBuilder,
 ) -> Result<(), JsonError> {
     match name {
-        "model" => {
-            let is_text = cursor.kind()? == JsonKind::String;
-            let span = cursor.skip()?;
-            if !is_text {
-                return Err(Error::invalid("model", "`model` has to be a string.").into());
-            }
-            builder.model = Some(span);
-        }
         "messages" => {
             if cursor.kind()? != JsonKind::Array {
                 cursor.skip()?;
                 return Err(Error::invalid("messages", "`messages` has to be an array.").into());
             }
             cursor.elements(|cursor| read_message(cursor, &mut builder.prompt))?;
-        }
-        "stream" => {
-            let kind = cursor.kind()?;
-            builder.stream_end = cursor.skip()?.end;
-            builder.request.stream = match kind {
-                JsonKind::True => true,
-                JsonKind::False | JsonKind::Null => false,
-                _ => {
-                    return Err(
-                        Error::invalid("stream", "`stream` has to be true or false.").into()
-                    );
-                }
-            };
         }
         "stream_options" => builder.options = Some(read_stream_options(cursor)?),
         "tools" => read_tools(cursor, builder)?,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::stream::event::{
     EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread,
 };
-use super::super::stream::merge::{extend, merge};
+use super::super::stream::merge::{each_object, extend, merge};
 use super::super::usage::PartialUsage;
 use crate::wire::sse::SseFields;
 
@@ -167,9 +167,16 @@ impl FunctionDelta<'_> {
     }
 }
 
-/// Assembles a chat completion. What was cut off and log probabilities are left out.
+/// Assembles the answer of a recorded stream. What was cut off and log probabilities are left
+/// out.
+pub(crate) fn assemble(stream: &[u8]) -> Value {
+    let mut parts = ChatAssembly::default();
+    each_object(stream, |event| parts.take(event));
+    parts.whole()
+}
+
 #[derive(Default)]
-pub(crate) struct ChatAssembly {
+struct ChatAssembly {
     top: Map<String, Value>,
     choices: BTreeMap<u64, ChoiceAssembly>,
 }
@@ -182,7 +189,7 @@ struct ChoiceAssembly {
 }
 
 impl ChatAssembly {
-    pub(crate) fn take(&mut self, chunk: Map<String, Value>) {
+    fn take(&mut self, chunk: Map<String, Value>) {
         for (name, value) in chunk {
             match name.as_str() {
                 "id" | "model" | "created" | "system_fingerprint" | "service_tier"
@@ -216,7 +223,7 @@ impl ChatAssembly {
         }
     }
 
-    pub(crate) fn whole(mut self) -> Value {
+    fn whole(mut self) -> Value {
         let mut take = |name: &str, other: Value| self.top.remove(name).unwrap_or(other);
         let mut whole = Map::new();
         whole.insert("id".into(), take("id", Value::Null));

@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 
-use super::super::endpoint::Endpoint;
+use super::super::Dialect;
 use super::super::stream::{EventKind, classify};
 use crate::wire::sse::{Splitter, SseEvent};
 
@@ -34,7 +34,7 @@ fn pass(event: SseEvent<'_>, out: &mut BytesMut) {
     let bytes = event.bytes();
     // An event in pieces is larger than any usage chunk.
     let may = !matches!(event, SseEvent::Piece(_)) && memmem::find(bytes, b"\"usage\"").is_some();
-    if may && classify(Endpoint::ChatCompletions, bytes) == EventKind::Usage {
+    if may && classify(Dialect::Chat, bytes) == EventKind::Usage {
         // Comments stay.
         let end = if bytes.contains(&b'\n') { b'\n' } else { b'\r' };
         for line in bytes.split_inclusive(|byte| *byte == end).filter(|line| line.starts_with(b":"))

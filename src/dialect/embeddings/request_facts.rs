@@ -7,6 +7,7 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
+    _input: &str,
     builder: &mut RequestBuilder,
 ) -> Result<(), JsonError> {
     match cursor.kind()? {

@@ -1,9 +1,11 @@
-//! Messages, Anthropic's dialect.
+//! Messages, Anthropic's dialect, and its count of tokens.
 
+pub(crate) mod agent;
 pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
-pub(crate) mod anthropic;
 mod client_tools;
+pub(crate) mod completion;
+pub(crate) mod errors;
 pub(crate) mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
@@ -11,3 +13,94 @@ pub(super) mod request_writer;
 pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
+
+use http::{HeaderName, HeaderValue};
+
+use super::protocol::ProtocolRow;
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+
+/// The version of the API that is spoken where the client names none.
+pub(crate) const VERSION: &str = "2023-06-01";
+pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("anthropic-version");
+pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-beta");
+pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
+
+pub(super) static DIALECT: DialectRow = DialectRow {
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::Ignored,
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "messages",
+    path: "/messages",
+    dialect: Dialect::Messages,
+    costs: true,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "system",
+            "stream",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: false,
+        tools_of: Some("claude"),
+        limits: LimitRules { name: "max_tokens", includes_thinking: true, generates: true },
+    },
+    agent: Some(agent::RULES),
+    error_event: errors::event,
+    as_chat_completion: Some(|message| completion::as_chat_completion(&message)),
+    request_id: Some(REQUEST_ID_HEADER),
+};
+
+pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
+    name: "messages.count_tokens",
+    path: "/messages/count_tokens",
+    dialect: Dialect::Messages,
+    costs: false,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "system",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: false,
+        tools_of: Some("claude"),
+        limits: LimitRules { name: "max_tokens", includes_thinking: true, generates: false },
+    },
+    agent: Some(agent::COUNT_RULES),
+    error_event: errors::event,
+    as_chat_completion: None,
+    request_id: Some(REQUEST_ID_HEADER),
+};
+
+pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
+    word: "anthropic",
+    dialects: &[Dialect::Messages],
+    key_header: HeaderName::from_static("x-api-key"),
+    key_prefix: "",
+    version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),
+    is_versioned: true,
+    example: "base_url: https://api.anthropic.com",
+    takes_stream_options: false,
+    model_path: None,
+};

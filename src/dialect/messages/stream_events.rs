@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::super::stream::event::{
     EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread,
 };
-use super::super::stream::merge::extend;
+use super::super::stream::merge::{each_object, extend};
 use super::super::usage::PartialUsage;
 use crate::wire::sse::SseFields;
 
@@ -147,8 +147,15 @@ impl<'a> InnerFacts<'a> {
     }
 }
 
+/// Assembles the answer of a recorded stream.
+pub(crate) fn assemble(stream: &[u8]) -> Value {
+    let mut parts = MessageAssembly::default();
+    each_object(stream, |event| parts.take(event));
+    parts.whole()
+}
+
 #[derive(Default)]
-pub(crate) struct MessageAssembly {
+struct MessageAssembly {
     message: Map<String, Value>,
     blocks: BTreeMap<u64, BlockAssembly>,
     error: Option<Value>,
@@ -162,7 +169,7 @@ struct BlockAssembly {
 }
 
 impl MessageAssembly {
-    pub(crate) fn take(&mut self, mut event: Map<String, Value>) {
+    fn take(&mut self, mut event: Map<String, Value>) {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match (kind.as_str(), event.remove("delta")) {
@@ -196,7 +203,7 @@ impl MessageAssembly {
         }
     }
 
-    pub(crate) fn whole(mut self) -> Value {
+    fn whole(mut self) -> Value {
         let before = match self.message.get_mut("content").map(Value::take) {
             Some(Value::Array(content)) => content,
             _ => Vec::new(),

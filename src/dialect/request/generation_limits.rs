@@ -2,7 +2,6 @@
 //! request. One table serves all endpoints: servers differ in which members they follow, so the
 //! largest value counts.
 
-use super::super::endpoint::Endpoint;
 use super::member_names::MemberNames;
 use crate::bounds;
 use crate::error::Error;
@@ -55,9 +54,14 @@ pub(crate) const NAMES: &[&str] = &[
     "data_sources",
 ];
 
-/// The limit of an answer that every server of an endpoint knows. Some ignore the other names.
-fn limit_name(endpoint: Endpoint) -> &'static str {
-    if endpoint == Endpoint::Responses { "max_output_tokens" } else { "max_tokens" }
+/// How an endpoint limits its answers.
+pub(crate) struct LimitRules {
+    /// The limit of an answer that every server of the endpoint knows. Some ignore the other names.
+    pub(crate) name: &'static str,
+    /// Whether that limit includes thinking. It does with Anthropic, and elsewhere not everywhere.
+    pub(crate) includes_thinking: bool,
+    /// Whether a model generates the answer.
+    pub(crate) generates: bool,
 }
 
 /// Values of these members.
@@ -85,7 +89,7 @@ impl GenerationLimits {
         &mut self,
         cursor: &mut Cursor<'_>,
         name: &str,
-        endpoint: Endpoint,
+        rules: &LimitRules,
     ) -> Result<(), JsonError> {
         match name {
             "n" | "candidate_count" | "num_return_sequences" => {
@@ -122,7 +126,7 @@ impl GenerationLimits {
             }
             _ => {
                 let limit = read_count(cursor, "", name)?;
-                self.has_limit |= limit.is_some() && name == limit_name(endpoint);
+                self.has_limit |= limit.is_some() && name == rules.name;
                 self.is_unlimited |= limit == Some(0);
                 self.limit = self.limit.max(limit);
             }
@@ -169,14 +173,13 @@ impl GenerationLimits {
     }
 
     /// Tokens of all answers at most.
-    pub(crate) fn answers(&self, endpoint: Endpoint) -> u64 {
-        if !endpoint.generates() {
+    pub(crate) fn answers(&self, rules: &LimitRules) -> u64 {
+        if !rules.generates {
             return 0;
         }
         let unsaid = if self.is_limited() { 0 } else { bounds::ANSWER_TOKENS };
         let limit = self.limit.unwrap_or(0).max(unsaid);
-        // Anthropic's limit includes thinking. Those of others do not everywhere.
-        let one = if endpoint.is_anthropic() {
+        let one = if rules.includes_thinking {
             limit.max(self.thinking)
         } else {
             limit.saturating_add(self.thinking)

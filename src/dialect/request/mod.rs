@@ -1,8 +1,8 @@
-//! Requests: one bounded pass over the bytes of a body, which stay as they are. Each endpoint has a
-//! file that reads it: chat completions, embeddings, responses, and Anthropic's messages.
+//! Requests: one bounded pass over the bytes of a body, which stay as they are. What members of a
+//! request say is read by `request_facts.rs` of its dialect, with the readers here.
 
 pub(crate) mod content_parts;
-mod generation_limits;
+pub(crate) mod generation_limits;
 pub(crate) mod media;
 pub(crate) mod member_names;
 pub(crate) mod model_request;
@@ -13,57 +13,14 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::chat::request_facts as chat;
-use super::embeddings::request_facts as embeddings;
 use super::endpoint::Endpoint;
-use super::messages::request_facts as messages;
-use super::responses::request_facts as responses;
 use crate::error::Error;
 use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, splice, without_members};
 use member_names::MemberNames;
-use model_request::RequestBuilder;
+use model_request::{RequestBuilder, RequestRules};
 
 pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
-
-/// The members of a request that are acted on beside those of [`generation_limits`].
-fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
-    match endpoint {
-        Endpoint::ChatCompletions => &[
-            "model",
-            "messages",
-            "stream",
-            "stream_options",
-            "tools",
-            "functions",
-            "response_format",
-            "extra_body",
-        ],
-        Endpoint::Embeddings => &["model", "input", "extra_body"],
-        Endpoint::Responses => {
-            &["model", "input", "instructions", "stream", "tools", "text", "extra_body"]
-        }
-        Endpoint::Messages => &[
-            "model",
-            "messages",
-            "system",
-            "stream",
-            "tools",
-            "output_format",
-            "output_config",
-            "extra_body",
-        ],
-        Endpoint::CountTokens => &[
-            "model",
-            "messages",
-            "system",
-            "tools",
-            "output_format",
-            "output_config",
-            "extra_body",
-        ],
-    }
-}
 
 /// Members in which some endpoint has its prompt, or a part of it.
 const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];
@@ -76,41 +33,57 @@ const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "cont
 /// gateway acts on, if it comes twice or in another spelling. All else is the provider's to judge.
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut builder = RequestBuilder::default();
+    let rules = &endpoint.row().request;
     let (mut limits, mut names) =
-        (MemberNames::of("", generation_limits::NAMES), MemberNames::of("", acted_on(endpoint)));
+        (MemberNames::of("", generation_limits::NAMES), MemberNames::of("", rules.acted_on));
     json::read_object(body, |cursor, name| {
         let count = limits.find(&name)?;
         if !count.is_empty() {
-            return builder.limits.read(cursor, count, endpoint);
+            return builder.limits.read(cursor, count, &rules.limits);
         }
-        match (names.find(&name)?, endpoint) {
-            ("", _) => {
+        match names.find(&name)? {
+            "" => {
                 // Another endpoint has its prompt here. A server that knows both may read it.
                 let has_parts = matches!(cursor.kind()?, JsonKind::Array | JsonKind::Object);
                 builder.prompt.is_open |= has_parts && MemberNames::is_like(&name, &FOREIGN);
                 cursor.pass()
             }
-            ("extra_body", _) => read_extra(cursor, endpoint),
-            // All endpoints read these alike.
-            (name @ ("model" | "stream"), _) | (name, Endpoint::ChatCompletions) => {
-                chat::member(cursor, name, &mut builder)
-            }
-            (_, Endpoint::Embeddings) => embeddings::member(cursor, &mut builder),
-            (name, Endpoint::Responses) => responses::member(cursor, name, &mut builder),
-            (name, Endpoint::Messages | Endpoint::CountTokens) => {
-                messages::member(cursor, name, &mut builder)
-            }
+            "extra_body" => read_extra(cursor, rules),
+            "model" => read_model(cursor, &mut builder),
+            "stream" => read_stream(cursor, &mut builder),
+            name => (rules.member)(cursor, name, &mut builder),
         }
     })?;
-    builder.finish(body, endpoint)
+    builder.finish(body, rules)
+}
+
+fn read_model(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    let is_text = cursor.kind()? == JsonKind::String;
+    let span = cursor.skip()?;
+    if !is_text {
+        return Err(Error::invalid("model", "`model` has to be a string.").into());
+    }
+    builder.model = Some(span);
+    Ok(())
+}
+
+fn read_stream(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    let kind = cursor.kind()?;
+    builder.stream_end = cursor.skip()?.end;
+    builder.request.stream = match kind {
+        JsonKind::True => true,
+        JsonKind::False | JsonKind::Null => false,
+        _ => return Err(Error::invalid("stream", "`stream` has to be true or false.").into()),
+    };
+    Ok(())
 }
 
 /// Reads `extra_body`, whose members some gateways put into the request, over those that are there.
 /// Refuses those that this gateway acts on.
-fn read_extra(cursor: &mut Cursor<'_>, endpoint: Endpoint) -> Result<(), JsonError> {
+fn read_extra(cursor: &mut Cursor<'_>, rules: &RequestRules) -> Result<(), JsonError> {
     let (mut limits, mut names) = (
         MemberNames::of("extra_body.", generation_limits::NAMES),
-        MemberNames::of("extra_body.", acted_on(endpoint)),
+        MemberNames::of("extra_body.", rules.acted_on),
     );
     cursor.members(|cursor, name| {
         let found = [limits.find(&name)?, names.find(&name)?].concat();

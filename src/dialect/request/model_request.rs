@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::chat::stream_options::StreamOptions;
-use super::super::endpoint::Endpoint;
-use super::generation_limits::GenerationLimits;
+use super::generation_limits::{GenerationLimits, LimitRules};
 use super::media::PromptSize;
 use crate::bounds;
 use crate::error::Error;
-use crate::wire::json::{self, Edit};
+use crate::wire::json::{self, Cursor, Edit, JsonError};
 use crate::wire::tokens;
 
 /// Tokens of a message beside its text: role and separators. A request takes as many once.
@@ -80,6 +79,24 @@ impl Ceiling {
     }
 }
 
+/// How the requests of an endpoint are read.
+pub(crate) struct RequestRules {
+    /// The members that are acted on beside those of
+    /// [`NAMES`](super::generation_limits::NAMES).
+    pub(crate) acted_on: &'static [&'static str],
+    /// Reads one of them, except `model`, `stream` and `extra_body`, which all endpoints read
+    /// alike.
+    pub(crate) member: fn(&mut Cursor<'_>, &str, &mut RequestBuilder) -> Result<(), JsonError>,
+    /// Whether it has messages, and so tokens of their frame and a limit of the answer.
+    pub(crate) has_messages: bool,
+    /// Whether a stream tells its usage only if `stream_options` ask for it.
+    pub(crate) asks_usage: bool,
+    /// The family of all its models, by which tool instructions are counted. `None` where the
+    /// model's name tells it.
+    pub(crate) tools_of: Option<&'static str>,
+    pub(crate) limits: LimitRules,
+}
+
 /// Collects what is read of a request while its body is read.
 #[derive(Default)]
 pub(crate) struct RequestBuilder {
@@ -100,7 +117,7 @@ pub(crate) struct RequestBuilder {
 
 impl RequestBuilder {
     /// The request, once its whole body is read.
-    pub(crate) fn finish(self, body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
+    pub(crate) fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
         let RequestBuilder { model, mut request, prompt, limits, .. } = self;
         let Some(span) = model else {
             return Err(Error::invalid("model", "`model` is missing."));
@@ -123,28 +140,24 @@ impl RequestBuilder {
         request.model_span = span;
         request.include_usage = self.options.as_ref().is_some_and(|options| options.include_usage);
         request.ask_usage = match self.options {
-            _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
+            _ if !request.stream || !rules.asks_usage => None,
             Some(options) => options.ask,
             None => Some(Edit::new(
                 self.stream_end..self.stream_end,
                 &br#","stream_options":{"include_usage":true}"#[..],
             )),
         };
-        if endpoint != Endpoint::Embeddings {
+        if rules.has_messages {
             request.max_tokens = limits.limit;
         }
         request.choices = limits.choices();
-        let instructions = match endpoint {
+        let instructions = match rules.tools_of {
             _ if !self.has_tools => 0,
-            // Whatever the alias is called, the models are Anthropic's.
-            Endpoint::Messages | Endpoint::CountTokens => tokens::tool_instructions("claude"),
-            _ => tokens::tool_instructions(&request.model),
+            Some(family) => tokens::tool_instructions(family),
+            None => tokens::tool_instructions(&request.model),
         };
-        let framing = if endpoint == Endpoint::Embeddings {
-            0
-        } else {
-            TOKENS_PER_MESSAGE * (prompt.messages + 1)
-        };
+        let framing =
+            if rules.has_messages { TOKENS_PER_MESSAGE * (prompt.messages + 1) } else { 0 };
         request.prompt_tokens = framing
             + prompt.tokens
             + self.system_tokens
@@ -159,7 +172,7 @@ impl RequestBuilder {
             prompt: written,
             images: prompt.images,
             is_open: prompt.is_open || limits.is_open,
-            answers: limits.answers(endpoint),
+            answers: limits.answers(&rules.limits),
             is_limited: limits.is_limited(),
         };
         request.messages = prompt.messages;

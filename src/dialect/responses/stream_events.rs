@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::stream::event::{
     EventFacts, EventKind, StreamError, inside, is_empty, read_error, unread,
 };
-use super::super::stream::merge::extend;
+use super::super::stream::merge::{each_object, extend};
 use super::super::usage::PartialUsage;
 use crate::wire::sse::{self, SseFields};
 
@@ -154,15 +154,22 @@ pub(crate) fn is_end(start: &[u8]) -> bool {
     }
 }
 
+/// Assembles the answer of a recorded stream.
+pub(crate) fn assemble(stream: &[u8]) -> Value {
+    let mut parts = ResponseAssembly::default();
+    each_object(stream, |event| parts.take(event));
+    parts.whole()
+}
+
 #[derive(Default)]
-pub(crate) struct ResponseAssembly {
+struct ResponseAssembly {
     response: Map<String, Value>,
     items: BTreeMap<u64, Map<String, Value>>,
     error: Option<Value>,
 }
 
 impl ResponseAssembly {
-    pub(crate) fn take(&mut self, mut event: Map<String, Value>) {
+    fn take(&mut self, mut event: Map<String, Value>) {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         if let Some(Value::Object(response)) = event.remove("response") {
             // The last one holds everything before it.
@@ -226,7 +233,7 @@ impl ResponseAssembly {
         }
     }
 
-    pub(crate) fn whole(mut self) -> Value {
+    fn whole(mut self) -> Value {
         let told = self
             .response
             .get("output")

@@ -37,6 +37,24 @@ pub struct StreamError {
     pub status: Option<u16>,
 }
 
+/// How the streams of a dialect are read.
+pub(crate) struct StreamRules {
+    /// What the data of an event is.
+    pub(crate) look: fn(&SseFields<'_>, &[u8]) -> EventFacts,
+    pub(crate) oversized: OversizedRule,
+    /// Assembles the answer of a recorded stream.
+    pub(crate) assemble: fn(&[u8]) -> Value,
+}
+
+/// What an event says that is too large to be parsed, beside that it is content.
+pub(crate) enum OversizedRule {
+    /// Its bytes count as text.
+    Text,
+    /// Whether it ends the stream, by its beginning.
+    End(fn(&[u8]) -> bool),
+    Ignored,
+}
+
 /// What an event adds to the counts of its stream.
 pub(crate) struct EventFacts {
     pub(crate) kind: EventKind,

@@ -1,6 +1,8 @@
-//! Deltas put together.
+//! The objects of a stream, and deltas put together.
 
 use serde_json::{Map, Value};
+
+use crate::wire::sse::{self, Splitter, SseEvent};
 
 /// Adds the fields of a delta. Those named in `fragments` are appended; of the others the last that
 /// is not empty counts.
@@ -26,4 +28,18 @@ pub(crate) fn extend(before: &mut Value, more: Value) {
         (_, Value::Null) => {}
         (before, more) => *before = more,
     }
+}
+
+/// Hands out the data of each event that is an object.
+pub(crate) fn each_object(stream: &[u8], mut each: impl FnMut(Map<String, Value>)) {
+    let mut splitter = Splitter::with_limit(stream.len());
+    let mut take = |event: SseEvent<'_>| {
+        if let Some(data) = sse::fields(event.bytes()).data
+            && let Ok(Value::Object(object)) = serde_json::from_slice(&data)
+        {
+            each(object);
+        }
+    };
+    splitter.feed(stream, &mut take);
+    splitter.finish(&mut take);
 }

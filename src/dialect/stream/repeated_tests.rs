@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::super::endpoint::Endpoint;
 use super::super::look;
 use super::*;
+use crate::dialect::Dialect;
 
 const OPENAI: &str = "data: {\"id\":\"c\",\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"TEXT\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":null,\"obfuscation\":\"PADDING\"}\n\n";
 const REASONING: &str =
@@ -19,38 +19,38 @@ const FAILED: &str =
 const ANTHROPIC: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"TEXT\"}}\n\n";
 const ARGUMENTS: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"TEXT\"}}\n\n";
 
-const EVENTS: [(Endpoint, &str); 9] = [
-    (Endpoint::ChatCompletions, OPENAI),
-    (Endpoint::ChatCompletions, REASONING),
-    (Endpoint::ChatCompletions, CALL),
-    (Endpoint::ChatCompletions, TWO),
-    (Endpoint::ChatCompletions, END),
-    (Endpoint::ChatCompletions, COUNTED),
-    (Endpoint::ChatCompletions, FAILED),
-    (Endpoint::Messages, ANTHROPIC),
-    (Endpoint::Messages, ARGUMENTS),
+const EVENTS: [(Dialect, &str); 9] = [
+    (Dialect::Chat, OPENAI),
+    (Dialect::Chat, REASONING),
+    (Dialect::Chat, CALL),
+    (Dialect::Chat, TWO),
+    (Dialect::Chat, END),
+    (Dialect::Chat, COUNTED),
+    (Dialect::Chat, FAILED),
+    (Dialect::Messages, ANTHROPIC),
+    (Dialect::Messages, ARGUMENTS),
 ];
 
 fn event(form: &str, text: &str, padding: &str) -> Vec<u8> {
     form.replace("TEXT", text).replace("PADDING", padding).into_bytes()
 }
 
-fn learnt(endpoint: Endpoint, event: &[u8]) -> RepeatedEvent {
+fn learnt(dialect: Dialect, event: &[u8]) -> RepeatedEvent {
     let mut repeated = RepeatedEvent::default();
-    repeated.learn(event, &look(endpoint, event));
+    repeated.learn(event, &look(dialect, event));
     repeated
 }
 
 #[test]
 fn deltas_of_one_stream_are_repeated() {
-    for (endpoint, form) in [
-        (Endpoint::ChatCompletions, OPENAI),
-        (Endpoint::ChatCompletions, REASONING),
-        (Endpoint::ChatCompletions, CALL),
-        (Endpoint::Messages, ANTHROPIC),
-        (Endpoint::Messages, ARGUMENTS),
+    for (dialect, form) in [
+        (Dialect::Chat, OPENAI),
+        (Dialect::Chat, REASONING),
+        (Dialect::Chat, CALL),
+        (Dialect::Messages, ANTHROPIC),
+        (Dialect::Messages, ARGUMENTS),
     ] {
-        let first = learnt(endpoint, &event(form, "one", "x"));
+        let first = learnt(dialect, &event(form, "one", "x"));
         let padding = if form == CALL { "x" } else { "1kd" };
         assert!(first.read(&event(form, "a \\\"\\n\\u00e9 é", padding)).is_some(), "{form}");
         for other in ["", "a\"", "a\\", "a\\x", "a\n"] {
@@ -60,7 +60,7 @@ fn deltas_of_one_stream_are_repeated() {
     // What ends, counts, fails or belongs to several choices is parsed.
     for form in [TWO, END, COUNTED, FAILED] {
         let one = event(form, "one", "");
-        assert!(learnt(Endpoint::ChatCompletions, &one).read(&one).is_none(), "{form}");
+        assert!(learnt(Dialect::Chat, &one).read(&one).is_none(), "{form}");
     }
 }
 
@@ -76,15 +76,15 @@ proptest! {
         same in prop::bool::weighted(0.9), texts in (text(), text()), padding in (text(), text()),
         bent in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
     ) {
-        let ((endpoint, form), next) = (learn, if same { learn.1 } else { then.1 });
-        let repeated = learnt(endpoint, &event(form, &texts.0, &padding.0));
+        let ((dialect, form), next) = (learn, if same { learn.1 } else { then.1 });
+        let repeated = learnt(dialect, &event(form, &texts.0, &padding.0));
         let mut event = event(next, &texts.1, &padding.1);
         if let Some((at, byte)) = bent {
             let at = at.index(event.len());
             event[at] = byte;
         }
         if let Some(told) = repeated.read(&event) {
-            let all = look(endpoint, &event);
+            let all = look(dialect, &event);
             prop_assert_eq!((told.bytes, told.choices), (all.bytes, all.choices));
             prop_assert_eq!((all.kind, all.told, all.number), (EventKind::Content, None, None));
             prop_assert_eq!((all.finished, all.ended), (false, 0));

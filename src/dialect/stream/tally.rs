@@ -1,9 +1,8 @@
 //! Counts of a stream while it passes.
 
-use super::super::endpoint::Endpoint;
-use super::super::responses::stream_events as responses;
+use super::super::Dialect;
 use super::super::usage::{PartialUsage, Usage};
-use super::event::{EventKind, StreamError};
+use super::event::{EventKind, OversizedRule, StreamError};
 use super::look;
 use super::repeated::RepeatedEvent;
 use crate::wire::sse::{self, Splitter, SseEvent};
@@ -29,7 +28,7 @@ pub struct StreamTally {
 
 #[derive(Debug, Default)]
 struct StreamCounts {
-    endpoint: Endpoint,
+    dialect: Dialect,
     verdict: StreamVerdict,
     usage: Option<PartialUsage>,
     all_told: bool,
@@ -81,7 +80,7 @@ impl StreamCounts {
             self.open |= facts.choices;
             return self.decide(StreamVerdict::Answer);
         }
-        let facts = look(self.endpoint, event);
+        let facts = look(self.dialect, event);
         self.repeated.learn(event, &facts);
         self.bytes = self.bytes.saturating_add(facts.bytes);
         self.number = facts.number.or(self.number);
@@ -112,14 +111,12 @@ impl StreamCounts {
     fn take_piece(&mut self, piece: &[u8]) {
         let oversized = self.oversized.get_or_insert_default();
         oversized.take(piece);
-        match self.endpoint {
-            Endpoint::Responses => {
-                self.done_seen |= oversized.is_over() && responses::is_end(&oversized.start);
+        match self.dialect.row().stream.oversized {
+            OversizedRule::Text => self.bytes = self.bytes.saturating_add(piece.len() as u64),
+            OversizedRule::End(ends) => {
+                self.done_seen |= oversized.is_over() && ends(&oversized.start);
             }
-            Endpoint::Messages => {}
-            Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
-                self.bytes = self.bytes.saturating_add(piece.len() as u64);
-            }
+            OversizedRule::Ignored => {}
         }
         self.decide(StreamVerdict::Answer);
     }
@@ -132,11 +129,11 @@ impl StreamCounts {
 }
 
 impl StreamTally {
-    /// A tally of a stream of this endpoint.
-    pub fn of(endpoint: Endpoint) -> Self {
+    /// A tally of a stream of this dialect.
+    pub fn of(dialect: impl Into<Dialect>) -> Self {
         StreamTally {
             splitter: Splitter::default(),
-            counts: StreamCounts { endpoint, ..StreamCounts::default() },
+            counts: StreamCounts { dialect: dialect.into(), ..StreamCounts::default() },
         }
     }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::dialect::endpoint::Endpoint;
 use crate::dialect::usage::Usage;
 
 const CHAT: Endpoint = Endpoint::ChatCompletions;

@@ -20,10 +20,11 @@ impl Compiler<'_> {
     pub(super) fn provider(&mut self, spec: ProviderSpec) {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
-        let base = match protocol {
-            Protocol::OpenAi => self.remote_base(&spec, protocol),
-            Protocol::Anthropic => self.remote_base(&spec, protocol).map(BaseUrl::versioned),
-            Protocol::Mock => Some(self.mock_base(&spec)),
+        let base = if protocol.is_remote() {
+            let base = self.remote_base(&spec, protocol);
+            if protocol.is_versioned() { base.map(BaseUrl::versioned) } else { base }
+        } else {
+            Some(self.mock_base(&spec))
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
@@ -81,7 +82,7 @@ impl Compiler<'_> {
         if let Some(latency) = &spec.latency {
             self.fault(latency, "only a `mock` provider has a latency", "remove it");
         }
-        let credential = spec.headers.iter().find(|(name, _)| name.value == protocol.key_header());
+        let credential = spec.headers.iter().find(|(name, _)| name.value == *protocol.key_header());
         let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
         if let (true, Some((name, _))) = (has_key, credential) {
             self.fault(name, "`api_key` sets this header already", "keep one of the two");
@@ -91,11 +92,7 @@ impl Compiler<'_> {
             self.fault(&spec.name, message, "remove some");
         }
         let Some(url) = &spec.base_url else {
-            let hint = match protocol {
-                Protocol::Anthropic => "base_url: https://api.anthropic.com",
-                _ => "base_url: https://api.example.com/v1",
-            };
-            self.fault(&spec.name, "`base_url` is missing", hint);
+            self.fault(&spec.name, "`base_url` is missing", protocol.example());
             return None;
         };
         let base = match BaseUrl::with_query(url.value.expose()) {

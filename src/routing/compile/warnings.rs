@@ -4,7 +4,6 @@ use crate::dialect::endpoint::Endpoint;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
 use crate::routing::provider::Provider;
-use crate::routing::settings::Protocol;
 use crate::routing::target::Prices;
 use crate::secret::Secret;
 
@@ -27,7 +26,7 @@ pub(super) fn of_price(
     provider: &Provider,
     prices: Option<Prices>,
 ) -> Option<Finding> {
-    if provider.protocol == Protocol::Mock
+    if !provider.protocol.is_remote()
         || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
     {
         return None;

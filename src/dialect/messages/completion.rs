@@ -1,30 +1,6 @@
-//! Anthropic's API: its version, its errors, and its answers as chat completions.
+//! A message as a chat completion.
 
 use serde_json::{Map, Value, json};
-
-/// The version of the API that is spoken where the client names none.
-pub(crate) const VERSION: &str = "2023-06-01";
-
-/// The type of an error of this status, as the API documents them.
-pub(crate) fn error_type(status: u16) -> &'static str {
-    match status {
-        401 => "authentication_error",
-        402 => "billing_error",
-        403 => "permission_error",
-        404 => "not_found_error",
-        413 => "request_too_large",
-        429 => "rate_limit_error",
-        503 | 529 => "overloaded_error",
-        504 => "timeout_error",
-        500.. => "api_error",
-        _ => "invalid_request_error",
-    }
-}
-
-/// An error, as an answer's body and as the data of a stream's `error` event have it.
-pub(crate) fn error_body(kind: &str, message: &str) -> Value {
-    json!({ "type": "error", "error": { "type": kind, "message": message } })
-}
 
 /// A message as a chat completion: text, thinking, tool calls, stop reason and usage. What a chat
 /// completion has no field for (citations, results of server tools) is left out. What the message
@@ -98,5 +74,5 @@ fn usage(written: &Value) -> Value {
 }
 
 #[cfg(test)]
-#[path = "anthropic_tests.rs"]
+#[path = "completion_tests.rs"]
 mod tests;

@@ -1,0 +1,145 @@
+//! The protocols of providers: which dialects they have, and what the head of a request says.
+
+use http::{HeaderName, HeaderValue};
+
+use super::Dialect;
+use super::endpoint::Endpoint;
+
+/// What a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    OpenAi,
+    Anthropic,
+    Gemini,
+    /// The in-process mock, which has the dialects of OpenAI and Anthropic.
+    Mock,
+}
+
+/// The head of a request to a provider, as its protocol has it.
+pub(super) struct ProtocolRow {
+    /// Name in documents and answers.
+    pub(super) word: &'static str,
+    pub(super) dialects: &'static [Dialect],
+    /// Header that carries the provider's key, and what stands there before the key.
+    pub(super) key_header: HeaderName,
+    pub(super) key_prefix: &'static str,
+    /// The header that names the version of the API, and the version that is spoken.
+    pub(super) version: Option<(HeaderName, HeaderValue)>,
+    /// Whether each base URL ends in `/v1`, which people leave out.
+    pub(super) is_versioned: bool,
+    /// An example of a base URL, as it stands in a document.
+    pub(super) example: &'static str,
+    /// Whether providers take `stream_options`, by which a stream's usage is requested.
+    pub(super) takes_stream_options: bool,
+    /// The path of a request for an answer by a model, whole or as a stream, where it is not the
+    /// endpoint's.
+    pub(super) model_path: Option<fn(model: &str, streams: bool) -> String>,
+}
+
+pub(super) static MOCK: ProtocolRow = ProtocolRow {
+    word: "mock",
+    dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses, Dialect::Messages],
+    key_header: http::header::AUTHORIZATION,
+    key_prefix: "Bearer ",
+    version: None,
+    is_versioned: false,
+    example: "",
+    takes_stream_options: true,
+    model_path: None,
+};
+
+impl Protocol {
+    pub const ALL: [Protocol; 4] =
+        [Protocol::OpenAi, Protocol::Anthropic, Protocol::Gemini, Protocol::Mock];
+
+    /// Those that some endpoint reaches. A document names no other.
+    pub fn reachable() -> impl Iterator<Item = Protocol> {
+        Protocol::ALL
+            .into_iter()
+            .filter(|protocol| Endpoint::ALL.into_iter().any(|endpoint| protocol.serves(endpoint)))
+    }
+
+    /// Name in documents and answers.
+    pub fn as_str(self) -> &'static str {
+        self.row().word
+    }
+
+    /// Whether the provider is another process.
+    pub fn is_remote(self) -> bool {
+        self != Protocol::Mock
+    }
+
+    /// Whether its providers have this endpoint.
+    pub fn serves(self, endpoint: Endpoint) -> bool {
+        self.row().dialects.contains(&endpoint.dialect())
+    }
+
+    /// Header that carries the provider's key.
+    pub fn key_header(self) -> &'static HeaderName {
+        &self.row().key_header
+    }
+
+    /// The value of that header.
+    pub fn credential(self, key: &str) -> String {
+        [self.row().key_prefix, key].concat()
+    }
+
+    /// The header that names the version of the API, and the version that is spoken.
+    pub(crate) fn version(self) -> Option<&'static (HeaderName, HeaderValue)> {
+        self.row().version.as_ref()
+    }
+
+    /// Whether each base URL ends in `/v1`, which people leave out.
+    pub(crate) fn is_versioned(self) -> bool {
+        self.row().is_versioned
+    }
+
+    /// An example of a base URL, as it stands in a document.
+    pub(crate) fn example(self) -> &'static str {
+        self.row().example
+    }
+
+    /// Whether providers take `stream_options`, by which a stream's usage is requested.
+    pub(crate) fn takes_stream_options(self) -> bool {
+        self.row().takes_stream_options
+    }
+
+    /// The path, and query if any, of a request for an answer by a model, below the base URL.
+    /// `None` where it is the endpoint's, and the body names the model.
+    pub fn model_path(self, model: &str, streams: bool) -> Option<String> {
+        self.row().model_path.map(|path| path(model, streams))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_its_endpoints() {
+        for endpoint in Endpoint::ALL {
+            let served = Protocol::ALL.map(|protocol| protocol.serves(endpoint));
+            let anthropic = endpoint.as_str().starts_with("messages");
+            assert_eq!(served, [!anthropic, anthropic, false, true], "{}", endpoint.as_str());
+            assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
+        }
+        assert_eq!(Endpoint::named("chat"), None);
+        // Until requests are translated.
+        let reachable: Vec<_> = Protocol::reachable().collect();
+        assert_eq!(reachable, [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock]);
+    }
+
+    #[test]
+    fn each_protocol_carries_its_credential() {
+        let carried = Protocol::ALL.map(|protocol| {
+            (protocol.as_str(), protocol.key_header().as_str(), protocol.credential("k"))
+        });
+        let expected = [
+            ("openai", "authorization", "Bearer k"),
+            ("anthropic", "x-api-key", "k"),
+            ("gemini", "x-goog-api-key", "k"),
+            ("mock", "authorization", "Bearer k"),
+        ];
+        assert_eq!(carried, expected.map(|(word, name, value)| (word, name, value.to_owned())));
+    }
+}
