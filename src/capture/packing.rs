@@ -13,7 +13,7 @@ use crate::dialect::usage::Usage;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
-    PlanEntry, PrincipalFacts, RequestFacts, TargetHealth, Trace,
+    PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, Trace,
 };
 
 /// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
@@ -240,9 +240,10 @@ structures! {
     Inputs { version at request keywords principal seed health }
     RequestFacts {
         endpoint model name agent needs prompt_tokens max_tokens choices stream messages tools
-        images audio json_output language headers
+        images audio json_output language headers untranslatable
     }
     AgentRef { id name etag }
+    RefusedFeature { member detail }
     KeywordHit { hash hit }
     PrincipalFacts { key user labels user_labels models }
     TargetHealth { breaker probe_free cooldown_until ewma_us inflight max nodes node }

@@ -10,7 +10,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
 use crate::dialect::endpoint::Endpoint;
 use crate::prompt::Prompt;
-use crate::routing::Routing;
+use crate::routing::{Routing, Untranslatable};
 
 /// Decides captures again without a gateway.
 pub(crate) struct OfflineEvaluation {
@@ -42,7 +42,8 @@ impl OfflineEvaluation {
             .flatten()
             .find(|known| Some(known.revision()) == revision);
         let text = || user_text(head, capture.bodies.request.clone());
-        match question.judge(head, recorded, &text) {
+        let refused = || refused_of(head, capture.bodies.request.clone());
+        match question.judge(head, recorded, &text, &refused) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
                 let prices = PriceList { candidate, baseline: baseline.as_ref() };
@@ -61,9 +62,19 @@ impl OfflineEvaluation {
 
 /// The last user message of a capture, if its body was kept unchanged.
 pub(super) fn user_text(head: &Head, body: Bytes) -> Option<String> {
+    Some(prompt_of(head, body)?.last_user_text())
+}
+
+/// What other dialects cannot carry of a captured request, if its body was kept unchanged. What an
+/// agent adds is no part of the capture, so of a request through one it is not known.
+pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
+    let has_agent = head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some());
+    prompt_of(head, body).filter(|_| !has_agent).map(|prompt| prompt.untranslatable())
+}
+
+fn prompt_of(head: &Head, body: Bytes) -> Option<Prompt> {
     if head.not_replayable().is_some() {
         return None;
     }
-    let prompt = Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()?;
-    Some(prompt.last_user_text())
+    Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()
 }

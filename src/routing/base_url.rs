@@ -76,7 +76,12 @@ impl BaseUrl {
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
     /// client's query that the own query does not set.
     pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
-        let mut target = [self.path.as_str(), endpoint.path()].concat();
+        self.target_at(endpoint.path(), query)
+    }
+
+    /// The same for a path below this URL's.
+    pub fn target_at(&self, path: &str, query: Option<&str>) -> String {
+        let mut target = [self.path.as_str(), path].concat();
         let own = self.query.as_str();
         let is_free =
             |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));

@@ -16,6 +16,7 @@ use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
 use super::provider::Provider;
 use super::target::Target;
+use crate::dialect::endpoint::Endpoint;
 
 /// A routing document that passed every check.
 pub struct Routing {
@@ -38,6 +39,8 @@ pub struct Routing {
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// The endpoints whose requests are translated for some target.
+    pub(super) translated: Vec<Endpoint>,
     pub(super) warnings: Vec<Finding>,
 }
 
@@ -159,6 +162,8 @@ pub struct Recipe {
     pub(super) rules: Vec<Rule>,
     pub(super) retry: RetryPolicy,
     pub(super) shadow: Option<Shadow>,
+    /// The endpoints whose requests are translated for some of its targets.
+    pub(super) translated: Vec<Endpoint>,
     pub(super) budget: OnceLock<Arc<RetryBudget>>,
 }
 

@@ -1,10 +1,28 @@
 //! Completes a decision's inputs with the expensive signals that a document reads.
 
 use super::compiled::Routing;
-use super::inputs::Inputs;
+use super::inputs::{Inputs, Untranslatable};
 use super::language;
+use crate::dialect::endpoint::Endpoint;
 
 impl Inputs {
+    /// Adds what the request asks for that other dialects cannot carry, if a target that its name
+    /// may lead to needs a translation. `refused` is called only where that is missing. Returns
+    /// whether nothing is missing any more.
+    pub fn complete_translation(
+        &mut self,
+        routing: &Routing,
+        refused: impl FnOnce() -> Option<Untranslatable>,
+    ) -> bool {
+        let request = &mut self.request;
+        let needed = Endpoint::named(&request.endpoint)
+            .is_some_and(|endpoint| routing.translates(&request.name, endpoint));
+        if needed && request.untranslatable.is_none() {
+            request.untranslatable = refused();
+        }
+        !needed || request.untranslatable.is_some()
+    }
+
     /// Adds the expensive signals that the document's expressions read: language and keyword sets.
     /// Known values stay, so inputs for another document lose nothing. `text` gives the last user
     /// message and is called only where a value is missing. Returns whether nothing is missing any

@@ -45,10 +45,10 @@ pub(crate) use estimate_correction::EstimateCorrection;
 pub(crate) use inputs::{
     Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth,
 };
-pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
+pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
-pub(crate) use request_head::header_of;
+pub(crate) use request_head::{RequestHead, header_of};
 pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;

@@ -19,7 +19,7 @@ use crate::interface::Surface;
 use crate::store::Action;
 
 /// Headers of answers to inference calls.
-const CALL_HEADERS: [(&str, &str); 8] = [
+const CALL_HEADERS: [(&str, &str); 9] = [
     ("x-request-id", "Id of the request and of its capture"),
     ("x-rerouter-provider", "The provider that answered"),
     ("x-rerouter-model", "The model that answered"),
@@ -27,6 +27,7 @@ const CALL_HEADERS: [(&str, &str); 8] = [
     ("x-rerouter-rule", "Rule of the recipe; absent if none"),
     ("x-rerouter-revision", "Revision of the routing document"),
     ("x-rerouter-attempts", "Number of attempts"),
+    ("x-rerouter-dropped", "Members that a translation left out, by commas; absent if none"),
     ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
 ];
 

@@ -28,6 +28,8 @@ use super::{Dialect, DialectRow, EndpointRow};
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "chat",
+    title: "chat completions",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::Text,
@@ -67,6 +69,7 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {
     word: "openai",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
+    translated: Some(Dialect::Chat),
     key_header: http::header::AUTHORIZATION,
     key_prefix: "Bearer ",
     version: None,

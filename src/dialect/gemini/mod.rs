@@ -17,6 +17,8 @@ use super::stream::event::{OversizedRule, StreamRules};
 use super::{Dialect, DialectRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "gemini",
+    title: "Gemini",
     stream: StreamRules {
         look: stream_events::look,
         // Images and audio.
@@ -29,6 +31,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
 pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     word: "gemini",
     dialects: &[Dialect::Gemini],
+    translated: Some(Dialect::Gemini),
     key_header: HeaderName::from_static("x-goog-api-key"),
     key_prefix: "",
     version: None,

@@ -30,6 +30,8 @@ pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-be
 pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "messages",
+    title: "Anthropic messages",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::Ignored,
@@ -96,6 +98,7 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
 pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
     word: "anthropic",
     dialects: &[Dialect::Messages],
+    translated: Some(Dialect::Messages),
     key_header: HeaderName::from_static("x-api-key"),
     key_prefix: "",
     version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),

@@ -187,7 +187,7 @@ impl Uses {
     }
 
     /// Notes the members of an object that were not read.
-    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
+    pub(in crate::dialect) fn add_all(&mut self, path: &'static str, others: Others) {
         for (feature, name) in others.names {
             self.add(feature, path, name);
         }
