@@ -108,11 +108,11 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
-    /// A request as it was read.
-    pub(super) fn of_prompt(prompt: Prompt, counted: bool) -> Self {
+    /// A request as it was read, with its headers.
+    pub(super) fn of_prompt(prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
         SentRequest {
             endpoint: prompt.endpoint,
-            headers: forwarded(&prompt.headers),
+            headers: forwarded(headers),
             query: prompt.query,
             body: prompt.body,
             model: prompt.request.model_span,
