@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::ExpensiveSignals;
+use crate::routing::compiled::{ExpensiveSignals, NameIndex};
 use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::provider::{NODES, Provider};
 use crate::routing::request_head::header_of;
@@ -29,7 +29,7 @@ pub(super) struct Compiler<'o> {
     nodes: Arc<Provider>,
     models: HashMap<String, ModelSettings>,
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
 }
 
 /// Settings of a `provider/model` in `models`.
@@ -53,7 +53,7 @@ impl<'o> Compiler<'o> {
             nodes: Arc::new(Provider::all_nodes()),
             models: HashMap::new(),
             targets: Vec::new(),
-            target_index: HashMap::new(),
+            target_index: NameIndex::default(),
         }
     }
 
