@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 
 use super::relay::Mode;
 use crate::app::{App, Live};
@@ -15,8 +15,7 @@ use crate::protocol::json::Edit;
 use crate::protocol::request;
 use crate::routing::health::RetryBudget;
 use crate::routing::{
-    ANTHROPIC_VERSION, Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage,
-    Target, header_of,
+    Decision, Demand, Inputs, Protocol, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
 };
 
 /// The targets of one call and the rules for going from one to the next.
@@ -139,16 +138,11 @@ impl SentRequest {
     }
 }
 
-/// Headers of the client that providers see, beside what the protocol itself needs.
-static FORWARDED: [HeaderName; 3] = [
-    HeaderName::from_static("openai-beta"),
-    ANTHROPIC_VERSION,
-    HeaderName::from_static("anthropic-beta"),
-];
-
-/// Of a client's headers those that providers see.
+/// Of a client's headers those that providers see, beside what the protocol itself needs.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let seen = headers.iter().filter(|(name, _)| FORWARDED.contains(name));
+    let is_seen =
+        |name: &str| matches!(name, "openai-beta" | "anthropic-version" | "anthropic-beta");
+    let seen = headers.iter().filter(|(name, _)| is_seen(name.as_str()));
     seen.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
@@ -171,9 +165,9 @@ mod tests {
                 headers.append(name, HeaderValue::from(at));
             }
             let mut plain = HeaderMap::new();
-            for name in &FORWARDED {
+            for name in ["openai-beta", "anthropic-version", "anthropic-beta"] {
                 for value in headers.get_all(name) {
-                    plain.append(name.clone(), value.clone());
+                    plain.append(name, value.clone());
                 }
             }
             prop_assert_eq!(forwarded(&headers), plain);

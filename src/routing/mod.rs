@@ -46,7 +46,7 @@ pub(crate) use inputs::{
 pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
-pub(crate) use request_head::{ANTHROPIC_VERSION, header_of};
+pub(crate) use request_head::header_of;
 pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;

@@ -13,7 +13,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::secret::Secret;
 
 /// The version of Anthropic's API.
-pub(crate) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION")));
 
