@@ -108,11 +108,11 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
-    /// A request as it was read.
-    pub(super) fn of_prompt(prompt: Prompt, counted: bool) -> Self {
+    /// A request as it was read, with its headers.
+    pub(super) fn of_prompt(prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
         SentRequest {
             endpoint: prompt.endpoint,
-            headers: forwarded(&prompt.headers),
+            headers: forwarded(headers),
             query: prompt.query,
             body: prompt.body,
             model: prompt.request.model_span,
@@ -142,7 +142,9 @@ impl SentRequest {
 
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let seen = headers.iter().filter(|(name, _)| CLIENT_HEADERS.contains(name));
+    // As texts: to compare two names costs more.
+    let is_seen = |name: &str| CLIENT_HEADERS.iter().any(|seen| seen.as_str() == name);
+    let seen = headers.iter().filter(|(name, _)| is_seen(name.as_str()));
     seen.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

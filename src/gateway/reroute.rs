@@ -213,7 +213,8 @@ impl CapturedRequest {
         principal: &Principal,
     ) -> Record {
         let announced = self.announced.take();
-        let mut record = Record::announced(app, exchange, principal, &self.prompt, announced);
+        let read = (&self.prompt, self.prompt.headers.clone());
+        let mut record = Record::announced(app, exchange, principal, read, announced);
         record.replay_of(&self.original.head, caller(principal));
         record.keeps(kept(app, principal, &self.original.head));
         record

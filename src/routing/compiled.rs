@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use ahash::RandomState;
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
@@ -16,6 +17,9 @@ use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
 use super::provider::Provider;
 use super::target::Target;
+
+/// What a name of the document stands for.
+pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
 
 /// A routing document that passed every check.
 pub struct Routing {
@@ -29,11 +33,11 @@ pub struct Routing {
     pub(super) keywords: Keywords,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
     pub(super) recipes: Vec<Arc<Recipe>>,
-    pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) recipe_index: NameIndex<Recipe>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
-    pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) alias_index: NameIndex<Recipe>,
     pub(super) alias_patterns: Patterns<Arc<Recipe>>,
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.

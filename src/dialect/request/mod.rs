@@ -107,10 +107,11 @@ pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
 
 /// The body with another model at `span`, and `more` edits. Every other byte stays.
 pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
-    let quoted = serde_json::Value::from(model).to_string();
+    // A string can always be written.
+    let quoted = serde_json::to_vec(model).unwrap_or_default();
     let mut edits: Vec<Edit> = more.into_iter().cloned().collect();
-    if body.get(span.clone()) != Some(quoted.as_bytes()) {
-        edits.push(Edit::new(span.clone(), quoted.into_bytes()));
+    if body.get(span.clone()) != Some(&quoted[..]) {
+        edits.push(Edit::new(span.clone(), quoted));
     }
     splice(body, edits)
 }

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::{ExpensiveSignals, Recipe};
+use crate::routing::compiled::{ExpensiveSignals, NameIndex, Recipe};
 use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
 use crate::routing::provider::{NODES, Provider};
@@ -34,7 +34,7 @@ pub(super) struct Compiler<'o> {
     /// Those of `models` that are patterns, longest first.
     model_patterns: Patterns<ModelSettings>,
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
 }
 
 /// Settings of a `provider/model` in `models`.
@@ -59,7 +59,7 @@ impl<'o> Compiler<'o> {
             models: HashMap::new(),
             model_patterns: Patterns::new([]),
             targets: Vec::new(),
-            target_index: HashMap::new(),
+            target_index: NameIndex::default(),
         }
     }
 

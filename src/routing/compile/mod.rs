@@ -8,12 +8,11 @@ mod providers;
 mod recipes;
 mod warnings;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::compiler::Compiler;
-use super::compiled::{Recipe, Routing};
+use super::compiled::{NameIndex, Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
 use super::name_patterns::{Patterns, beginning};
 use super::request_head::header_of;
@@ -55,7 +54,7 @@ impl Routing {
             spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
         let recipes: Vec<Arc<Recipe>> =
             spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
-        let recipe_index: HashMap<Arc<str>, Arc<Recipe>> =
+        let recipe_index: NameIndex<Recipe> =
             recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
         let mut aliases = Vec::new();
         for (alias, recipe) in &spec.aliases {
