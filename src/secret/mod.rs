@@ -7,8 +7,8 @@ mod mask;
 
 use std::fmt;
 
+use hmac::{Hmac, KeyInit, Mac};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::hmac;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
@@ -173,22 +173,23 @@ impl fmt::Debug for BlockKey {
 
 /// A key of HMAC-SHA-256, with its schedule computed once.
 #[derive(Clone)]
-pub(crate) struct MacKey(hmac::Key);
+pub(crate) struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
     /// A key of any length.
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        MacKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+        match Hmac::new_from_slice(bytes) {
+            Ok(mac) => MacKey(mac),
+            // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
+            Err(_) => std::process::abort(),
+        }
     }
 
     /// The code of a message (RFC 2104).
     pub(crate) fn code(&self, message: &[u8]) -> [u8; 32] {
-        let tag = hmac::sign(&self.0, message);
-        match tag.as_ref().try_into() {
-            Ok(code) => code,
-            // Unreachable: a code of HMAC-SHA-256 has 32 bytes.
-            Err(_) => std::process::abort(),
-        }
+        let mut mac = self.0.clone();
+        mac.update(message);
+        mac.finalize().into_bytes().into()
     }
 }
 
