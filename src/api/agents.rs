@@ -55,13 +55,7 @@ pub(crate) async fn list(
     _who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        AgentId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of an agent."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+    let (after, limit) = page::after_id(request.uri().query(), "an agent", AgentId::parse)?;
     let found = app.auth.agents().page(after.as_ref(), limit + 1);
     let found = found.iter().map(|agent| record(agent)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))

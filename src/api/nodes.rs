@@ -80,13 +80,7 @@ pub(crate) async fn list(
     _: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        NodeId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of a node."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+    let (after, limit) = page::after_id(request.uri().query(), "a node", NodeId::parse)?;
     let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
 }

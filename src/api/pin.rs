@@ -124,28 +124,25 @@ pub(crate) async fn login(
     };
     let now = app.clock.now();
     let (cookie, bearer) = (token::mint("ses", &app.random), token::mint("ses", &app.random));
+    let (absolute, most) = (app.server.session.absolute, bounds::SESSIONS_PER_USER);
     let session = SessionRow {
         id: SessionId::new(now, &app.random),
         user: user.id.clone(),
         cookie_digest: app.auth.digest(&cookie),
         token_digest: app.auth.digest(&bearer),
         created_at: now,
-        expires_at: now.checked_add(app.server.session.absolute).map_err(Error::internal)?,
+        expires_at: now.checked_add(absolute).map_err(Error::internal)?,
         last_seen: now,
     };
     let body = json!({
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer",
         "expires_at": rfc3339(session.expires_at),
     });
-    let session_of =
-        Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
-    let event =
-        audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
-    let begun = app
-        .store
-        .noting(event)
-        .create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER)
-        .await;
+    let via = Credential::Session(session.id.clone());
+    let logged_in = Principal::User { user: user.clone(), via };
+    let (action, id) = (Action::SessionCreate, user.id.as_str());
+    let store = app.store.noting(audit::event(app, &logged_in, request, action, "user", id));
+    let begun = store.create_session(session, user.password.clone(), most).await;
     if let Err(StoreError::Conflict) = begun {
         // The password changed after it was checked.
         note_refusal(app, who, request, Some(&user.id));
@@ -153,10 +150,8 @@ pub(crate) async fn login(
     }
     app.store.acknowledge(begun?.rev).await?;
     let mut response = answer::secret_json(StatusCode::OK, &body);
-    let cookie =
-        HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute))
-            .map_err(Error::internal)?;
-    response.headers_mut().insert(SET_COOKIE, cookie);
+    let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, absolute));
+    response.headers_mut().insert(SET_COOKIE, cookie.map_err(Error::internal)?);
     Ok(response)
 }
 

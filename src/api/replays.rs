@@ -232,17 +232,7 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
 pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
-    let owner = match query.get("owner") {
-        None => (!who.is_admin()).then_some(user),
-        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
-        Some(_) => {
-            return Err(Error::new(
-                Kind::Forbidden,
-                "Only an admin may list captures of other users.",
-            )
-            .at("owner"));
-        }
-    };
+    let owner = page::owner(query, who, user, "captures")?;
     let text = |name| query.get(name).map(str::to_owned);
     let time = |name| {
         read(query, name, "an RFC 3339 time", |text| {

@@ -79,13 +79,7 @@ pub(crate) async fn list(
     _who: &Principal,
     request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        UserId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of a user."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+    let (after, limit) = page::after_id(request.uri().query(), "a user", UserId::parse)?;
     let found = app.auth.user_page(after.as_ref(), limit + 1);
     Ok(answer::json(
         StatusCode::OK,

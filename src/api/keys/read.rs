@@ -11,8 +11,8 @@ use crate::api::answer;
 use crate::api::page::{self, Query};
 use crate::app::App;
 use crate::auth::{Key, KeyState, Principal};
-use crate::error::{Error, Kind, Result};
-use crate::id::{KeyId, UserId};
+use crate::error::{Error, Result};
+use crate::id::KeyId;
 use crate::interface::Interface;
 
 pub(crate) async fn list(
@@ -33,17 +33,7 @@ pub(crate) async fn list(
         })
     };
     let status = query.get("status").map(parse).transpose()?;
-    let owner = match query.get("owner") {
-        None => (!who.is_admin()).then_some(user),
-        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
-        Some(_) => {
-            return Err(Error::new(
-                Kind::Forbidden,
-                "Only an admin may list the keys of other users.",
-            )
-            .at("owner"));
-        }
-    };
+    let owner = page::owner(&query, who, user, "the keys")?;
     let now = app.clock.now();
     let keep = |key: &Key| match status {
         Some(status) => key.state(now) == status,
