@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::body::BodyFields;
 use super::page::Query;
 use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
+use crate::api::ApiRequest;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -41,7 +42,7 @@ fn filter(asked: Vec<(String, String)>, who: &Principal) -> Result<CaptureFilter
 pub(crate) async fn post(
     app: &App,
     who: &Principal,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
 ) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
@@ -179,7 +180,7 @@ struct EvaluateRequest {
 }
 
 impl EvaluateRequest {
-    fn read(request: &Request<Bytes>) -> Result<EvaluateRequest> {
+    fn read(request: &ApiRequest) -> Result<EvaluateRequest> {
         let mut fields = BodyFields::read_if_any(request)?;
         let document = match fields.take::<Value>("document", "a routing document")? {
             None => None,

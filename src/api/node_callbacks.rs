@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,6 +11,7 @@ use super::body::{BodyFields, check_pairs};
 use super::node_endpoint::may_serve_at;
 use super::page::Query;
 use super::{ClientOrigin, answer, nodes};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -21,11 +21,7 @@ use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
 use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
-pub(crate) async fn register(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let ((id, signed_s), now) = (node(who)?, app.clock.now());
     let asked = RegistrationRequest::read(request)?;
@@ -81,7 +77,7 @@ struct RegistrationRequest {
 }
 
 impl RegistrationRequest {
-    fn read(request: &Request<Bytes>) -> Result<Self> {
+    fn read(request: &ApiRequest) -> Result<Self> {
         let mut fields = BodyFields::read(request)?;
         let version = fields.text("version")?;
         bounded("version", &version)?;
@@ -112,11 +108,7 @@ fn is_api_key(key: &Secret) -> bool {
     (1..=bounds::NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
 }
 
-pub(crate) async fn heartbeat(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, signed_s) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -169,11 +161,7 @@ struct NodeEvent {
 }
 
 /// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
-pub(crate) async fn events(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, _) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -220,11 +208,7 @@ pub(crate) async fn events(
     ))
 }
 
-pub(crate) async fn deregister(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn deregister(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;

@@ -1,7 +1,6 @@
 //! `GET K` and `GET K/{id}`.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::collection::{enter, find};
@@ -9,17 +8,14 @@ use super::record::shown;
 use super::usage;
 use crate::api::answer;
 use crate::api::page::{self, Query};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Key, KeyState, Principal};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::id::KeyId;
 use crate::interface::Interface;
 
-pub(crate) async fn list(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
     let limit = query.limit()?;
@@ -46,11 +42,7 @@ pub(crate) async fn list(
 }
 
 /// `GET K/{id}`; for a ROUTER key also the usage of its limits.
-pub(crate) async fn get(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, collection, who, &user, request)?;

@@ -1,7 +1,6 @@
 //! `POST K/{id}/rotate`.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 
 use super::collection::{enter, find};
 use super::permission::{acting, changed_meanwhile, is_open, may_hold, may_keep, noted};
@@ -9,6 +8,7 @@ use super::record::{record, with_secret};
 use crate::api::answer;
 use crate::api::body::BodyFields;
 use crate::api::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{KeyState, Principal, token};
 use crate::bounds;
@@ -18,11 +18,7 @@ use crate::store::{Action, Change, KeyRow, NewSecret, Seen};
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
 /// or valid for the requested grace period only. If the store fails, nothing changes.
-pub(crate) async fn rotate(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;

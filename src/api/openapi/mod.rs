@@ -6,21 +6,20 @@ mod descriptions;
 mod operations;
 mod responses;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use self::operations::{OPERATIONS, Operation};
 use self::responses::responses;
 use super::{ROUTES, Route, answer};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
-use crate::error::Result;
 use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
 use crate::store::Action;
 
-pub(crate) async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(_: &App, _: &Principal, _: &ApiRequest) -> ApiResult {
     Ok(answer::json(StatusCode::OK, &document()))
 }
 
