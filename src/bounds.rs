@@ -59,6 +59,9 @@ pub(crate) const CODED_PARTS: usize = 4_096;
 pub(crate) const ZSTD_WINDOW_LOG: u32 = 23;
 /// Bytes of a management body; documents have their own bound.
 pub(crate) const MANAGEMENT_BODY: usize = 256 << 10;
+/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
+/// filter.
+pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 
 /// Entries of a page of a list.
 pub(crate) const PAGE_MAX: usize = 100;

@@ -160,8 +160,6 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use crate::id::Random;
 
@@ -219,10 +217,8 @@ mod tests {
             |lines: &str| crate::config::read_server("test", lines, &|_| None).unwrap().capture;
         let mut capture = read_one();
         capture.head.request_captured = true;
-        capture.bodies = Bodies {
-            request: Bytes::from(vec![b'q'; 2_000]),
-            response: Bytes::from(vec![b'a'; 1_024]),
-        };
+        capture.bodies =
+            Bodies { request: vec![b'q'; 2_000].into(), response: vec![b'a'; 1_024].into() };
         let whole = kept(CaptureLevel::Full, &settings(""), capture.clone()).unwrap();
         assert!(whole.head.imported && !capture.head.imported && whole.bodies == capture.bodies);
         let cut =

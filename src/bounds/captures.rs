@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::{DOCUMENT_BYTES, MANAGEMENT_BODY};
-
 /// Evaluations at once: each keeps a thread busy that requests could use.
 pub(crate) const EVALUATIONS: usize = 2;
 /// Evaluations of one caller at once.
@@ -41,9 +39,6 @@ pub(crate) const GATE_DECIDED: u64 = 100_000;
 pub(crate) const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 /// Bytes of an import: captures of the longest bodies, escaped.
 pub(crate) const IMPORT_BODY: usize = 64 << 20;
-/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
-/// filter.
-pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 /// Longest wait of the command line for a connection.
 pub(crate) const CLIENT_CONNECT: Duration = Duration::from_secs(10);
 /// Longest time for the command line to send a request: a megabyte on a slow line.
