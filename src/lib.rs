@@ -152,7 +152,7 @@
 //! - a sealed or digested secret: a purpose in `secret/keyring.rs`
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
 //!   `secret/credential_names.rs`
-//! - a limit of the program: `bounds.rs`
+//! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
 //! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
 //!   `routing/condition/constants.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`

@@ -23,8 +23,9 @@ pub(super) struct SegmentSettings {
     pub(super) folder: SegmentFolder,
     pub(super) cipher: Cipher,
     pub(super) clock: Clock,
-    /// A segment is closed once it is this large,
+    /// Size at which a segment is closed.
     pub(super) bytes: u64,
+    /// Age at which it is closed, however small it is.
     pub(super) age: Duration,
     pub(super) faults: Faults,
 }

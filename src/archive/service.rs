@@ -153,8 +153,8 @@ impl Archive {
         if log.is_due(&self.settings, u64::MAX) { self.close_log(log).await } else { Ok(()) }
     }
 
-    /// Writes a batch to the active segment and inserts it into the index; returns the log and how
-    /// many captures that were.
+    /// Writes a batch to the active segment and inserts it into the index. Returns the guard, for
+    /// the next batch, and the number of captures.
     pub(super) async fn write(
         &self,
         mut log: OwnedMutexGuard<SegmentLog>,
@@ -357,7 +357,8 @@ impl Archive {
         // Before, for a caller that goes away meanwhile.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         let deleted = self.index.delete(id, copies, owner).await;
-        // And after: retention may have emptied the log just before the rows were deleted.
+        // And after: retention may have emptied the write-ahead log just before the rows were
+        // deleted.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         deleted.map_err(Error::store_unavailable)
     }

@@ -26,7 +26,7 @@ impl Effort {
 }
 
 thread_local! {
-    /// When this thread gave way last.
+    /// When this thread last yielded.
     static YIELDED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -34,8 +34,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct WritePace {
     pub effort: Effort,
-    /// From then on it yields no more: on a machine that is never idle it would stand still for
-    /// seconds. `None`: it always yields.
+    /// When the writer stops yielding; `None` for never. On a busy machine it would otherwise stand
+    /// still for seconds.
     pub until: Option<Instant>,
 }
 

@@ -105,7 +105,7 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit
 ",
 };
 
-/// Of `captures.db`.
+/// The tables of `captures.db`, the index of captures.
 pub(super) const CAPTURES: Schema = Schema {
     number: 2,
     tables: "
