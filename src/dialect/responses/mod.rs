@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod errors;
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 pub(crate) mod stream_events;
 
@@ -37,4 +38,5 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: None,
+    mock: mock::RULES,
 };
