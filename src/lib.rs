@@ -134,8 +134,8 @@
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
 //! - a dialect: its folder in `dialect/`, a row in the tables of `dialect/mod.rs`, and for a new
 //!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
-//! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect, the mock's
-//!   answers in `mock/mod.rs`; then as a management endpoint
+//! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect; then as a
+//!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
 //!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`

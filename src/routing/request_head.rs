@@ -108,9 +108,8 @@ fn identify(headers: &mut HeaderMap, protocol: Protocol, key: Option<&Secret>) -
         headers.insert(name.clone(), version.clone());
     }
     let Some(key) = key else { return Some(()) };
-    let mut value = HeaderValue::try_from(protocol.credential(key.expose())).ok()?;
-    value.set_sensitive(true);
-    headers.insert(protocol.key_header().clone(), value);
+    let header = protocol.key_header();
+    headers.insert(header.name(), header.value(key.expose())?);
     Some(())
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod answer_writer;
 pub(crate) mod completion;
 pub(crate) mod errors;
 pub(crate) mod failure;
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -18,7 +19,7 @@ pub(crate) mod usage_strip;
 
 use http::HeaderName;
 
-use super::protocol::ProtocolRow;
+use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::stream::event::{OversizedRule, StreamRules};
@@ -62,16 +63,16 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: Some(|answer| answer),
     request_id: None,
+    mock: mock::RULES,
 };
 
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {
     word: "openai",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
-    key_header: http::header::AUTHORIZATION,
-    key_prefix: "Bearer ",
+    key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,
-    example: "base_url: https://api.example.com/v1",
+    example: "https://api.example.com/v1",
     takes_stream_options: true,
     model_path: None,
 };

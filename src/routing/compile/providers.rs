@@ -82,7 +82,8 @@ impl Compiler<'_> {
         if let Some(latency) = &spec.latency {
             self.fault(latency, "only a `mock` provider has a latency", "remove it");
         }
-        let credential = spec.headers.iter().find(|(name, _)| name.value == *protocol.key_header());
+        let credential =
+            spec.headers.iter().find(|(name, _)| name.value == protocol.key_header().name());
         let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
         if let (true, Some((name, _))) = (has_key, credential) {
             self.fault(name, "`api_key` sets this header already", "keep one of the two");
@@ -92,7 +93,11 @@ impl Compiler<'_> {
             self.fault(&spec.name, message, "remove some");
         }
         let Some(url) = &spec.base_url else {
-            self.fault(&spec.name, "`base_url` is missing", protocol.example());
+            self.fault(
+                &spec.name,
+                "`base_url` is missing",
+                format!("base_url: {}", protocol.example()),
+            );
             return None;
         };
         let base = match BaseUrl::with_query(url.value.expose()) {
