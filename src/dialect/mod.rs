@@ -13,3 +13,10 @@ mod messages;
 pub(crate) mod neutral;
 pub(crate) mod request_translation;
 mod responses;
+
+#[cfg(test)]
+mod feature_samples;
+#[cfg(test)]
+mod request_round_trip_tests;
+#[cfg(test)]
+mod request_translation_tests;

@@ -268,6 +268,8 @@ fn read_part(part: ContentPart, uses: &mut Uses) -> Option<Part> {
                 }
             };
             uses.add(Feature::Images, PATH, "image_url");
+            // `auto` is the default.
+            let detail = detail.filter(|detail| detail != "auto");
             if detail.is_some() {
                 uses.add(Feature::ImageDetail, "messages.content.image_url.", "detail");
             }

@@ -176,18 +176,19 @@ impl Uses {
         name: impl Into<Cow<'static, str>>,
     ) {
         let name = name.into();
-        if self.seen.iter().any(|seen| seen.path == path && seen.name == name) {
+        let new = Use { feature, path, name };
+        if self.seen.contains(&new) {
             return;
         }
         match self.seen.iter().filter(|seen| seen.feature == feature).count() {
-            ..NAMED => self.seen.push(Use { feature, path, name }),
+            ..NAMED => self.seen.push(new),
             NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
             _ => {}
         }
     }
 
     /// Notes the members of an object that were not read.
-    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
+    pub(in crate::dialect) fn add_all(&mut self, path: &'static str, others: Others) {
         for (feature, name) in others.names {
             self.add(feature, path, name);
         }

@@ -339,10 +339,12 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut Uses) -> Option<P
         ("refusal", ..) => part.refusal.map(Part::Refusal),
         ("input_image", Some(url), _) => {
             uses.add(Feature::Images, path, "input_image");
-            if part.detail.is_some() {
+            // `auto` is the default.
+            let detail = part.detail.filter(|detail| detail != "auto");
+            if detail.is_some() {
                 uses.add(Feature::ImageDetail, path, "detail");
             }
-            Some(Part::Image(Image { source: Source::of_url(url), detail: part.detail }))
+            Some(Part::Image(Image { source: Source::of_url(url), detail }))
         }
         ("input_file", _, Some(file)) => {
             let source = Source::of_file(file);
