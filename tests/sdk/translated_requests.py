@@ -15,6 +15,7 @@ import openai
 import openai.types.chat.completion_create_params as chat
 import openai.types.responses.response_create_params as responses
 import pydantic
+import typing_extensions
 from google.genai import types as gemini
 
 
@@ -26,8 +27,8 @@ def prepare(package):
         if hasattr(module, "SequenceNotStr"):
             module.SequenceNotStr = typing.List
         for kind in vars(module).values():
-            if typing.is_typeddict(kind):
-                kind.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
+            if typing_extensions.is_typeddict(kind):
+                kind.__pydantic_config__ = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
 prepare("openai")
