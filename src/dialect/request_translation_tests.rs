@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::feature::{Dialect, Fate, Feature};
 use super::feature_samples::{plain, samples};
 use super::neutral::part::{Seal, Source};
-use super::request_translation::{Malformed, Refused, Translated, read_request, write_request};
+use super::request_translation::{
+    MalformedRequest, Refused, Translated, read_request, write_request,
+};
 
 const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 
@@ -224,7 +226,9 @@ fn a_malformed_body_is_named_without_its_values() {
         (Dialect::Responses, r#"{"input":[{"role":"sk-secret"}]}"#, "input.role"),
         (Dialect::Responses, r#"["sk-secret"]"#, "the body at line 1 column"),
     ] {
-        let Err(Malformed(text)) = read_request(source, body.as_bytes()) else { panic!("{body}") };
+        let Err(MalformedRequest(text)) = read_request(source, body.as_bytes()) else {
+            panic!("{body}")
+        };
         assert!(text.starts_with(told) && !text.contains("secret"), "{text}");
     }
 }

@@ -68,7 +68,13 @@ def exhaust(value):
         exhaust(element)
 
 
+# Older models take these, and the API of the dialect still has them; the newest SDK names them no longer.
+SAMPLING = ("temperature", "top_p", "top_k")
+
+
 def check(target, body):
+    if target == "messages":
+        body = {name: value for name, value in body.items() if name not in SAMPLING}
     exhaust(ADAPTERS[target, body.get("stream", False)].validate_python(body))
 
 

@@ -30,7 +30,7 @@ pub struct Request {
     pub reasoning: Option<Reasoning>,
     /// Who the end user is, in the client's words.
     pub user: Option<String>,
-    pub uses: Uses,
+    pub uses: UsedFeatures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ const NAMED: usize = 32;
 
 /// The features that a request uses, each with the members of the client's dialect.
 #[derive(Clone, Debug, Default)]
-pub struct Uses {
+pub struct UsedFeatures {
     seen: Vec<Use>,
 }
 
@@ -168,7 +168,7 @@ impl Use {
     }
 }
 
-impl Uses {
+impl UsedFeatures {
     pub(crate) fn add(
         &mut self,
         feature: Feature,
