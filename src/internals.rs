@@ -70,7 +70,7 @@ pub mod dialect {
         };
         pub use crate::dialect::neutral::request::{
             Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
-            Use, Uses, WebSearch,
+            Use, UsedFeatures, WebSearch,
         };
     }
     pub mod protocol {
@@ -83,7 +83,7 @@ pub mod dialect {
     }
     pub mod request_translation {
         pub use crate::dialect::request_translation::{
-            Malformed, Refused, Translated, read_request, write_request,
+            MalformedRequest, Refused, Translated, read_request, write_request,
         };
     }
     pub mod stream {

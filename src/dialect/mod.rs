@@ -131,5 +131,11 @@ pub(crate) static CLIENT_HEADERS: [HeaderName; 3] =
     [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 
 #[cfg(test)]
+mod feature_samples;
+#[cfg(test)]
 #[path = "recorded_tests.rs"]
 pub(crate) mod recorded;
+#[cfg(test)]
+mod request_round_trip_tests;
+#[cfg(test)]
+mod request_translation_tests;

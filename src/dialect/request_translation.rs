@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::feature::{Dialect, Fate, Feature};
-pub use super::members::Malformed;
+pub use super::members::MalformedRequest;
 use super::neutral::part::Part;
 use super::neutral::request::Request;
 use super::{chat, gemini, messages, responses};
@@ -29,12 +29,12 @@ pub struct Refused {
 
 /// Reads a request. Errors: a body that does not have the shape of its dialect, or a dialect that
 /// clients do not speak.
-pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, Malformed> {
+pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
     match source {
         Dialect::Chat => chat::request_reader::read(body),
         Dialect::Messages => messages::request_reader::read(body),
         Dialect::Responses => responses::request_reader::read(body),
-        Dialect::Gemini => Err(Malformed("the dialect".to_owned())),
+        Dialect::Gemini => Err(MalformedRequest("the dialect".to_owned())),
     }
 }
 
@@ -95,8 +95,8 @@ impl From<Refused> for Error {
     }
 }
 
-impl From<Malformed> for Error {
-    fn from(malformed: Malformed) -> Self {
+impl From<MalformedRequest> for Error {
+    fn from(malformed: MalformedRequest) -> Self {
         let member = malformed.0.split(' ').next().unwrap_or_default().to_owned();
         let detail = format!("The request can't be translated: {} has another shape.", malformed.0);
         Error::invalid(member, detail)
