@@ -252,7 +252,7 @@ impl ChatStreamReader {
 
     fn choice(&mut self, choice: &ChatChoice<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(delta) = choice.delta.as_ref().or(choice.message.as_ref()) {
-            self.delta(delta, each);
+            self.delta(delta, choice.delta.is_none(), each);
         }
         if choice.logprobs.0 {
             each(StreamEvent::Dropped(dropped::LOGPROBS));
@@ -263,7 +263,12 @@ impl ChatStreamReader {
         }
     }
 
-    fn delta(&mut self, delta: &ChatDelta<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn delta(
+        &mut self,
+        delta: &ChatDelta<'_>,
+        whole: bool,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
         let thoughts = [&delta.reasoning_content, &delta.reasoning];
         if let Some(text) = thoughts.into_iter().find(|text| !text.is_empty()) {
             self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
@@ -276,11 +281,13 @@ impl ChatStreamReader {
             }
         }
         self.text(ChatPart::Refusal, PartKind::Refusal, &delta.refusal, each);
-        for call in delta.tool_calls.iter().flatten() {
+        for (place, call) in (0..).zip(delta.tool_calls.iter().flatten()) {
             if call.kind.0 == "custom" {
                 each(StreamEvent::Dropped(dropped::CUSTOM_TOOL_CALLS));
             } else {
-                self.call(call.index.0, &call.id, call.function.as_ref(), each);
+                // Those of a whole completion are as many as there are.
+                let index = if whole { Some(place) } else { call.index.0 };
+                self.call(index, &call.id, call.function.as_ref(), each);
             }
         }
         // What OpenAI had before tool calls: one, without an id.
