@@ -235,7 +235,7 @@ pub fn answers(data: &[u8]) {
     let context = AnswerContext { id: "req_1".into(), created: 1, ..AnswerContext::default() };
     if let Ok((first, _)) = read_answer(from, false, body, &context) {
         let translated = translate_answer(from, to, body, &context).expect("what can be read");
-        let (again, dropped) = read_answer(back, false, &translated.body, &context)
+        let (again, dropped) = read_answer(back, true, &translated.body, &context)
             .unwrap_or_else(|failure| panic!("{failure:?} of {:?}", translated.body));
         assert_eq!((content(&first), dropped), (content(&again), Vec::new()));
     }
