@@ -194,8 +194,12 @@ fn what_gemini_blocks_is_a_refusal_and_what_it_cannot_use_an_error() {
         .unwrap();
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
         assert!(text.contains("The prompt was blocked: SAFETY."), "{text}");
-        let streamed =
-            translated(ProviderDialect::Gemini, to, events(&[blocked.clone()]).as_bytes(), 5);
+        let streamed = translated(
+            ProviderDialect::Gemini,
+            to,
+            events(std::slice::from_ref(&blocked)).as_bytes(),
+            5,
+        );
         assert!(
             ends_well(&streamed) && said_of(to, &streamed).contains("stop: \"refusal\""),
             "{streamed}"
