@@ -171,6 +171,7 @@ mod reroute_answers;
 mod routes;
 /// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
+mod sdk_translations;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry
 /// it.
 mod secrets;

@@ -30,7 +30,7 @@ fn provider(exchange: &Exchange) -> Option<ProviderDialect> {
     }
 }
 
-fn endpoint(client: ClientDialect) -> Endpoint {
+pub(super) fn endpoint(client: ClientDialect) -> Endpoint {
     match client {
         ClientDialect::Chat => Endpoint::ChatCompletions,
         ClientDialect::Messages => Endpoint::Messages,

@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
+mod chunk;
 pub(crate) mod completion;
 pub(crate) mod errors;
 pub(crate) mod failure;

@@ -19,7 +19,7 @@ struct GeminiChunk<'a> {
     #[serde(borrow, default)]
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     #[serde(borrow, default)]
-    prompt_feedback: Option<PromptFeedback<'a>>,
+    prompt_feedback: Option<GeminiPromptFeedback<'a>>,
     #[serde(default)]
     usage_metadata: Option<GeminiUsage>,
     #[serde(borrow, default)]
@@ -86,7 +86,7 @@ struct GeminiCall<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PromptFeedback<'a> {
+struct GeminiPromptFeedback<'a> {
     #[serde(borrow, default)]
     block_reason: JsonText<'a>,
     #[serde(borrow, default)]
