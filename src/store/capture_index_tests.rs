@@ -23,7 +23,7 @@ fn row(second: i64, random: &Random) -> CaptureRow {
         decided_provider: Some("demo".into()),
         decided_model: Some("echo".into()),
         status: 200,
-        state: "completed".into(),
+        state: "completed",
         replay_of: None,
         shadow_of: None,
     }

@@ -105,20 +105,23 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit
 ",
 };
 
-/// Of `captures.db`.
+/// Of `captures.db`. Captures of a segment have ids from `first` to `last`, so no index of their
+/// segments is needed, which would cost each capture more than any other column.
 pub(super) const CAPTURES: Schema = Schema {
-    number: 2,
+    number: 3,
     tables: "
-CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
+CREATE TABLE segments (
+    number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    first TEXT NOT NULL, last TEXT NOT NULL) STRICT;
 CREATE TABLE captures (
-    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
-    model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
-    segment INTEGER NOT NULL, head_at INTEGER NOT NULL, head_len INTEGER NOT NULL, bodies_at INTEGER, bodies_len INTEGER, salt BLOB)
-    STRICT, WITHOUT ROWID;
+    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT,
+    recipe TEXT, provider TEXT, model TEXT, decided_provider TEXT, decided_model TEXT,
+    status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
+    segment INTEGER NOT NULL, head_at INTEGER NOT NULL, head_len INTEGER NOT NULL,
+    bodies_at INTEGER, bodies_len INTEGER, salt BLOB) STRICT, WITHOUT ROWID;
 CREATE INDEX captures_owner ON captures (owner, id);
 CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
 CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
-CREATE INDEX captures_segment ON captures (segment);
 -- Failures are few, and looked for most.
 CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
 CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;
