@@ -193,6 +193,34 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    let (index, random) = (store.capture_index(), Random::seeded(5));
+    let rows: Vec<CaptureRow> = (0..80).map(|second| row(second, &random)).collect();
+    let (leaves, stays): (Vec<_>, Vec<_>) =
+        rows.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
+    let [leaves, stays] = [leaves, stays]
+        .map(|rows| rows.into_iter().map(|(_, row)| row).collect::<Vec<CaptureRow>>());
+    // An import may come later with older ids.
+    append(&store, &leaves[20..], 1).await;
+    append(&store, &stays, 2).await;
+    append(&store, &leaves[..20], 1).await;
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), true)]);
+    let mut steps = Vec::new();
+    while steps.last() != Some(&0) {
+        steps.push(index.drop_captures(1, 17).await.unwrap());
+    }
+    assert_eq!(steps, [17, 17, 6, 0]);
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), false)]);
+    for (rows, are_there) in [(leaves, false), (stays, true)] {
+        for row in rows {
+            assert_eq!(index.locate(&row.id).await.unwrap().is_some(), are_there);
+        }
+    }
+}
+
+#[tokio::test]
 async fn segments_are_known_with_what_is_left_in_them() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
