@@ -38,6 +38,8 @@ pub trait CaptureSink: Send + Sync + 'static {
     fn faults(&self) -> &Faults;
 }
 
+// Nearly all are captures: a box of each would be an allocation that another thread frees.
+#[allow(clippy::large_enum_variant)]
 enum QueueMessage {
     Capture(QueuedCapture),
     Flush(oneshot::Sender<()>, FlushWaiter),

@@ -132,7 +132,7 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
-    rows[2].state = "failed".into();
+    rows[2].state = "failed";
     append(&store, &rows, 1).await;
     let sqlite = &store.sqlite;
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
