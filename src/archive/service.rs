@@ -305,15 +305,16 @@ impl Archive {
         CaptureReader::new(self.settings.folder.clone(), self.settings.cipher.keys.clone())
     }
 
-    /// The bodies of a capture of a page; `None` if they cannot be read. It may wait for the disk.
+    /// The bodies of a capture of a page; `None` if there are none, or they cannot be read. It may
+    /// wait for the disk.
     pub fn bodies(
         &self,
         id: &RequestId,
         location: &CaptureLocation,
         reader: &mut CaptureReader,
     ) -> Option<Bodies> {
-        location.bodies?;
-        reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok()
+        let read = reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok();
+        read.filter(|bodies| *bodies != Bodies::default())
     }
 
     /// A whole capture; `None` if there is none.
@@ -325,10 +326,7 @@ impl Archive {
                 return Ok(None);
             };
             let (mut reader, wanted) = (self.reader(), id.clone());
-            let read = blocking(move || {
-                let head = reader.head(&wanted, &location)?;
-                Ok(Capture { head, bodies: reader.bodies(&wanted, &location)? })
-            });
+            let read = blocking(move || reader.capture(&wanted, &location));
             match read.await? {
                 Ok(capture) => return Ok(Some(capture)),
                 Err(Unreadable::Absent) if !retried => retried = true,

@@ -69,6 +69,9 @@ pub(crate) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
 /// Denominator of the share of the queue's bytes that ends the wait of [`CAPTURE_LINGER`]: a
 /// mebibyte.
 pub(crate) const CAPTURE_LINGER_SHARE: usize = 64;
+/// Bytes of captures a second that are compressed best: a tenth of a core. Where more come, speed
+/// counts more than the disk.
+pub(crate) const CAPTURE_CALM: usize = 8 << 20;
 /// Time between two yields of a thread that writes captures.
 pub(crate) const CAPTURE_SLICE: Duration = Duration::from_micros(100);
 /// Bytes that are compressed between two yields: half a millisecond.

@@ -29,10 +29,14 @@ pub(super) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(super) fn take_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(skip_bytes(from)?).ok()
+}
+
+pub(super) fn skip_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::take(from)?;
-    let (text, rest) = from.split_at_checked(length)?;
+    let (bytes, rest) = from.split_at_checked(length)?;
     *from = rest;
-    std::str::from_utf8(text).ok()
+    Some(bytes)
 }
 
 impl Pack for u64 {
