@@ -151,6 +151,8 @@ mod panic_canaries;
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
+/// Providers by one word: what reaches them, whose settings win, what is refused.
+mod presets;
 /// `decide` gives the stored plan again.
 mod property;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.

@@ -19,6 +19,7 @@ pub(crate) mod language;
 mod name_patterns;
 mod names;
 pub(crate) mod node_targets;
+mod presets;
 mod provider;
 mod refusal;
 mod request_head;
@@ -46,6 +47,7 @@ pub(crate) use inputs::{
     Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth,
 };
 pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
+pub(crate) use presets::PRESETS;
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
 pub(crate) use request_head::{ANTHROPIC_VERSION, header_of};

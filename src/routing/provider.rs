@@ -9,7 +9,9 @@ use sha2::{Digest, Sha256};
 use super::base_url::BaseUrl;
 use super::health::ProviderState;
 use super::request_head::{RequestHead, header_of};
-use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
+use super::settings::{
+    Authorities, BreakerSettings, HealthCheck, KeyHeader, Protocol, StreamUsage, Timeouts,
+};
 use crate::secret::{Mask, Secret, is_credential};
 
 /// A server of models.
@@ -70,7 +72,7 @@ impl Provider {
             shown: header_of(NODES),
             protocol: Protocol::OpenAi,
             identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
-            head: RequestHead::of(Protocol::OpenAi, &base, &api_keys, &[]),
+            head: RequestHead::of((Protocol::OpenAi, KeyHeader::Bearer), &base, &api_keys, &[]),
             base,
             known_by: credentials(&api_keys, &[]),
             api_keys,

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 use crate::protocol::endpoint::Endpoint;
+use crate::secret::Secret;
 
 /// Wire protocol of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +36,41 @@ impl Protocol {
         }
     }
 
-    /// Header that carries the provider's key.
-    pub fn key_header(self) -> HeaderName {
+    /// How it carries the provider's key, unless a preset says otherwise.
+    pub fn key_header(self) -> KeyHeader {
         match self {
-            Protocol::Anthropic => HeaderName::from_static("x-api-key"),
-            Protocol::OpenAi | Protocol::Mock => http::header::AUTHORIZATION,
+            Protocol::Anthropic => KeyHeader::Named("x-api-key"),
+            Protocol::OpenAi | Protocol::Mock => KeyHeader::Bearer,
         }
+    }
+}
+
+/// The header that carries a provider's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHeader {
+    /// `Authorization: Bearer …`
+    Bearer,
+    /// The key alone, in the header of this lower-case name.
+    Named(&'static str),
+}
+
+impl KeyHeader {
+    pub fn name(self) -> HeaderName {
+        match self {
+            KeyHeader::Bearer => http::header::AUTHORIZATION,
+            KeyHeader::Named(name) => HeaderName::from_static(name),
+        }
+    }
+
+    /// The value for a key, marked sensitive. `None` if it cannot be sent.
+    pub fn value(self, key: &Secret) -> Option<HeaderValue> {
+        let mut value = match self {
+            KeyHeader::Bearer => HeaderValue::try_from(format!("Bearer {}", key.expose())),
+            KeyHeader::Named(_) => HeaderValue::try_from(key.expose()),
+        }
+        .ok()?;
+        value.set_sensitive(true);
+        Some(value)
     }
 }
 

@@ -206,6 +206,11 @@ impl<'o> Compiler<'o> {
             return Some(Arc::clone(target));
         }
         let (provider, model) = self.named_provider(name)?;
+        if !provider.base.takes(model) && beginning(model).is_none() {
+            let message = "the model stands in a path: letters, digits, `-`, `_` and `.` only";
+            self.fault(name, message, "the name of a deployment");
+            return None;
+        }
         let ModelSettings { prices, context, capabilities } = self.settings(&name.value);
         self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
