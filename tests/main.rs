@@ -153,6 +153,8 @@ mod panics;
 mod plugin;
 /// Providers by one word: what reaches them, whose settings win, what is refused.
 mod presets;
+/// The shipped prices: cost and budgets on the first day, and whose prices win.
+mod prices;
 /// `decide` gives the stored plan again.
 mod property;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.

@@ -14,6 +14,7 @@ use super::document::{Finding, RetryOn, Strategy};
 use super::health::RetryBudget;
 use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
+use super::price_list;
 use super::provider::Provider;
 use super::target::Target;
 
@@ -38,6 +39,8 @@ pub struct Routing {
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
     pub(super) warnings: Vec<Finding>,
 }
 
@@ -45,6 +48,16 @@ impl Routing {
     /// Likely mistakes of a document that runs.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
+    }
+
+    /// The date of the shipped prices, and the targets that have them: exact ones, and patterns
+    /// under which they count.
+    pub(crate) fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
+        let listed = |target: &&Arc<Target>| {
+            target.is_pattern() && target.prices.is_none() && target.provider.price_list.is_some()
+        };
+        let patterns = self.targets().filter(listed).map(|target| &*target.name);
+        (price_list::date(), self.shipped.iter().map(|name| &**name).chain(patterns).collect())
     }
 
     /// First 12 hex digits of the document's hash.

@@ -77,6 +77,8 @@ pub struct RoutingSpec {
     pub recipes: Vec<RecipeSpec>,
     /// Aliases in document order, each with the name of its recipe.
     pub aliases: Vec<(Located<String>, Located<String>)>,
+    /// Whether the shipped prices and abilities stay out.
+    pub without_price_list: bool,
     /// Warnings of the reader.
     pub warnings: Vec<Finding>,
 }

@@ -20,6 +20,8 @@ mod name_patterns;
 mod names;
 pub(crate) mod node_targets;
 mod presets;
+mod price_list;
+mod prices;
 mod provider;
 mod refusal;
 mod request_head;

@@ -43,6 +43,8 @@ pub struct Provider {
     pub max_concurrency: Option<u32>,
     /// When a stream's usage is requested.
     pub stream_usage: StreamUsage,
+    /// Its part of the shipped prices and abilities, where those count.
+    pub price_list: Option<&'static str>,
     /// Breaker settings of all targets.
     pub breaker: BreakerSettings,
     /// Together with the name the key of its health state.
@@ -83,6 +85,7 @@ impl Provider {
             health: None,
             max_concurrency,
             stream_usage: StreamUsage::default(),
+            price_list: None,
             breaker: BreakerSettings::default(),
             state: OnceLock::from(state),
         }

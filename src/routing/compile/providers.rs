@@ -9,6 +9,7 @@ use super::warnings;
 use crate::bounds;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Located, ProviderSpec};
+use crate::routing::price_list;
 use crate::routing::provider::{Provider, ProviderIdentity, credentials};
 use crate::routing::request_head::{RequestHead, header_of};
 use crate::routing::settings::{KeyHeader, Protocol, Timeouts};
@@ -34,6 +35,11 @@ impl Compiler<'_> {
             Protocol::Mock => Some(self.mock_base(&spec)),
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
+        let price_list = match preset {
+            _ if self.without_price_list => None,
+            Some(preset) => preset.prices,
+            None => price_list::part_of_host(&base.host),
+        };
         let usual = Timeouts::default();
         let api_keys = self.api_keys(spec.api_key, spec.options.api_keys);
         let headers: Vec<_> =
@@ -59,6 +65,7 @@ impl Compiler<'_> {
             health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
             stream_usage: spec.options.stream_usage.unwrap_or_default(),
+            price_list,
             breaker: spec.options.breaker.settings(),
             state: OnceLock::new(),
         };
