@@ -69,6 +69,8 @@ mod configuration;
 /// Connections of those who want no answer: how many there may be, how long they last, who is
 /// served meanwhile.
 mod connections;
+/// Rules by the texts of a request: each dialect, agents, captures, evaluations.
+mod content;
 /// The data directory: write-ahead logs, the lock, backups.
 mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.

@@ -378,6 +378,7 @@ pub(crate) mod tests {
             at,
             request,
             keywords: std::collections::BTreeMap::new(),
+            texts: std::collections::BTreeMap::new(),
             principal: PrincipalFacts::default(),
             seed: u64::MAX,
             health: std::collections::BTreeMap::new(),

@@ -96,7 +96,7 @@ proptest! {
             let at = Timestamp::from_second(1_764_000_000).unwrap();
             let mut head = Head::new(RequestId::new(at, &random), at, UserId::known("usr_1"), "chat.completions");
             (head.inputs, head.decision) = (Some(inputs), Some(Arc::new(decision)));
-            let judged = question.judge(&head, Some(&routing), &|| None).unwrap();
+            let judged = question.judge(&head, Some(&routing), &|_| None).unwrap();
             prop_assert_eq!((judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}", alteration);
             report.add(&head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing));
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, StickyKey};
+use super::condition::{Condition, ContentPatterns, StickyKey};
 use super::decision::{Decision, PlanEntry};
 use super::document::{Finding, RetryOn, Strategy};
 use super::health::RetryBudget;
@@ -28,6 +28,7 @@ pub struct Routing {
     pub(super) shown_revision: HeaderValue,
     pub(super) signals: ExpensiveSignals,
     pub(super) keywords: Keywords,
+    pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,

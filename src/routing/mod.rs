@@ -36,6 +36,7 @@ pub(crate) use base_url::BaseUrl;
 pub(crate) use compile::BuildContext;
 pub use compiled::Routing;
 pub(crate) use compiled::{RetryPolicy, Rule, WeightedTarget};
+pub(crate) use condition::TextPart;
 pub use decide::decide;
 pub(crate) use decide::shadow;
 pub(crate) use decision::Trace;
@@ -46,7 +47,7 @@ pub(crate) use document::{
 };
 pub(crate) use estimate_correction::EstimateCorrection;
 pub(crate) use inputs::{
-    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth,
+    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth, TextMatches,
 };
 pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
 pub(crate) use presets::PRESETS;

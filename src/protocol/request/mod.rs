@@ -11,6 +11,7 @@ mod messages;
 mod model_request;
 mod responses;
 mod stream_options;
+mod system_text;
 mod text;
 mod tools;
 
@@ -26,6 +27,7 @@ use model_request::RequestBuilder;
 
 pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
+pub use system_text::system_text;
 
 /// The members of a request that are acted on beside those of [`generation_limits`].
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {

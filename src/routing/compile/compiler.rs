@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use super::{BuildContext, warnings};
 use crate::bounds;
 use crate::routing::compiled::{ExpensiveSignals, Recipe};
+use crate::routing::condition::ContentPatterns;
 use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
 use crate::routing::price_list;
@@ -29,6 +30,7 @@ pub(super) struct Compiler<'o> {
     pub(super) provider_names: Vec<String>,
     pub(super) set_names: Vec<String>,
     pub(super) signals: ExpensiveSignals,
+    pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
@@ -59,6 +61,7 @@ impl<'o> Compiler<'o> {
             provider_names: Vec::new(),
             set_names: Vec::new(),
             signals: ExpensiveSignals::default(),
+            content: ContentPatterns::default(),
             providers: Vec::new(),
             nodes: Arc::new(Provider::all_nodes()),
             without_price_list: false,

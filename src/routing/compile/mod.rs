@@ -83,6 +83,7 @@ impl Routing {
             zone,
             signals: compiler.signals,
             keywords,
+            content: compiler.content,
             providers: compiler.providers,
             targets: compiler.targets,
             target_index: exact.into_iter().collect(),
