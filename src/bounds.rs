@@ -61,7 +61,8 @@ pub(crate) const KEYWORD_BYTES: usize = 256;
 pub(crate) const KEYWORD_TEXT: usize = 1 << 20;
 /// Patterns of a routing document for the texts of a request.
 pub(crate) const CONTENT_PATTERNS: usize = 32;
-/// Bytes of a text that such patterns are searched for in: with all of them a millisecond's work.
+/// Bytes of a text that such patterns are searched for in. A search is linear in them, so the work
+/// of a request is bounded by their product with the number of patterns.
 pub(crate) const CONTENT_TEXT: usize = 64 << 10;
 /// Bytes of the last user message used to detect its language: more costs time and adds
 /// nothing.

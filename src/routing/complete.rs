@@ -19,7 +19,7 @@ impl Inputs {
         let text = || part(TextPart::User);
         let all_matched = routing.content.find(&mut self.texts, &part);
         if signals.keywords {
-            self.keywords = routing.keywords().find(&self.keywords, &text);
+            self.keywords = routing.keywords().find(&self.keywords, text);
         }
         if signals.language && self.request.language.is_none() {
             self.request.language = text().map(|text| language::detect(&text).to_owned());

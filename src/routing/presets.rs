@@ -5,7 +5,7 @@ use super::settings::{KeyHeader, Protocol};
 
 /// What is known of a provider.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Preset {
+pub struct Preset {
     /// Name in documents.
     pub(crate) name: &'static str,
     pub(crate) protocol: Protocol,

@@ -27,7 +27,7 @@ use model_request::RequestBuilder;
 
 pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
-pub use system_text::system_text;
+pub(crate) use system_text::system_text;
 
 /// The members of a request that are acted on beside those of [`generation_limits`].
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {

@@ -9,7 +9,7 @@ use super::super::json::{self, Cursor, JsonError, JsonKind};
 use super::text::read_word;
 
 /// The system prompt; its parts are joined by line breaks.
-pub fn system_text(body: &[u8], endpoint: Endpoint) -> String {
+pub(crate) fn system_text(body: &[u8], endpoint: Endpoint) -> String {
     let mut spans: Vec<Range<usize>> = Vec::new();
     let read = json::read_object(body, |cursor, name| match endpoint {
         Endpoint::ChatCompletions if name.is("messages") => messages(cursor, &mut spans),

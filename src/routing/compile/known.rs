@@ -29,7 +29,7 @@ pub(super) fn names(routing: &Routing) -> Vec<(Arc<str>, Option<Arc<str>>)> {
         }
     }
     for (provider, model) in known {
-        let name = [&*provider, "/", model].concat();
+        let name = format!("{provider}/{model}");
         if matches!(routing.destination(&name), Some(Destination::Pattern(_))) {
             names.push((name.into(), Some(Arc::clone(provider))));
         }
@@ -56,7 +56,7 @@ fn askable(known: &[(&Arc<str>, &str)], recipe: &Recipe, beginning: &str) -> Vec
         return known.iter().map(|(_, model)| (*model).to_owned()).collect();
     }
     let asked = |(provider, model): &(&Arc<str>, &str)| -> Vec<String> {
-        let name = [&***provider, "/", model].concat();
+        let name = format!("{provider}/{model}");
         templates.iter().filter_map(|template| template.asked_for(&name, beginning)).collect()
     };
     known.iter().flat_map(asked).collect()
