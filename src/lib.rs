@@ -126,7 +126,9 @@
 //!
 //! `tests/house.rs` checks that every path on this page exists.
 //!
-//! - a provider that speaks a known protocol: the routing document only
+//! - a provider that speaks a known protocol: the routing document only; to be named by one word, a
+//!   row in `routing/presets.rs`
+//! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
 //!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
@@ -141,7 +143,8 @@
 //!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
 //! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
-//!   `routing/complete.rs` and `routing/condition/check.rs`
+//!   `routing/complete.rs` and `routing/condition/check.rs`; a text that patterns may search:
+//!   `routing/condition/content.rs` and `Prompt::text`
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
 //!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that

@@ -19,7 +19,7 @@ use crate::dialect::endpoint::Endpoint;
 use crate::dialect::request::{self, ModelRequest};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
-use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts};
+use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts, TextPart};
 use crate::wire::coding::{Coding, Decoder};
 
 /// Prefix of agent names in `model`.
@@ -160,9 +160,12 @@ impl Prompt {
         Ok(())
     }
 
-    /// The text of the last user message.
-    pub(crate) fn last_user_text(&self) -> String {
-        request::last_user_text(&self.body, &self.request)
+    /// A text of the request, with its agent's instructions in the system prompt.
+    pub(crate) fn text(&self, part: TextPart) -> String {
+        match part {
+            TextPart::User => request::last_user_text(&self.body, &self.request),
+            TextPart::System => request::system_text(&self.body, self.endpoint),
+        }
     }
 }
 
@@ -296,11 +299,12 @@ pub(crate) fn gather(
             headers: signals.collect(),
         },
         keywords: Default::default(),
+        texts: Default::default(),
         principal: who(principal),
         seed: app.random.next_u64(),
         health: app.standing(&live.routing, Some(&request.model), at),
     };
-    inputs.complete(&live.routing, || Some(prompt.last_user_text()));
+    inputs.complete(&live.routing, |part| Some(prompt.text(part)));
     inputs
 }
 

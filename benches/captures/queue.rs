@@ -123,6 +123,7 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         at,
         request,
         keywords: Default::default(),
+        texts: Default::default(),
         principal: PrincipalFacts::default(),
         seed,
         health: Default::default(),

@@ -52,6 +52,11 @@ pub(crate) const KEYWORDS: usize = 1_000;
 pub(crate) const KEYWORD_BYTES: usize = 256;
 /// Bytes of the last user message searched for keywords: a millisecond's work.
 pub(crate) const KEYWORD_TEXT: usize = 1 << 20;
+/// Patterns of a routing document for the texts of a request.
+pub(crate) const CONTENT_PATTERNS: usize = 32;
+/// Bytes of a text that such patterns are searched for in. A search is linear in them, so the work
+/// of a request is bounded by their product with the number of patterns.
+pub(crate) const CONTENT_TEXT: usize = 64 << 10;
 /// Bytes of the last user message used to detect its language: more costs time and adds
 /// nothing.
 pub(crate) const LANGUAGE_TEXT: usize = 1 << 10;

@@ -13,7 +13,7 @@ use crate::dialect::usage::Usage;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
-    PlanEntry, PrincipalFacts, RequestFacts, TargetHealth, Trace,
+    PlanEntry, PrincipalFacts, RequestFacts, TargetHealth, TextMatches, Trace,
 };
 
 /// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
@@ -241,13 +241,14 @@ structures! {
     PlanEntry { provider model }
     Candidate { provider model eligible reason }
     Trace { rule error }
-    Inputs { version at request keywords principal seed health }
+    Inputs { version at request keywords texts principal seed health }
     RequestFacts {
         endpoint model name agent needs prompt_tokens max_tokens choices stream messages tools
         images audio json_output language headers
     }
     AgentRef { id name etag }
     KeywordHit { hash hit }
+    TextMatches { digest matches }
     PrincipalFacts { key user labels user_labels models }
     TargetHealth { breaker probe_free cooldown_until ewma_us inflight max nodes node }
     NodeFacts { models load abilities }

@@ -83,9 +83,14 @@ impl CheckReport {
                 let reading =
                     examine_routing(&source.file, &source.text, &server, &credentials, None);
                 let valid = reading.document.filter(|_| reading.problems.is_empty());
-                self.good.extend(valid.map(|routing| {
-                    format!("{}: good, revision {}", source.file, routing.revision())
-                }));
+                if let Some(routing) = valid {
+                    let (file, revision) = (&source.file, routing.revision());
+                    self.good.push(format!("{file}: good, revision {revision}"));
+                    let (date, names) = routing.shipped_prices();
+                    let names = names.join(", ");
+                    let used = format!("{file}: shipped prices of {date} for {names}");
+                    self.good.extend((!names.is_empty()).then_some(used));
+                }
                 self.problems.extend(reading.problems);
                 self.warnings.extend(reading.warnings);
             }

@@ -10,7 +10,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
 use crate::dialect::endpoint::Endpoint;
 use crate::prompt::Prompt;
-use crate::routing::Routing;
+use crate::routing::{Routing, TextPart};
 
 /// Decides captures again without a gateway.
 pub(crate) struct OfflineEvaluation {
@@ -41,7 +41,7 @@ impl OfflineEvaluation {
             .into_iter()
             .flatten()
             .find(|known| Some(known.revision()) == revision);
-        let text = || user_text(head, capture.bodies.request.clone());
+        let text = |part| text_of(head, capture.bodies.request.clone(), part);
         match question.judge(head, recorded, &text) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
@@ -59,11 +59,13 @@ impl OfflineEvaluation {
     }
 }
 
-/// The last user message of a capture, if its body was kept unchanged.
-pub(super) fn user_text(head: &Head, body: Bytes) -> Option<String> {
-    if head.not_replayable().is_some() {
+/// A text of a captured request, if its body was kept unchanged. The system prompt of a request
+/// through an agent is not known: the agent's instructions are no part of the capture.
+pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String> {
+    let has_agent = || head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some());
+    if head.not_replayable().is_some() || (part == TextPart::System && has_agent()) {
         return None;
     }
     let prompt = Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()?;
-    Some(prompt.last_user_text())
+    Some(prompt.text(part))
 }

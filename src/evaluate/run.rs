@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::cost::PriceList;
 use super::explain;
 use super::judge::{HealthSource, Question, Skipped};
-use super::offline::user_text;
+use super::offline::text_of;
 use super::report::EvaluationReport;
 use crate::app::{App, Live};
 use crate::archive::{Archive, CaptureReader};
@@ -241,12 +241,12 @@ impl EvaluationWorker {
             health,
         };
         let (archive, reader) = (&self.archive, RefCell::new(&mut self.reader));
-        let text = || {
+        let text = |part| {
             let bodies = head
                 .not_replayable()
                 .is_none()
                 .then(|| archive.bodies(&head.id, location, &mut reader.borrow_mut()));
-            user_text(head, bodies??.request)
+            text_of(head, bodies??.request, part)
         };
         match question.judge(head, recorded.as_deref(), &text) {
             Err(skipped) => report.skip(skipped, head),

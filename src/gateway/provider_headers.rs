@@ -101,9 +101,12 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     fresh.version = head.version;
     // All providers of a plan take the query, as they speak the dialect of the request.
     let endpoint = call.request.endpoint;
-    fresh.uri = match call.request.query.as_deref() {
-        None => written(made.target(endpoint))?.clone(),
-        query => written(Uri::try_from(target.provider.base.target(endpoint, query)).ok())?,
+    fresh.uri = match (made.target(endpoint), call.request.query.as_deref()) {
+        (Some(made), None) => made.clone(),
+        (_, query) => {
+            let path = target.provider.base.target(endpoint, &target.model, query);
+            written(Uri::try_from(path).ok())?
+        }
     };
     // The map itself: Pingora's own insertion parses each name again, to keep its case.
     fresh.headers = written(call.headers())?;

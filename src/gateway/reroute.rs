@@ -192,7 +192,7 @@ impl CapturedRequest {
         let name = Some(&*self.inputs.request.name);
         self.inputs.health = app.standing(&live.routing, name, exchange.at);
         let prompt = &self.prompt;
-        self.inputs.complete(&live.routing, || Some(prompt.last_user_text()));
+        self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
     }
 
     /// The answer to a dry run: the decision alone.

@@ -18,6 +18,8 @@ pub struct BaseUrl {
     pub path: String,
     /// Query of every request, without `?`; usually empty.
     pub query: String,
+    /// Whether the model stands between this path and the endpoint's.
+    pub model_in_path: bool,
 }
 
 impl BaseUrl {
@@ -58,6 +60,7 @@ impl BaseUrl {
             port,
             path: uri.path().trim_end_matches('/').to_owned(),
             query: String::new(),
+            model_in_path: false,
         })
     }
 
@@ -75,8 +78,13 @@ impl BaseUrl {
 
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
     /// client's query that the own query does not set.
-    pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
-        let mut target = [self.path.as_str(), endpoint.path()].concat();
+    pub fn target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
+        let mut target = self.path.clone();
+        if self.model_in_path {
+            target.push('/');
+            target.push_str(model);
+        }
+        target.push_str(endpoint.path());
         let own = self.query.as_str();
         let is_free =
             |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
@@ -97,6 +105,13 @@ impl BaseUrl {
             self.path.push_str("/v1");
         }
         self
+    }
+
+    /// Whether requests for this model can be sent: one that stands in the path is a segment that
+    /// needs no encoding and leads nowhere else.
+    pub fn takes(&self, model: &str) -> bool {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        !self.model_in_path || (model.bytes().all(is_plain) && !model.bytes().all(|b| b == b'.'))
     }
 
     /// `host` or `host:port`, as in the `Host` header.

@@ -9,12 +9,13 @@ use ahash::RandomState;
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, StickyKey};
+use super::condition::{Condition, ContentPatterns, StickyKey};
 use super::decision::{Decision, PlanEntry};
 use super::document::{Finding, RetryOn, Strategy};
 use super::health::RetryBudget;
 use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
+use super::price_list;
 use super::provider::Provider;
 use super::target::Target;
 
@@ -31,6 +32,7 @@ pub struct Routing {
     pub(super) shown_revision: HeaderValue,
     pub(super) signals: ExpensiveSignals,
     pub(super) keywords: Keywords,
+    pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: NameIndex<Target>,
@@ -42,6 +44,8 @@ pub struct Routing {
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
     pub(super) warnings: Vec<Finding>,
 }
 
@@ -49,6 +53,16 @@ impl Routing {
     /// Likely mistakes of a document that runs.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
+    }
+
+    /// The date of the shipped prices, and the targets that have them: exact ones, and patterns
+    /// under which they count.
+    pub(crate) fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
+        let listed = |target: &&Arc<Target>| {
+            target.is_pattern() && target.prices.is_none() && target.provider.price_list.is_some()
+        };
+        let patterns = self.targets().filter(listed).map(|target| &*target.name);
+        (price_list::date(), self.shipped.iter().map(|name| &**name).chain(patterns).collect())
     }
 
     /// First 12 hex digits of the document's hash.

@@ -6,6 +6,7 @@ pub(crate) mod generation_limits;
 pub(crate) mod media;
 pub(crate) mod member_names;
 pub(crate) mod model_request;
+mod system_text;
 pub(crate) mod text;
 pub(crate) mod tools;
 
@@ -21,6 +22,7 @@ use model_request::{RequestBuilder, RequestRules};
 
 pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
+pub(crate) use system_text::system_text;
 
 /// Members in which some endpoint has its prompt, or a part of it.
 const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];

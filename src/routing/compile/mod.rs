@@ -35,6 +35,7 @@ impl Routing {
     /// Checks a spec and builds what runs.
     pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
         let mut compiler = Compiler::new(origin, spec.warnings);
+        compiler.without_price_list = spec.without_price_list;
         let zone = compiler.zone(spec.timezone.as_ref());
         compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
         compiler.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
@@ -81,6 +82,7 @@ impl Routing {
             zone,
             signals: compiler.signals,
             keywords,
+            content: compiler.content,
             providers: compiler.providers,
             targets: compiler.targets,
             target_index: exact.into_iter().collect(),
@@ -96,6 +98,7 @@ impl Routing {
             alias_patterns: Patterns::new(aliases.iter().cloned()),
             aliases,
             known_names: Vec::new(),
+            shipped: compiler.shipped,
             warnings: compiler.warnings,
         };
         routing.known_names = known::names(&routing);
