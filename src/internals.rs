@@ -66,12 +66,13 @@ pub mod dialect {
         };
         pub use crate::dialect::neutral::event::{PartKind, StreamEvent};
         pub use crate::dialect::neutral::part::{
-            Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+            Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
             Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
             Use, UsedFeatures, WebSearch,
         };
+        pub use crate::dialect::neutral::seal::Seal;
     }
     pub mod protocol {
         pub use crate::dialect::protocol::Protocol;

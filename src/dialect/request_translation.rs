@@ -71,7 +71,7 @@ fn keeps_thinking(request: &Request, target: Dialect) -> bool {
         Part::Thinking(thinking) => Some(thinking.seal.as_ref()),
         _ => None,
     });
-    let is_own = |seal: Option<&super::neutral::part::Seal>| {
+    let is_own = |seal: Option<&super::neutral::seal::Seal>| {
         seal.is_some_and(|seal| seal.dialect == target.name())
     };
     thinking.next().is_some_and(is_own) && thinking.all(is_own)

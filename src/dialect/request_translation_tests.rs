@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::feature::{Dialect, Fate, Feature};
 use super::feature_samples::{plain, samples};
-use super::neutral::part::{Seal, Source};
+use super::neutral::part::Source;
+use super::neutral::seal::Seal;
 use super::request_translation::{
     MalformedRequest, Refused, Translated, read_request, write_request,
 };
@@ -183,11 +184,11 @@ fn broken_arguments_and_ids_fit_the_rules_of_anthropic() {
 fn a_seal_goes_to_its_own_dialect_and_no_other() {
     let seal =
         Seal { dialect: "responses", value: json!({"id": "rs_1", "encrypted_content": "e"}) };
-    assert_eq!(Seal::of_token(&seal.to_token()), Some(seal.clone()));
-    assert_eq!(Seal::of_token("EqQBCkYIBxgCKkAyf"), None);
-    assert_eq!(Seal::of_token("rerouter.chat.e30"), None);
+    assert_eq!(Seal::from_text(&seal.to_text()), Some(seal.clone()));
+    assert_eq!(Seal::from_text("EqQBCkYIBxgCKkAyf"), None);
+    assert_eq!(Seal::from_text("rerouter.chat.e30"), None);
     let body = json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"},
-        {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": seal.to_token()}]}]});
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": seal.to_text()}]}]});
     let own = translate(Dialect::Messages, Dialect::Responses, &body.to_string()).unwrap();
     assert!(own.dropped.is_empty(), "{:?}", own.dropped);
     let item = json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "t"}], "encrypted_content": "e"});

@@ -8,7 +8,8 @@ use super::tests::{CLIENTS, context, endpoint, ends_well, said, translated};
 use super::*;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::neutral::answer::{FailureKind, StopReason, TokenCounts};
-use crate::dialect::neutral::part::{Part, Seal, Thinking, ToolCall};
+use crate::dialect::neutral::part::{Part, Thinking, ToolCall};
+use crate::dialect::neutral::seal::Seal;
 use crate::dialect::stream::assemble;
 
 fn events(chunks: &[Value]) -> String {
@@ -178,7 +179,7 @@ fn gemini_is_read_whole_and_as_a_stream() {
     .unwrap();
     let message: Value = serde_json::from_slice(&messages.body).unwrap();
     let seal = Seal::from_text(message["content"][2]["signature"].as_str().unwrap()).unwrap();
-    assert_eq!((seal.dialect, &seal.value["thoughtSignature"]), ("gemini", &json!("c2ln")));
+    assert_eq!((seal.dialect, &seal.value["signature"]), ("gemini", &json!("c2ln")));
 }
 
 #[test]

@@ -10,12 +10,13 @@ use crate::dialect::members::{
     Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
 };
 use crate::dialect::neutral::part::{
-    Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+    Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
     WebSearch,
 };
+use crate::dialect::neutral::seal::Seal;
 
 const BODY: Table = &[
     ("container", Feature::StoredState),
@@ -333,10 +334,10 @@ fn read_thinking(
     let own = |value| Seal { dialect: "messages", value };
     let seal = match (signature, data) {
         (Some(signature), _) => Some(
-            Seal::of_token(&signature).unwrap_or_else(|| own(json!({ "signature": signature }))),
+            Seal::from_text(&signature).unwrap_or_else(|| own(json!({ "signature": signature }))),
         ),
         (None, Some(data)) => {
-            Some(Seal::of_token(&data).unwrap_or_else(|| own(json!({ "redacted": data }))))
+            Some(Seal::from_text(&data).unwrap_or_else(|| own(json!({ "redacted": data }))))
         }
         (None, None) => None,
     };

@@ -10,8 +10,8 @@ use crate::dialect::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::dialect::neutral::failure;
 use crate::dialect::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 use crate::dialect::neutral::open_parts::OpenParts;
-use crate::dialect::neutral::part::Seal;
 use crate::dialect::neutral::seal;
+use crate::dialect::neutral::seal::Seal;
 
 #[derive(Deserialize)]
 struct MessageStreamEvent<'a> {

@@ -9,12 +9,13 @@ use crate::dialect::members::{
     Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
 };
 use crate::dialect::neutral::part::{
-    Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+    Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
     WebSearch,
 };
+use crate::dialect::neutral::seal::Seal;
 
 const BODY: Table = &[
     ("background", Feature::Background),
@@ -285,7 +286,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
             let summary = item.summary.unwrap_or_default();
             let texts: Vec<String> = summary.into_iter().filter_map(|part| part.text).collect();
             let seal = item.encrypted_content.map(|sealed| {
-                Seal::of_token(&sealed).unwrap_or_else(|| Seal {
+                Seal::from_text(&sealed).unwrap_or_else(|| Seal {
                     dialect: "responses",
                     value: json!({ "id": item.id, "encrypted_content": sealed }),
                 })
