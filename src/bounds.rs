@@ -1,83 +1,26 @@
 //! Every limit of the program that no document sets, named, with its reason. Limits that operators
-//! set have their defaults in `config/`. Nothing is unbounded.
+//! set have their defaults in `config/`. Nothing is unbounded. Here are those of requests,
+//! answers, providers and the process; the others are in `bounds/` by subject.
 
-// By its path, as the fuzz targets take this file from elsewhere.
+// By their paths, as the fuzz targets take this file from elsewhere.
+#[path = "bounds/accounts.rs"]
+mod accounts;
+#[path = "bounds/captures.rs"]
+mod captures;
 #[path = "bounds/connections.rs"]
 mod connections;
+#[path = "bounds/documents.rs"]
+mod documents;
+#[path = "bounds/nodes.rs"]
+mod nodes;
 
 use std::time::Duration;
 
+pub use accounts::*;
+pub use captures::*;
 pub use connections::*;
-
-/// Bytes of a configuration document: large routing tables stay far below.
-pub const DOCUMENT_BYTES: usize = 1 << 20;
-/// Nesting of a configuration document: real ones need six.
-pub(crate) const DOCUMENT_DEPTH: usize = 32;
-/// Problems reported for one document: nobody reads more.
-pub(crate) const DOCUMENT_PROBLEMS: usize = 100;
-
-/// Bytes of a CEL expression.
-pub const CEL_BYTES: usize = 4 << 10;
-/// Nodes of a CEL expression: bounds the work of one evaluation.
-pub const CEL_NODES: usize = 500;
-
-/// Depth of a CEL expression's tree: bounds the stack of one evaluation.
-pub(crate) const CEL_DEPTH: usize = 64;
-/// Opening brackets and `?` of a CEL expression: bounds the nesting of its parser.
-pub(crate) const CEL_BRACKETS: usize = 96;
-/// Stack of the thread that compiles a CEL expression: enough for the deepest tree within
-/// [`CEL_BYTES`].
-pub(crate) const CEL_COMPILE_STACK: usize = 64 << 20;
-/// Bytes of a compiled pattern of `matches`: a few hundred states.
-pub(crate) const CEL_PATTERN: usize = 64 << 10;
-/// Compiled patterns that a thread caches: those of a live document and of one being evaluated.
-pub(crate) const CEL_PATTERNS: usize = 256;
-/// Bytes of a traced runtime error of a CEL expression.
-pub(crate) const CEL_TRACE_BYTES: usize = 200;
-
-/// Providers of a routing document.
-pub(crate) const PROVIDERS: usize = 256;
-/// Models, recipes and aliases of a routing document, each.
-pub(crate) const ROUTING_NAMES: usize = 10_000;
-/// Rules of a recipe: a decision may evaluate all of them.
-pub const RULES: usize = 64;
-/// Targets of a rule: a decision ranks all of them.
-pub(crate) const RULE_TARGETS: usize = 64;
-/// Static headers of a provider.
-pub(crate) const PROVIDER_HEADERS: usize = 32;
-/// Bytes of the name of a provider, recipe or rule: they become header and label values.
-pub(crate) const ROUTING_NAME_BYTES: usize = 64;
-/// Bytes of an alias, or of a provider's name of a model.
-pub(crate) const MODEL_NAME_BYTES: usize = 256;
-/// Largest weight of a target.
-pub(crate) const WEIGHT_MAX: f64 = 1_000_000.0;
-/// Keyword sets of a routing document.
-pub const KEYWORD_SETS: usize = 64;
-/// Words of a keyword set.
-pub(crate) const KEYWORDS: usize = 1_000;
-/// Bytes of a keyword.
-pub(crate) const KEYWORD_BYTES: usize = 256;
-/// Bytes of the last user message searched for keywords: a millisecond's work.
-pub(crate) const KEYWORD_TEXT: usize = 1 << 20;
-/// Bytes of the last user message used to detect its language: more costs time and adds
-/// nothing.
-pub(crate) const LANGUAGE_TEXT: usize = 1 << 10;
-/// Tokens assumed for an answer when a limit or cost is estimated in advance; also the cap on
-/// `max_tokens` there, as few answers are as long as they may be.
-pub(crate) const ANSWER_TOKENS: u64 = 1_024;
-/// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
-/// the largest usual models.
-pub(crate) const CONTEXT_TOKENS: u64 = 1_000_000;
-/// `Retry-After` when all targets are at their `max_concurrency`: nothing says when one gets
-/// free.
-pub(crate) const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
-/// Longest delay of a `mock` provider.
-pub(crate) const MOCK_LATENCY: Duration = Duration::from_secs(60);
-
-/// Entries of any list in the server document.
-pub(crate) const SERVER_LIST: usize = 256;
-/// Headers that conditions may look at: each is copied into every capture.
-pub(crate) const SIGNAL_HEADERS: usize = 32;
+pub use documents::*;
+pub use nodes::*;
 
 /// Bytes of all header lines of a request: what the large providers accept.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
@@ -116,6 +59,9 @@ pub(crate) const CODED_PARTS: usize = 4_096;
 pub(crate) const ZSTD_WINDOW_LOG: u32 = 23;
 /// Bytes of a management body; documents have their own bound.
 pub(crate) const MANAGEMENT_BODY: usize = 256 << 10;
+/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
+/// filter.
+pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 
 /// Entries of a page of a list.
 pub(crate) const PAGE_MAX: usize = 100;
@@ -124,132 +70,6 @@ pub(crate) const PAGE_DEFAULT: usize = 20;
 
 /// Models on a page of Anthropic's list: the most that its API gives.
 pub(crate) const MODELS_PAGE: usize = 1_000;
-
-/// Live keys of an owner.
-pub const KEYS_PER_OWNER: usize = 100;
-/// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
-/// ending keys would fill memory.
-pub(crate) const ENDED_KEYS_PER_OWNER: usize = 1_000;
-/// Keys that a list visits under one lock of the table: nobody waits long for it.
-pub(crate) const KEY_LIST_STEP: usize = 128;
-/// Keys whose last use is written in one transaction: some milliseconds, for which other
-/// changes wait.
-pub(crate) const USES_BATCH: usize = 1_000;
-/// Tries of a key's patch when other changes come between.
-pub(crate) const PATCH_TRIES: usize = 8;
-/// Generations of keys that make keys: a request draws on the limits of each.
-pub(crate) const KEY_DESCENT: usize = 16;
-/// Patterns of `limits.models`: each request is matched against all of them.
-pub(crate) const LIMIT_MODELS: usize = 100;
-/// Characters of such a pattern.
-pub(crate) const LIMIT_MODEL_CHARS: usize = 256;
-/// Largest `limits.rpm`: more than one gateway answers in a minute.
-pub(crate) const LIMIT_RPM: u64 = 100_000_000;
-/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
-/// bits twice.
-pub(crate) const LIMIT_TPM: u64 = 10_000_000_000;
-/// Largest `limits.concurrency`: beyond the connections of any gateway.
-pub(crate) const LIMIT_CONCURRENCY: u64 = 1_000_000;
-/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
-pub(crate) const LIMIT_USD: f64 = 100_000_000.0;
-/// Characters of the name of a key or user.
-pub(crate) const NAME_CHARS: usize = 128;
-/// Pairs of a key's `metadata`.
-pub(crate) const METADATA_PAIRS: usize = 16;
-/// Characters of a name in `metadata`.
-pub(crate) const METADATA_NAME_CHARS: usize = 64;
-/// Characters of a value in `metadata`.
-pub(crate) const METADATA_VALUE_CHARS: usize = 512;
-
-/// Longest grace of a rotated key's old secret, in seconds: a week.
-pub(crate) const ROTATION_GRACE_S: u64 = 604_800;
-
-/// Nodes: all are in memory, and each that serves is in the inputs of every decision on nodes.
-pub(crate) const NODES: usize = 256;
-/// Model patterns in a node's enrolment.
-pub(crate) const NODE_PATTERNS: usize = 32;
-/// Models that a node serves at once.
-pub(crate) const NODE_MODELS: usize = 64;
-/// Bytes of a node's endpoint, key, version and model names, each.
-pub(crate) const NODE_TEXT_BYTES: usize = 512;
-/// Largest difference between a node's clock and the gateway's.
-pub(crate) const NODE_SKEW: Duration = Duration::from_secs(60);
-/// Nonces remembered of a node, one a signature; it signs at most so many within twice the
-/// skew.
-pub(crate) const NODE_NONCES: usize = 4_096;
-/// Time between two heartbeats of a node.
-pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
-/// Time for which a heartbeat counts: two may be lost.
-pub const NODE_LEASE: Duration = Duration::from_secs(30);
-/// Time between two checks of a node's lease by a request that waits for it.
-pub(crate) const NODE_LEASE_CHECK: Duration = Duration::from_secs(1);
-/// First wait of a node after a failed callback, doubled up to [`NODE_HEARTBEAT`]; also its
-/// interval for checking what it waits for.
-pub(crate) const NODE_RETRY: Duration = Duration::from_secs(1);
-/// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
-/// well before [`NODE_CALLBACK_TIMEOUT`].
-pub(crate) const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest wait of a node for the answer to a callback. With [`NODE_QUERY_TIMEOUT`] it leaves time
-/// for two reports within a lease.
-pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time for a node to ask its server all that a report needs.
-pub(crate) const NODE_QUERY_TIMEOUT: Duration = Duration::from_secs(4);
-/// Bytes of an answer of a server to its node: lists, metrics, slots with their prompts.
-pub(crate) const NODE_RESPONSE_BYTES: u64 = 8 << 20;
-/// Grace of a node's previous secret, unless the new one is used earlier.
-pub(crate) const NODE_ROTATION: Duration = Duration::from_secs(600);
-/// Bytes of a body of node events.
-pub(crate) const NODE_EVENTS_BODY: usize = 1 << 20;
-/// Events in one body.
-pub(crate) const NODE_EVENTS: usize = 1_000;
-/// Ids of node events that are remembered, so that what is sent twice is logged once.
-pub(crate) const NODE_EVENT_IDS: usize = 4_096;
-
-/// Agents: all are in memory, and while AGENT is open anybody makes them.
-pub(crate) const AGENTS: usize = 1_000;
-/// Characters of an agent's name: those of a DNS label.
-pub(crate) const AGENT_NAME_CHARS: usize = 63;
-/// Characters of an agent's description.
-pub(crate) const AGENT_DESCRIPTION_CHARS: usize = 1_024;
-/// Bytes of an agent's instructions: they go with each of its requests.
-pub(crate) const AGENT_INSTRUCTIONS: usize = 32 << 10;
-/// Tools of an agent: as many as OpenAI takes in a request.
-pub(crate) const AGENT_TOOLS: usize = 128;
-/// Bytes of an agent's tools as JSON.
-pub(crate) const AGENT_TOOLS_BYTES: usize = 64 << 10;
-/// Tries of a change of an agent when others come between.
-pub(crate) const AGENT_TRIES: usize = 4;
-/// Sequences of an agent's default `stop`: OpenAI takes four.
-pub(crate) const AGENT_STOPS: usize = 4;
-/// Bytes of such a sequence.
-pub(crate) const AGENT_STOP_BYTES: usize = 256;
-
-/// Live sessions of a user: a new one ends the oldest.
-pub(crate) const SESSIONS_PER_USER: usize = 20;
-/// Shortest password in bytes: OWASP's floor.
-pub(crate) const PASSWORD_MIN: usize = 8;
-/// Longest password in bytes: hashing stays cheap to refuse.
-pub const PASSWORD_MAX: usize = 1024;
-/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3, without its brackets).
-pub(crate) const EMAIL_MAX: usize = 254;
-/// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
-/// 503.
-pub const PASSWORD_QUEUE: usize = 64;
-/// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
-pub const LOGINS: u32 = 10;
-/// Window of the login throttle.
-pub(crate) const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
-/// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
-/// e-mails together: guessing does not fill the audit.
-pub(crate) const AUDITED_REFUSALS: u32 = 10;
-/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
-/// few guesses.
-pub(crate) const NETWORK_LOGINS: u32 = 100;
-/// Pairs, and networks, that the login throttle remembers. Those whose window is over leave
-/// first, then those with the fewest logins.
-pub(crate) const LOGIN_PAIRS: usize = 100_000;
-/// Registrations from one network in an hour.
-pub const REGISTRATIONS: u32 = 20;
 
 /// Attempts of one request, whatever its recipe says. Pingora's loop has the same bound.
 pub(crate) const ATTEMPTS_MAX: usize = 16;
@@ -316,56 +136,7 @@ pub(crate) const READERS: usize = 2;
 pub(crate) const READERS_SHARE: usize = 1;
 /// Longest wait of a large body to be read.
 pub(crate) const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Evaluations at once: each keeps a thread busy that requests could use.
-pub(crate) const EVALUATIONS: usize = 2;
-/// Evaluations of one caller at once.
-pub(crate) const EVALUATIONS_SHARE: usize = 1;
-/// Longest wait of an evaluation, or of a gated change, for its turn.
-pub(crate) const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
-/// change of routing.
-pub(crate) const GATES: usize = 1;
-/// Captures that an evaluation covers by default, the newest first.
-pub(crate) const EVALUATE_DEFAULT: u64 = 100_000;
-/// Most captures that an evaluation may cover.
-pub(crate) const EVALUATE_MAX: u64 = 10_000_000;
-/// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
-/// client is still there.
-pub(crate) const EVALUATE_STEP: usize = 200;
-/// Time between two progress lines of an evaluation.
-pub(crate) const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-/// Pairs of targets, and targets, that a report tells apart.
-pub(crate) const EVALUATE_CHANGES: usize = 1_000;
-/// Reasons that a report tells apart for a pair of targets.
-pub(crate) const EVALUATE_REASONS: usize = 20;
-/// Captures that a report names for a pair of targets.
-pub(crate) const EVALUATE_EXAMPLES: usize = 5;
-/// Earlier documents that an evaluation keeps in memory, to say what changed in them.
-pub(crate) const EVALUATE_DOCUMENTS: usize = 16;
-/// Tries of a gated change when others come between.
-pub(crate) const GATE_TRIES: usize = 3;
-/// Age of the captures that a gated change is tried on.
-pub(crate) const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Decided captures that a gated change is tried on, the newest.
-pub(crate) const GATE_DECIDED: u64 = 100_000;
-/// Captures that are visited to find those: refusals, replays and imports do not fill the
-/// window.
-pub(crate) const GATE_VISITED: u64 = 10 * GATE_DECIDED;
-/// Bytes of an import: captures of the longest bodies, escaped.
-pub(crate) const IMPORT_BODY: usize = 64 << 20;
-/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
-/// filter.
-pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
-/// Longest wait of the command line for a connection.
-pub(crate) const CLIENT_CONNECT: Duration = Duration::from_secs(10);
-/// Longest time for the command line to send a request: a megabyte on a slow line.
-pub(crate) const CLIENT_SEND: Duration = Duration::from_secs(120);
-/// Longest wait of the command line for the head of an answer: a provider may take as long for
-/// a reroute.
-pub(crate) const CLIENT_ANSWER: Duration = Duration::from_secs(900);
-/// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
-/// longest bodies, escaped.
-pub(crate) const CLIENT_BYTES: u64 = 512 << 20;
+
 /// Calls of one kind remembered by `Idempotency-Key`; while there are more, a new key is
 /// refused.
 pub(crate) const REPEATS: usize = 10_000;
@@ -383,72 +154,6 @@ pub(crate) const IDEMPOTENCY_KEY: usize = 255;
 pub const SHADOWS: usize = 32;
 /// Time that a draining gateway waits for shadows: nobody misses their answers.
 pub(crate) const SHADOW_GRACE: Duration = Duration::from_secs(2);
-
-/// Records waiting for the capture writer.
-pub(crate) const CAPTURE_QUEUE_RECORDS: usize = 16_384;
-/// Bytes waiting for the capture writer.
-pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
-/// Records of one transaction of the capture writer.
-pub(crate) const CAPTURE_BATCH: usize = 1_000;
-/// Longest wait of a record for others before it is written: a crash may lose so much.
-pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
-/// Records that end this wait: a block of heads or two. Many small bursts of work delay
-/// requests less than few large ones.
-pub(crate) const CAPTURE_LINGER_RECORDS: usize = 64;
-/// Records of one transaction while few wait.
-pub(crate) const CAPTURE_BURST: usize = 256;
-/// Longest time that a record yields to other work beyond [`CAPTURE_LINGER`]: on busy
-/// processors each yield may take milliseconds.
-pub(crate) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
-/// Part of the queue's bytes that ends this wait: a mebibyte.
-pub(crate) const CAPTURE_LINGER_SHARE: usize = 64;
-/// Time between two yields of a thread that writes captures.
-pub(crate) const CAPTURE_SLICE: Duration = Duration::from_micros(100);
-/// Bytes that are compressed between two yields: half a millisecond.
-pub(crate) const CAPTURE_PIECE: usize = 64 << 10;
-/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
-pub(crate) const CAPTURE_BLOCK: usize = 256 << 10;
-/// Bytes of bodies that an import stores at once.
-pub(crate) const CAPTURE_COMMIT: usize = 4 << 20;
-/// Time between two syncs of captures to disk.
-pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
-/// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
-pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
-/// Smallest segment under a small `retention.size`.
-pub(crate) const SEGMENT_BYTES_MIN: u64 = 1 << 20;
-/// Longest time that a segment is written to.
-pub(crate) const SEGMENT_AGE: Duration = Duration::from_secs(600);
-/// Smallest number of segments in `retention`: so much more than asked for may be kept.
-pub(crate) const SEGMENT_SHARE: u32 = 16;
-/// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
-pub(crate) const LIST_ROWS: usize = 15_000;
-/// The same where each row is looked up by itself, as for one owner or for failures.
-pub(crate) const LIST_LOOKUPS: usize = 1_500;
-/// Precision of the time in an id, in microseconds.
-pub(crate) const ID_PRECISION_US: i64 = 1_000;
-/// Bytes of an index that is checked whole at the start; of a larger one only the length is.
-pub(crate) const INDEX_CHECK: u64 = 64 << 20;
-/// Damaged captures remembered, so that each is reported once.
-pub(crate) const DAMAGED_CAPTURES: usize = 1_000;
-/// Largest lead of an imported capture's time over the clock here.
-pub(crate) const IMPORT_AHEAD: Duration = Duration::from_secs(300);
-/// Bytes that `rerouter replay import` sends at once; a larger line goes alone.
-pub(crate) const IMPORT_PART: usize = 4 << 20;
-/// Tries of `rerouter replay import` to send a part while the gateway is busy.
-pub(crate) const IMPORT_TRIES: usize = 10;
-/// Longest wait between these tries.
-pub(crate) const IMPORT_WAIT: Duration = Duration::from_secs(30);
-pub(crate) const REDACT_EXPRESSIONS: usize = 32;
-/// Bytes of one of those, compiled.
-pub(crate) const REDACT_COMPILED: usize = 1 << 20;
-
-/// Longest wait of a reader for captures that are still to be written.
-pub(crate) const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
-/// Time between two looks of such a reader.
-pub(crate) const CAPTURE_SETTLE_INTERVAL: Duration = Duration::from_millis(1);
-/// Longest wait of a deletion for captures being written: the writer's tries with their waits,
-/// twice.
-pub(crate) const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
 /// Access lines waiting for a slow standard output; more are dropped and counted.
 pub(crate) const LOG_QUEUE: usize = 8_192;
@@ -480,10 +185,6 @@ pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bytes of a request's `model`: it is written into records and messages.
 pub(crate) const MODEL_BYTES: usize = 512;
-/// Tries of a batch of captures that the store refuses.
-pub(crate) const CAPTURE_TRIES: u32 = 4;
-/// Wait after the first try that failed; doubled each time.
-pub(crate) const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 
 /// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.
 pub(crate) const MOCK_NUMBERS: u64 = 1 << 20;
@@ -504,34 +205,6 @@ pub(crate) const CLIENT_REQUEST_ID_CHARS: usize = 200;
 pub(crate) const DNS_NAMES: usize = 1_024;
 /// Time for a body to arrive after which its credential is checked again.
 pub(crate) const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
-
-/// Parts that a budget is granted in: a crash may cost its owner one.
-pub(crate) const GRANTS: u64 = 20;
-/// Largest reserves so far that a grant holds, up to a quarter of the budget, so that concurrent
-/// requests seldom wait for the next.
-pub(crate) const GRANT_RESERVES: u64 = 8;
-/// Smallest grant in billionths of a dollar, up to a quarter of the budget: five cents, so that
-/// small budgets need few.
-pub(crate) const GRANT_SMALL: u64 = 50_000_000;
-/// Time before a day or month ends at which the first grant of the next one is written.
-pub(crate) const GRANT_AHEAD: Duration = Duration::from_secs(120);
-/// `Retry-After` of a refusal that ends with another request, or with a write of the store.
-pub(crate) const LIMIT_RETRY: Duration = Duration::from_secs(1);
-/// Time between two writes of usage and spend: a crash may lose so much usage.
-pub(crate) const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
-/// Time that a leaving process tries to write revocations and disablings.
-pub(crate) const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
-/// Budgets, and sums of usage, written in one transaction: others write between two of them.
-pub(crate) const USAGE_WRITE_ROWS: usize = 1_000;
-/// Budgets that each round checks for the first grant of the next day: half a million within
-/// [`GRANT_AHEAD`].
-pub(crate) const GRANT_AHEAD_BUDGETS: usize = 2_000;
-/// Sums of usage waiting to be written; more are dropped, with a warning.
-pub(crate) const USAGE_PENDING: usize = 20_000;
-/// Days that usage is kept.
-pub(crate) const USAGE_DAYS: i64 = 400;
-/// Groups in an answer on usage.
-pub(crate) const USAGE_GROUPS: usize = 1_000;
 /// Tokens of an answer that a translated request asks for, if its client gave no limit and the
 /// provider's dialect needs one. Every current model of that dialect can write so much.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8_192;

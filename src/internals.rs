@@ -58,7 +58,6 @@ pub mod dialect {
         pub use crate::dialect::endpoint::Endpoint;
     }
     pub mod feature {
-        pub use crate::dialect::Dialect;
         pub use crate::dialect::feature::{Fate, Feature};
     }
     pub mod neutral {
@@ -67,12 +66,13 @@ pub mod dialect {
         };
         pub use crate::dialect::neutral::event::{PartKind, StreamEvent};
         pub use crate::dialect::neutral::part::{
-            Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+            Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
         };
         pub use crate::dialect::neutral::request::{
             Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,
-            Use, Uses, WebSearch,
+            Use, UsedFeatures, WebSearch,
         };
+        pub use crate::dialect::neutral::seal::Seal;
     }
     pub mod protocol {
         pub use crate::dialect::protocol::Protocol;
@@ -84,7 +84,7 @@ pub mod dialect {
     }
     pub mod request_translation {
         pub use crate::dialect::request_translation::{
-            Malformed, Refused, Translated, read_request, write_request,
+            MalformedRequest, Refused, Translated, read_request, write_request,
         };
     }
     pub mod stream {

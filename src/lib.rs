@@ -129,7 +129,9 @@
 //!
 //! `tests/house.rs` checks that every path on this page exists.
 //!
-//! - a provider that speaks a known protocol: the routing document only
+//! - a provider that speaks a known protocol: the routing document only; to be named by one word, a
+//!   row in `routing/presets.rs`
+//! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
 //!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
@@ -139,14 +141,15 @@
 //!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
 //! - a feature of requests that is translated, dropped or refused: the table in
 //!   `dialect/feature.rs`, the readers and writers of the dialects
-//! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect, the mock's
-//!   answers in `mock/mod.rs`; then as a management endpoint
+//! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect; then as a
+//!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
 //!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
 //! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
-//!   `routing/complete.rs` and `routing/condition/check.rs`
+//!   `routing/complete.rs` and `routing/condition/check.rs`; a text that patterns may search:
+//!   `routing/condition/content.rs` and `Prompt::text`
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
 //!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
@@ -157,7 +160,7 @@
 //! - a sealed or digested secret: a purpose in `secret/keyring.rs`
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
 //!   `secret/credential_names.rs`
-//! - a limit of the program: `bounds.rs`
+//! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
 //! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
 //!   `routing/condition/constants.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`

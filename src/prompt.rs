@@ -20,11 +20,12 @@ use crate::dialect::endpoint::Endpoint;
 use crate::dialect::neutral::request::Request as NeutralRequest;
 use crate::dialect::protocol::Protocol;
 use crate::dialect::request::{self, ModelRequest};
-use crate::dialect::request_translation::{Malformed, read_request, refused};
+use crate::dialect::request_translation::{MalformedRequest, read_request, refused};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
 use crate::routing::{
-    AgentRef, Inputs, PrincipalFacts, Refusal, RefusedFeature, RequestFacts, Untranslatable,
+    AgentRef, Inputs, PrincipalFacts, Refusal, RefusedFeature, RequestFacts, TextPart,
+    Untranslatable,
 };
 use crate::wire::coding::{Coding, Decoder};
 
@@ -47,7 +48,7 @@ pub(crate) struct Prompt {
     /// The request before the agent, if there is one.
     through: Option<AgentRoute>,
     /// The request in the neutral form, once it is read.
-    neutral: Option<std::result::Result<Box<NeutralRequest>, Malformed>>,
+    neutral: Option<std::result::Result<Box<NeutralRequest>, MalformedRequest>>,
 }
 
 /// A request before its agent was applied.
@@ -209,9 +210,12 @@ impl Prompt {
         Protocol::translated().filter(|target| *target != source).filter_map(refused).collect()
     }
 
-    /// The text of the last user message.
-    pub(crate) fn last_user_text(&self) -> String {
-        request::last_user_text(&self.body, &self.request)
+    /// A text of the request, with its agent's instructions in the system prompt.
+    pub(crate) fn text(&self, part: TextPart) -> String {
+        match part {
+            TextPart::User => request::last_user_text(&self.body, &self.request),
+            TextPart::System => request::system_text(&self.body, self.endpoint),
+        }
     }
 }
 
@@ -346,11 +350,12 @@ pub(crate) fn gather(
             untranslatable: None,
         },
         keywords: Default::default(),
+        texts: Default::default(),
         principal: who(principal),
         seed: app.random.next_u64(),
         health: app.standing(&live.routing, Some(&request.model), at),
     };
-    inputs.complete(&live.routing, || Some(prompt.last_user_text()));
+    inputs.complete(&live.routing, |part| Some(prompt.text(part)));
     inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
     inputs
 }

@@ -31,17 +31,13 @@ pub async fn answering() -> Provider {
 }
 
 /// What captures are compressed with.
-const DICTIONARIES: [&[u8]; 2] =
-    [include_bytes!("../src/archive/heads.zdict"), include_bytes!("../src/archive/bodies.zdict")];
+const DICTIONARY: &[u8] = include_bytes!("../src/archive/captures.zdict");
 
 /// Everything in these bytes that zstd can decompress.
 pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
-    let decoders = |at: usize| {
-        DICTIONARIES
-            .map(|words| zstd::stream::Decoder::with_dictionary(&bytes[at..], words).unwrap())
-    };
-    let read = frames.flat_map(decoders).map(|frame| {
+    let read = frames.map(|at| {
+        let frame = zstd::stream::Decoder::with_dictionary(&bytes[at..], DICTIONARY).unwrap();
         let mut whole = Vec::new();
         let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
         whole

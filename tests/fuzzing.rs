@@ -25,8 +25,9 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 
 /// The seeds, and recorded exchanges as each target takes them, as far as they are small.
 fn corpus(target: &'static str) -> &'static [Vec<u8>] {
-    static ALL: [OnceLock<Vec<Vec<u8>>>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
-    let at = ["edits", "events", "coding"].iter().position(|known| *known == target).unwrap();
+    static ALL: [OnceLock<Vec<Vec<u8>>>; 4] = [const { OnceLock::new() }; 4];
+    let at =
+        ["edits", "events", "coding", "answers"].iter().position(|known| *known == target).unwrap();
     ALL[at].get_or_init(|| {
         let mut all: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, bytes)| bytes).collect();
         for (n, exchange) in exchanges().into_iter().enumerate() {
@@ -43,6 +44,12 @@ fn corpus(target: &'static str) -> &'static [Vec<u8>] {
                         [&[size, which], &encode(coding, request)[..]].concat()
                     },
                 )),
+                "answers" => {
+                    let kinds = ["chat", "messages", "responses"];
+                    let from = kinds.iter().position(|kind| *kind == exchange.kind);
+                    let (answer, from) = (exchange.response.as_bytes(), from.unwrap_or(0) as u8);
+                    all.extend([0, 4, 8].map(|to| [&[size, from + to], answer].concat()));
+                }
                 _ => {}
             }
         }
@@ -57,6 +64,7 @@ fn every_target_holds_over_its_seeds_and_recorded_exchanges() {
         ("edits", targets::edits as fn(&[u8])),
         ("events", targets::events),
         ("coding", targets::coding),
+        ("answers", targets::answers),
     ] {
         corpus(target).iter().for_each(|bytes| run(bytes));
     }
@@ -102,6 +110,11 @@ proptest! {
     #[test]
     fn events_hold_over_changed_streams(bytes in changed("events")) {
         targets::events(&bytes);
+    }
+
+    #[test]
+    fn answers_hold_over_changed_answers(bytes in changed("answers")) {
+        targets::answers(&bytes);
     }
 
     #[test]

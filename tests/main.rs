@@ -69,6 +69,8 @@ mod configuration;
 /// Connections of those who want no answer: how many there may be, how long they last, who is
 /// served meanwhile.
 mod connections;
+/// Rules by the texts of a request: each dialect, agents, captures, evaluations.
+mod content;
 /// The data directory: write-ahead logs, the lock, backups.
 mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
@@ -151,6 +153,10 @@ mod panic_canaries;
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
+/// Providers by one word: what reaches them, whose settings win, what is refused.
+mod presets;
+/// The shipped prices: cost and budgets on the first day, and whose prices win.
+mod prices;
 /// `decide` gives the stored plan again.
 mod property;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
@@ -171,6 +177,7 @@ mod reroute_answers;
 mod routes;
 /// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
+mod sdk_translations;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry
 /// it.
 mod secrets;

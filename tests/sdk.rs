@@ -195,6 +195,36 @@ async fn http_message_signatures() {
     assert!(said.contains("all routes: taken") && said.contains("nothing: 401"), "{said}");
 }
 
+/// Each recorded request in every other dialect, against the types of that dialect's own SDK.
+#[tokio::test]
+async fn translated_requests() {
+    use rerouter::internals::dialect::Dialect;
+    use rerouter::internals::dialect::request_translation::{read_request, write_request};
+    installed();
+    let mut lines = String::new();
+    for exchange in recorded::all() {
+        let Some(source) = Dialect::named(&exchange.kind) else { continue };
+        let request = read_request(source, exchange.request.get().as_bytes()).unwrap();
+        for target in Dialect::TRANSLATED.into_iter().filter(|target| *target != source) {
+            let Ok(translated) = write_request(&request, target) else { continue };
+            let body: serde_json::Value = serde_json::from_slice(&translated.body).unwrap();
+            let line = json!({ "id": exchange.id, "target": target.name(), "body": body });
+            lines.push_str(&format!("{line}\n"));
+        }
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("translated.jsonl");
+    std::fs::write(&file, lines).unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(python()).arg(root().join("tests/sdk/translated_requests.py"));
+    command.env_clear().stdin(Stdio::null()).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("HOME", scratch.path()).env("TRANSLATED", &file);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.ends_with("done\n"), "{said}{errors}");
+}
+
 /// schemathesis over the OpenAPI document: every operation with generated requests, no 5xx, no
 /// undocumented status or shape.
 async fn generated(credential: &str, more: &[&str]) -> String {

@@ -1,8 +1,16 @@
 //! Each client dialect through providers of other dialects, over real sockets: requests, answers
 //! and streams.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::neutral::AnswerContext;
 use rerouter::internals::dialect::stream::assemble;
+use rerouter::internals::dialect::translate_answer::{
+    StreamTranslator, translate_answer, translate_error,
+};
 use serde_json::{Value, json};
 
 use crate::endpoints::post;
@@ -10,6 +18,7 @@ use crate::support::client::Answer;
 use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
+use crate::support::recorded::{self, Exchange};
 
 pub const UPSTREAM_KEY: &str = "sk-upstream-of-the-operator";
 const ASKED: &str = "How is the weather in Paris?";
@@ -325,4 +334,77 @@ async fn each_client_is_served_by_each_provider() {
             assert_eq!(asked, request(endpoint, streams).to_string(), "{what}");
         }
     }
+}
+
+/// The same without the time of the gateway, which providers of messages do not name.
+fn untimed(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\"created") {
+        let end = at + rest[at..].find(':').unwrap() + 1;
+        out.push_str(&rest[..end]);
+        rest = rest[end..].trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    out + rest
+}
+
+/// What the translation makes of a recorded answer, apart from the gateway.
+fn expected(exchange: &Exchange, from: Dialect, to: Dialect, id: &str) -> String {
+    let context = AnswerContext {
+        id: id.to_owned(),
+        model: exchange.id.clone(),
+        created: 0,
+        include_usage: true,
+    };
+    let body = exchange.response.as_bytes();
+    let out = if exchange.status != 200 {
+        translate_error(to, exchange.status, body).to_vec()
+    } else if exchange.stream {
+        let mut translator = StreamTranslator::new(from, to, context);
+        let mut out = Vec::new();
+        translator.feed(body, &mut out);
+        translator.finish(&mut out);
+        out
+    } else {
+        translate_answer(from, to, body, &context).unwrap().body.to_vec()
+    };
+    String::from_utf8(out).unwrap()
+}
+
+#[tokio::test]
+async fn every_recorded_answer_is_translated_as_it_comes() {
+    let exchanges: Arc<HashMap<String, Exchange>> =
+        Arc::new(recorded::all().into_iter().map(|known| (known.id.clone(), known)).collect());
+    let known = Arc::clone(&exchanges);
+    let upstream = Provider::start(move |received, _| {
+        let exchange = &known[received.json()["model"].as_str().unwrap()];
+        let content_type = [("content-type", &*exchange.content_type)];
+        scripted::answer(exchange.status, &content_type, exchange.response.as_bytes())
+    })
+    .await;
+    let url = upstream.url();
+    let text = document(&[("rec", "openai", &url), ("ant", "anthropic", &url)]);
+    let breaker = "    breaker: { consecutive: 1000000, min_requests: 1000000 }\n    api_key";
+    let text = text.replace("    api_key", breaker) + "  \"rec/*\": {}\n  \"ant/*\": {}\n";
+    let (gateway, key) = gateway(&text).await;
+    let mut translated = 0;
+    for exchange in exchanges.values() {
+        let (name, from, clients) = match exchange.kind.as_str() {
+            "chat" => ("rec", Dialect::Chat, &[Endpoint::Messages][..]),
+            "messages" => {
+                ("ant", Dialect::Messages, &[Endpoint::ChatCompletions, Endpoint::Responses][..])
+            }
+            _ => continue,
+        };
+        for endpoint in clients.iter().copied() {
+            let mut body = request(endpoint, exchange.stream);
+            body["model"] = format!("{name}/{}", exchange.id).into();
+            let answer = ask(&gateway, &key, endpoint, &body).await;
+            assert_eq!(answer.status, exchange.status, "{}: {}", exchange.id, answer.text());
+            let expected = expected(exchange, from, endpoint.dialect(), &answer.request_id());
+            assert_eq!(untimed(&answer.text()), untimed(&expected), "{}", exchange.id);
+            translated += 1;
+        }
+    }
+    assert!(translated >= 200, "{translated}");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the dictionaries of the archive, src/archive/heads.zdict and bodies.zdict, with the zstd of
-the system. Heads are made up, in the form of src/capture/packed_head.rs; bodies are those of
-tests/data, and chats with the English of READMEs.
+"""Trains the dictionary of the archive, src/archive/captures.zdict, with the zstd of the system.
+Heads are made up, in the form of src/capture/packed_head.rs; bodies are those of tests/data, and
+chats with the English of READMEs.
 
 Usage: dictionary.py DIRECTORY (with README.md files below it, such as cargo's registry)
 """
@@ -138,7 +138,7 @@ def bodies(folder):
             exchange = json.loads(line)
             request, response = json.dumps(exchange.get("request") or {}), str(exchange.get("response") or "")
             if len(request) + len(response) < 6000:
-                yield body(request, response)
+                yield request, response
     english = "\n\n".join(prose(folder))
     for number in range(1500):
         at, asked, said = random.randrange(len(english) - 3000), random.randrange(100, 1500), random.randrange(100, 1500)
@@ -150,23 +150,24 @@ def bodies(folder):
         usage = {"prompt_tokens": asked // 4, "completion_tokens": said // 4, "total_tokens": (asked + said) // 4}
         response = {"id": "chatcmpl-" + hexes(8), "object": "chat.completion", "created": 1_764_000_000 + number, "model": "gpt-5",
                     "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
-        yield body(json.dumps(request), json.dumps(response))
+        yield json.dumps(request), json.dumps(response)
 
 
-def body(request, response):
+def record(head, request="", response=""):
+    """What is compressed of a small capture, or of the head of a large one."""
     request = request.encode()
-    return struct.pack(">I", len(request)) + request + response.encode()
+    return struct.pack(">II", len(head), len(request)) + head + request + response.encode()
 
 
-def train(samples, name, size, number):
+def train(samples, out):
     with tempfile.TemporaryDirectory() as folder:
         for count, sample in enumerate(samples):
             pathlib.Path(folder, str(count)).write_bytes(sample)
-        out = ROOT / "src/archive" / f"{name}.zdict"
-        arguments = [f"--maxdict={size}", f"--dictID={number}", "-1", "-q", "-f", "-o", out]
+        arguments = [f"--maxdict={12 << 10}", "--dictID=3", "-1", "-q", "-f", "-o", out]
         subprocess.run(["zstd", "--train", "-r", folder, *arguments], check=True)
 
 
 if __name__ == "__main__":
-    train((head() for _ in range(2000)), "heads", 4 << 10, 1)
-    train(bodies(sys.argv[1]), "bodies", 8 << 10, 2)
+    samples = [record(head(), *both) for both in bodies(sys.argv[1])]
+    samples += [record(head()) for _ in range(len(samples) // 2)]
+    train(samples, ROOT / "src/archive/captures.zdict")

@@ -17,6 +17,7 @@
 mod evaluate;
 mod index;
 mod process;
+#[path = "../support/prose.rs"]
 mod prose;
 mod queue;
 

@@ -1,5 +1,5 @@
-//! Captures through the queue: generated ones at a rate, recorded ones once each, and more than
-//! there is room for while the disk hangs.
+//! Captures through the queue: generated ones at a calm rate and at full load, recorded ones once
+//! each, and more than there is room for while the disk hangs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,20 +28,24 @@ use crate::{directory, open, process};
 /// The thread that makes captures, which a gateway's requests make.
 const PRODUCER: &str = "producer";
 /// What is promised of a disk that captures lie on: the segments' share of raw bytes, which are
-/// heads as JSON and bodies, in percent. The index beside them is printed too.
+/// heads as JSON and bodies, in percent, at the calm rate. The index beside them is printed too.
 const SHARE: f64 = 40.0;
-/// And of the machine: percent of a core, at this rate or less.
+/// Captures a second that are compressed as well as is worthwhile.
+const CALM: u64 = 400;
+/// Seconds of it at most.
+const CALM_SECONDS: f64 = 10.0;
+/// What is promised of the machine: percent of a core, at this rate or less.
 const CORE: f64 = 50.0;
 /// Captures a second of which none is dropped.
 const RATE: u64 = 10_000;
 
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 pub struct Load {
     /// Captures a second.
     #[arg(long, default_value_t = 10_000)]
     pub rate: u64,
     /// Bytes of both bodies of one.
-    #[arg(long, default_value_t = 6144)]
+    #[arg(long, default_value_t = 8192)]
     pub bytes: usize,
     /// For so long.
     #[arg(long, default_value_t = 60.0)]
@@ -51,7 +55,10 @@ pub struct Load {
 /// Gives which promises were not kept; what it takes of a core is none where the machine or the
 /// build is not meant for it.
 pub async fn measure(load: &Load, core: bool) -> Vec<String> {
-    let broken = generated(load, core).await;
+    let seconds = load.seconds.min(CALM_SECONDS);
+    let calm = Load { rate: CALM.min(load.rate), seconds, ..*load };
+    let mut broken = generated(&calm, true, core).await;
+    broken.extend(generated(load, false, core).await);
     recorded().await;
     stalled(load.bytes).await;
     broken
@@ -116,6 +123,7 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         at,
         request,
         keywords: Default::default(),
+        texts: Default::default(),
         principal: PrincipalFacts::default(),
         seed,
         health: Default::default(),
@@ -199,7 +207,8 @@ fn share(dir: &Path, bodies: u64, all: u64) -> f64 {
     of(segments, all)
 }
 
-async fn generated(load: &Load, judged: bool) -> Vec<String> {
+/// `calm`: the share of the disk is promised. `judged`: what it takes of a core is.
+async fn generated(load: &Load, calm: bool, judged: bool) -> Vec<String> {
     let room = Room::new().await;
     let total = (load.rate as f64 * load.seconds) as u64;
     let (peak, bodies_bytes, all_bytes) =
@@ -274,10 +283,10 @@ async fn generated(load: &Load, judged: bool) -> Vec<String> {
     let whole =
         |sampled: &AtomicU64| sampled.load(Ordering::Relaxed) * stored / total.div_ceil(64).max(1);
     let share = share(room.dir.path(), whole(&bodies_bytes), whole(&all_bytes));
-    println!("  promised: {SHARE:.0} % of raw");
+    println!("  promised when calm: {SHARE:.0} % of raw");
     room.end().await;
     let kept = [
-        (share <= SHARE, format!("{share:.1} % of raw bytes on the disk, not {SHARE:.0}")),
+        (share <= SHARE || !calm, format!("{share:.1} % of raw bytes on the disk, not {SHARE:.0}")),
         (
             core <= CORE || load.rate > RATE || !judged,
             format!("{core:.0} % of a core, not {CORE:.0}"),

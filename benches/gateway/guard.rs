@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::instructions::{Counts, Kind, count};
-use crate::load::chat_body;
+use crate::load::chat_bodies;
 use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 
@@ -40,9 +40,9 @@ fn measure() -> Result<BTreeMap<String, f64>> {
     let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
     let mut ratios = BTreeMap::new();
     for bytes in BODIES {
-        let body = chat_body(bytes);
-        let bare = count(&body, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
-        let gateway = count(&body, REQUESTS, &|start: &Start| {
+        let bodies = chat_bodies(bytes);
+        let bare = count(&bodies, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
+        let gateway = count(&bodies, REQUESTS, &|start: &Start| {
             sides::gateway(start, "rerouter", binary, to, 1, true)
         })?;
         println!("{bytes:>8} bare Pingora {bare}\n{bytes:>8} rerouter     {gateway}");

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::load::{Load, chat_body};
+use crate::load::{Load, chat_bodies};
 use crate::process::Process;
 use crate::sides::{self, Start};
 use crate::upstream::Upstream;
@@ -81,9 +81,9 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     );
     let upstream = Upstream::start()?;
     for bytes in &flags.bodies {
-        let body = chat_body(*bytes as usize);
+        let bodies = chat_bodies(*bytes as usize);
         let count = |name: &str, process: &dyn Fn(&Start) -> Result<Process>| {
-            let counts = count(&body, requests, process)?;
+            let counts = count(&bodies, requests, process)?;
             println!("{bytes:>8} {name:<24} {counts}");
             Ok::<Counts, Box<dyn std::error::Error>>(counts)
         };
@@ -116,9 +116,9 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     Ok(())
 }
 
-/// Counts what so many requests of this body take of a process that is started so.
+/// Counts what so many requests with these bodies take of a process that is started so.
 pub fn count(
-    body: &[u8],
+    bodies: &[Vec<u8>],
     requests: u64,
     process: &dyn Fn(&Start) -> Result<Process>,
 ) -> Result<Counts> {
@@ -134,11 +134,11 @@ pub fn count(
         ],
     );
     let process = process(&start)?;
-    let request = process.request(body);
+    let all = process.requests(bodies);
     let mut load = Load::open(process.address(), 1)?;
     let mut run = |requests| {
         let captures = process.captures()?;
-        load.repeat(&request, requests)?;
+        load.repeat(&all, requests)?;
         process.settle(captures, requests)
     };
     run(WARM_UP)?;

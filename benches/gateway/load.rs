@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use memchr::memmem;
 
 use crate::Result;
+use crate::prose::Prose;
 
 /// An answer that takes longer is a failure of the run.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests of one connection in a window: bounds what latencies are kept.
 const REQUESTS: usize = 4_000_000;
+/// Bytes of all bodies that differ.
+const BODIES: usize = 8 << 20;
 
 /// Open connections.
 pub struct Load {
@@ -40,15 +43,17 @@ impl Load {
         Ok(Load { connections })
     }
 
-    /// Sends for that long, `pace` requests a second in all or as many as are answered. Fails
-    /// unless each answer is a 200.
-    pub fn run(&mut self, request: &[u8], time: Duration, pace: Option<f64>) -> Result<Ran> {
+    /// Sends these in turn for that long, `pace` requests a second in all or as many as are
+    /// answered. Fails unless each answer is a 200.
+    pub fn run(&mut self, requests: &[Vec<u8>], time: Duration, pace: Option<f64>) -> Result<Ran> {
         let gap = pace.map(|pace| Duration::from_secs_f64(self.connections.len() as f64 / pace));
         let start = Instant::now();
         let many: Vec<std::io::Result<Vec<Duration>>> = std::thread::scope(|scope| {
             let sending = |(number, stream)| {
                 let first = start + pace.map_or(Duration::ZERO, |pace| turn(number, pace));
-                scope.spawn(move || send(stream, request, first, start + time, gap))
+                // Each begins with others.
+                let requests = requests.iter().cycle().skip(number * 17 % requests.len().max(1));
+                scope.spawn(move || send(stream, requests, first, start + time, gap))
             };
             let threads: Vec<_> = self.connections.iter_mut().enumerate().map(sending).collect();
             threads
@@ -68,9 +73,9 @@ impl Load {
     }
 
     /// Sends so many, one after another on the first connection. Fails unless each answer is a 200.
-    pub fn repeat(&mut self, request: &[u8], requests: u64) -> Result<()> {
+    pub fn repeat(&mut self, requests: &[Vec<u8>], count: u64) -> Result<()> {
         let stream = self.connections.first_mut().ok_or("no connection")?;
-        for _ in 0..requests {
+        for request in requests.iter().cycle().take(usize::try_from(count)?) {
             let answer = exchange(stream, request)?;
             if answer.status != 200 {
                 let body = String::from_utf8_lossy(&answer.body);
@@ -95,15 +100,15 @@ pub fn wait_for(due: Instant) {
     }
 }
 
-fn send(
+fn send<'r>(
     stream: &mut TcpStream,
-    request: &[u8],
+    requests: impl Iterator<Item = &'r Vec<u8>>,
     mut due: Instant,
     until: Instant,
     gap: Option<Duration>,
 ) -> std::io::Result<Vec<Duration>> {
     let mut latencies = Vec::new();
-    while latencies.len() < REQUESTS {
+    for request in requests.take(REQUESTS) {
         match gap {
             Some(_) if due < until => wait_for(due),
             None if Instant::now() < until => due = Instant::now(),
@@ -204,30 +209,23 @@ fn value_of<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     head.split(|byte| *byte == b'\n').find_map(line)
 }
 
-/// A chat request of exactly `bytes`, of words that are not all the same.
-pub fn chat_body(bytes: usize) -> Vec<u8> {
-    chat(bytes, r#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#)
+/// Chat requests of exactly `bytes`, each of which says something else: what compresses captures
+/// must not find the last one again.
+pub fn chat_bodies(bytes: usize) -> Vec<Vec<u8>> {
+    const BEGIN: &str =
+        r#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#;
+    several(bytes, BEGIN)
 }
 
-/// The same that asks for a stream.
-pub fn stream_body(bytes: usize) -> Vec<u8> {
-    chat(bytes, r#"{"model":"auto","stream":true,"messages":[{"role":"user","content":""#)
+/// The same that ask for streams.
+pub fn stream_bodies(bytes: usize) -> Vec<Vec<u8>> {
+    several(bytes, r#"{"model":"auto","stream":true,"messages":[{"role":"user","content":""#)
 }
 
-fn chat(bytes: usize, begin: &str) -> Vec<u8> {
-    const WORDS: [&str; 16] = [
-        "the", "gateway", "routes", "a", "request", "to", "some", "model", "and", "keeps", "what",
-        "went", "through", "for", "later", "replay",
-    ];
-    let mut body = begin.as_bytes().to_vec();
-    let end = br#""}]}"#;
-    let mut state = 1_u32;
-    while body.len() + end.len() < bytes {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let word = WORDS.get((state >> 28) as usize).copied().unwrap_or_default();
-        let room = bytes - body.len() - end.len();
-        body.extend(word.bytes().chain(*b" ").take(room));
-    }
-    body.extend_from_slice(end);
-    body
+fn several(bytes: usize, begin: &str) -> Vec<Vec<u8>> {
+    const END: &str = r#""}]}"#;
+    let mut prose = Prose::new(1);
+    let text = bytes.saturating_sub(begin.len() + END.len());
+    let count = (BODIES / bytes.max(1)).clamp(16, 256);
+    (0..count).map(|_| [begin, &prose.text(text), END].concat().into_bytes()).collect()
 }

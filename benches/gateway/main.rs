@@ -20,6 +20,8 @@ mod instructions;
 mod load;
 mod pair;
 mod process;
+#[path = "../support/prose.rs"]
+mod prose;
 mod rivals;
 mod sides;
 mod streams;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::figures::{Figures, Row, quantile};
-use crate::load::{Load, Ran, chat_body};
+use crate::load::{Load, Ran, chat_bodies};
 use crate::process::Process;
 use crate::rivals::Rival;
 use crate::sides::{self, Start};
@@ -75,11 +75,11 @@ impl Pair {
     }
 
     /// Gives both gateways something to evaluate.
-    fn fill(&self, body: &[u8]) -> Result<()> {
+    fn fill(&self, bodies: &[Vec<u8>]) -> Result<()> {
         for process in [&self.beside, &self.side] {
             let (captures, mut load) =
                 (process.captures()?, Load::open(process.address(), self.connections)?);
-            let ran = load.run(&process.request(body), self.window * 2, Some(FILL))?;
+            let ran = load.run(&process.requests(bodies), self.window * 2, Some(FILL))?;
             process.settle(captures, ran.answered())?;
         }
         Ok(())
@@ -90,11 +90,11 @@ impl Pair {
         &self,
         load: &mut Load,
         process: &Process,
-        request: &[u8],
+        requests: &[Vec<u8>],
         pace: Option<f64>,
     ) -> Result<Ran> {
         if !self.evaluating || !std::ptr::eq(process, &self.side) {
-            return load.run(request, self.window, pace);
+            return load.run(requests, self.window, pace);
         }
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -105,7 +105,7 @@ impl Pair {
                 }
                 Ok::<u64, String>(evaluated)
             });
-            let ran = load.run(request, self.window, pace);
+            let ran = load.run(requests, self.window, pace);
             done.store(true, Ordering::Release);
             let evaluated = evaluator.join().map_err(|_| "the evaluator broke off")??;
             println!("  {evaluated} captures decided again meanwhile");
@@ -114,15 +114,15 @@ impl Pair {
     }
 
     /// One window of one side.
-    fn window(&self, process: &Process, body: &[u8], pace: Option<f64>) -> Result<Window> {
-        let request = process.request(body);
+    fn window(&self, process: &Process, bodies: &[Vec<u8>], pace: Option<f64>) -> Result<Window> {
+        let requests = process.requests(bodies);
         let mut load = Load::open(process.address(), self.connections)?;
         let captures = process.captures()?;
-        let warmed = load.run(&request, WARM_UP.min(self.window), pace)?;
+        let warmed = load.run(&requests, WARM_UP.min(self.window), pace)?;
         process.settle(captures, warmed.answered())?;
         let (reached, captures, before) =
             (self.upstream.answered(), process.captures()?, process.cpu()?);
-        let ran = self.run(&mut load, process, &request, pace)?;
+        let ran = self.run(&mut load, process, &requests, pace)?;
         let settled = process.settle(captures, ran.answered())?;
         let after = process.cpu()?;
         let reached = self.upstream.answered() - reached;
@@ -144,9 +144,9 @@ impl Pair {
 
     /// Alternating windows at one size of body.
     pub fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
-        let body = chat_body(bytes);
+        let bodies = chat_bodies(bytes);
         if self.evaluating {
-            self.fill(&body)?;
+            self.fill(&bodies)?;
         }
         let mut row = self.new_row(bytes);
         row.pace = pace;
@@ -157,7 +157,7 @@ impl Pair {
                 if beside_first { [&self.beside, &self.side] } else { [&self.side, &self.beside] };
             let mut measured = Vec::new();
             for side in sides {
-                let window = self.window(side, &body, row.pace)?;
+                let window = self.window(side, &bodies, row.pace)?;
                 if window.counts {
                     measured.push(window.figures);
                     continue;
@@ -185,13 +185,13 @@ impl Pair {
     /// Microseconds that both sides add to an answer at this pace, against the upstream asked
     /// directly in the same round: each round's p50 and p99 of the first side, then of the second.
     pub fn added(&self, bytes: usize, rounds: usize, pace: f64) -> Result<Vec<[[f64; 2]; 2]>> {
-        let body = chat_body(bytes);
+        let bodies = chat_bodies(bytes);
         let run = |address, process: &Process, time| -> Result<[f64; 2]> {
             let mut load = Load::open(address, self.connections)?;
             let captures = process.captures()?;
-            let request = process.request(&body);
-            let warmed = load.run(&request, WARM_UP.min(time), Some(pace))?;
-            let ran = load.run(&request, time, Some(pace))?;
+            let requests = process.requests(&bodies);
+            let warmed = load.run(&requests, WARM_UP.min(time), Some(pace))?;
+            let ran = load.run(&requests, time, Some(pace))?;
             if address == process.address() {
                 let all = warmed.answered() + ran.answered();
                 let settled = process.settle(captures, all)?;

@@ -118,12 +118,12 @@ impl Process {
         self.child.id()
     }
 
-    /// The same request for any side: a chat completion with a credential.
-    pub fn request(&self, body: &[u8]) -> Vec<u8> {
-        self.request_by(&self.credential, body)
+    /// The same requests for any side: chat completions with a credential.
+    pub fn requests(&self, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        bodies.iter().map(|body| self.request_by(&self.credential, body)).collect()
     }
 
-    /// The same with another credential.
+    /// One of them, with any credential.
     pub fn request_by(&self, credential: &str, body: &[u8]) -> Vec<u8> {
         head("POST", "/v1/chat/completions", self.address, credential, &self.headers, body)
     }

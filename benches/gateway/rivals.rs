@@ -74,7 +74,7 @@ impl Rival {
                 "x-portkey-provider: openai\r\nx-portkey-custom-host: http://{upstream}/v1\r\n"
             );
         }
-        let body = crate::load::chat_body(600);
+        let body = crate::load::chat_bodies(600).pop().unwrap_or_default();
         let status = |process: &Process, key: &str| {
             let answer = exchange(&mut connect(address)?, &process.request_by(key, &body))?;
             Ok::<u16, std::io::Error>(answer.status)

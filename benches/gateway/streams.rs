@@ -9,7 +9,7 @@ use memchr::memmem;
 
 use crate::Result;
 use crate::figures::quantile;
-use crate::load::{connect, ends_chunked, stream_body};
+use crate::load::{connect, ends_chunked, stream_bodies};
 use crate::process::Process;
 use crate::upstream::{DIGITS, STACK, STAMP, Shape, Upstream};
 
@@ -40,7 +40,7 @@ impl Streams {
     pub fn run(&self, upstream: &Upstream, process: &Process) -> Result<Streamed> {
         let Streams { count, shape } = *self;
         upstream.set_shape(shape);
-        let request = process.request(&stream_body(REQUEST));
+        let requests = process.requests(&stream_bodies(REQUEST));
         let captures = process.captures()?;
         let (cpu, memory) = (process.cpu()?, process.memory());
         let connections: Vec<TcpStream> =
@@ -48,9 +48,9 @@ impl Streams {
         let start = Instant::now();
         let (many, largest) = std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (number, stream) in connections.into_iter().enumerate() {
+            let connections = connections.into_iter().zip(requests.iter().cycle());
+            for (number, (stream, request)) in connections.enumerate() {
                 let due = start + shape.gap.mul_f64(number as f64 / count as f64);
-                let request = &request;
                 let run = move || {
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     receive(stream, request, upstream)

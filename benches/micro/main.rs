@@ -16,6 +16,7 @@ mod call;
 mod routing;
 #[path = "../support/keys.rs"]
 mod stored_keys;
+mod translation;
 
 use std::alloc::System;
 use std::time::{Duration, Instant};
@@ -94,4 +95,5 @@ async fn measure(bench: &Bench) {
     routing::measure(bench);
     call::attempt(bench).await;
     call::offer(bench);
+    translation::measure(bench);
 }

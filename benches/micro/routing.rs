@@ -43,6 +43,7 @@ pub fn inputs(prompt_tokens: u64) -> Inputs {
             ..RequestFacts::default()
         },
         keywords: Default::default(),
+        texts: Default::default(),
         principal: Default::default(),
         seed: 7,
         health: Default::default(),

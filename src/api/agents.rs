@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +14,7 @@ use super::body::{BodyFields, check_pairs, merge};
 use super::conditional::{self, IfMatch};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Agent, AgentCredential, Principal};
 use crate::bounds;
@@ -23,11 +24,7 @@ use crate::id::AgentId;
 use crate::store::{Action, AgentRow, StoreError};
 use crate::wire::json::read_object;
 
-pub(crate) async fn create(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let preset = AgentFields::read(BodyFields::read(request)?)?;
@@ -50,29 +47,15 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-pub(crate) async fn list(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        AgentId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of an agent."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+pub(crate) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+    let (after, limit) = page::after_id(request.uri().query(), "an agent", AgentId::parse)?;
     let found = app.auth.agents().page(after.as_ref(), limit + 1);
     let found = found.iter().map(|agent| record(agent)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
 
 /// `GET /v1/agents/{id or name}`
-pub(crate) async fn get(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let agent = find(app, request)?;
     let mut response = shown(StatusCode::OK, &agent, agent.etag());
@@ -86,11 +69,7 @@ pub(crate) async fn get(
 
 /// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
 /// fields; with `If-Match` they are 412.
-pub(crate) async fn patch(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let patch = BodyFields::read(request)?.into_object();
@@ -127,11 +106,7 @@ pub(crate) async fn patch(
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub(crate) async fn delete(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let agent = find(app, request)?;
@@ -151,7 +126,7 @@ pub(crate) async fn delete(
     Ok(answer::no_content())
 }
 
-fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<Agent>> {
+fn find(app: &App, request: &ApiRequest) -> Result<Arc<Agent>> {
     let params = request.extensions().get::<PathParams>();
     params
         .and_then(|params| app.auth.agents().find(params.first()))

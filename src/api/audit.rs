@@ -4,13 +4,13 @@
 
 use std::net::IpAddr;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::page::{self, Query};
 use super::{ClientOrigin, answer};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::clock::rfc3339;
@@ -82,7 +82,7 @@ const NOT_NOTED: &[(&str, &str, &str)] = &[
 pub(super) fn event(
     app: &App,
     who: &Principal,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
     action: Action,
     kind: &str,
     id: &str,
@@ -110,11 +110,7 @@ pub(crate) async fn foreign(
 }
 
 /// `GET /v1/audit`, newest first.
-pub(crate) async fn list(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
     let malformed = || Error::invalid("after", "after must be the id of an audit row.");

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bytes::Bytes;
-use http::{Method, Request};
+use http::Method;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use crate::api::ApiRequest;
 use crate::error::{Error, Kind, Result};
 
 /// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
@@ -24,7 +24,7 @@ pub(super) struct BodyFields {
 
 impl BodyFields {
     /// Reads a required body.
-    pub(super) fn read(request: &Request<Bytes>) -> Result<Self> {
+    pub(super) fn read(request: &ApiRequest) -> Result<Self> {
         if request.body().is_empty() {
             return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
         }
@@ -32,7 +32,7 @@ impl BodyFields {
     }
 
     /// Reads an optional body; an empty one counts as `{}`.
-    pub(super) fn read_if_any(request: &Request<Bytes>) -> Result<Self> {
+    pub(super) fn read_if_any(request: &ApiRequest) -> Result<Self> {
         if request.body().is_empty() {
             return Ok(BodyFields::default());
         }
@@ -165,7 +165,7 @@ pub(super) fn merge(target: Value, patch: Value) -> Value {
     Value::Object(merged)
 }
 
-fn is_json(request: &Request<Bytes>) -> bool {
+fn is_json(request: &ApiRequest) -> bool {
     let mut lines = request.headers().get_all(http::header::CONTENT_TYPE).iter();
     let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next())
     else {

@@ -1,3 +1,6 @@
+use bytes::Bytes;
+use http::Request;
+
 use super::*;
 use proptest::prelude::*;
 

@@ -2,28 +2,24 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 
 use super::answer;
 use super::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::body_memory::BodyClass;
 use crate::capture::record;
 use crate::dialect::endpoint::Endpoint;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::routing::decide;
 
 pub(crate) const PARAMETERS: &[&str] = &["endpoint"];
 
 /// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.
-pub(crate) async fn post(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let endpoint = match query.get("endpoint") {
         None => Endpoint::ChatCompletions,

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::body::BodyFields;
 use super::page::Query;
 use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
+use crate::api::ApiRequest;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -23,26 +24,32 @@ use crate::evaluate::{
     EvaluationReport, HealthSource,
 };
 use crate::routing::Routing;
-use crate::store::{Action, Shadows};
+use crate::store::{Action, CaptureFilter, Shadows};
 
-/// Names of filters: the parameters of lists, without those of pages.
-fn filters() -> Vec<&'static str> {
-    replays::PARAMETERS.iter().copied().filter(|name| !matches!(*name, "limit" | "after")).collect()
+/// The captures that are asked for. The names are the parameters of lists, without those of pages.
+fn filter(asked: Vec<(String, String)>, who: &Principal) -> Result<CaptureFilter> {
+    let is_filter = |name: &&str| !matches!(*name, "limit" | "after");
+    let names: Vec<_> = replays::PARAMETERS.iter().copied().filter(is_filter).collect();
+    let query = Query::of(asked, &names)?;
+    let mut filter = replays::filter(&query, who)?;
+    if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
+        // The evaluation counts what it skips.
+        filter.shadows = Shadows::With;
+    }
+    Ok(filter)
 }
 
 pub(crate) async fn post(
     app: &App,
     who: &Principal,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
 ) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
     let asked = EvaluateRequest::read(request)?;
     if asked.document.is_some() && !who.has_scope("evaluate") {
-        return Err(Error::new(
-            Kind::InsufficientScope,
-            "A given document needs the scope `evaluate`.",
-        ));
+        let detail = "A given document needs the scope `evaluate`.";
+        return Err(Error::new(Kind::InsufficientScope, detail));
     }
     let permit = super::limits::draw(app, who)?;
     let turn = evaluate::turn(&app.evaluations, &app.auth.tenant(who)).await?;
@@ -55,18 +62,9 @@ pub(crate) async fn post(
             Err(problems) => return Ok(at_once(lines, routing::problems(&problems))),
         },
     };
-    let health = match asked.health.as_str() {
-        "recorded" => HealthSource::Recorded,
-        "current" => HealthSource::Given(current(app, &candidate, &live.routing)),
-        _ => HealthSource::Given(BTreeMap::new()),
-    };
+    let health = health_source(app, &asked.health, &candidate, &live.routing);
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
-    let query = Query::of(asked.filter, &filters())?;
-    let mut filter = replays::filter(&query, who)?;
-    if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
-        // The evaluation counts what it skips.
-        filter.shadows = Shadows::With;
-    }
+    let filter = filter(asked.filter, who)?;
     // Wait for captures of answers that the caller has seen.
     app.captures
         .settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE)
@@ -78,16 +76,8 @@ pub(crate) async fn post(
     // The report of a given document reveals captured text, as its expressions may ask anything.
     let others = filter.owner.is_none() || filter.owner != who.user_id();
     if let (Document::Given(given), true) = (&candidate, others) {
-        app.store
-            .note(audit::event(
-                app,
-                who,
-                request,
-                Action::CaptureEvaluate,
-                "config",
-                given.revision(),
-            ))
-            .await?;
+        let (action, revision) = (Action::CaptureEvaluate, given.revision());
+        app.store.note(audit::event(app, who, request, action, "config", revision)).await?;
     }
     let asked = Evaluation {
         candidate,
@@ -106,6 +96,14 @@ pub(crate) async fn post(
         drop(permit);
     });
     Ok(ProgressStream { lines, steps })
+}
+
+fn health_source(app: &App, word: &str, candidate: &Document, live: &Routing) -> HealthSource {
+    match word {
+        "recorded" => HealthSource::Recorded,
+        "current" => HealthSource::Given(current(app, candidate, live)),
+        _ => HealthSource::Given(BTreeMap::new()),
+    }
 }
 
 /// The present health of the live document's targets and of all nodes. Other targets of the
@@ -182,7 +180,7 @@ struct EvaluateRequest {
 }
 
 impl EvaluateRequest {
-    fn read(request: &Request<Bytes>) -> Result<EvaluateRequest> {
+    fn read(request: &ApiRequest) -> Result<EvaluateRequest> {
         let mut fields = BodyFields::read_if_any(request)?;
         let document = match fields.take::<Value>("document", "a routing document")? {
             None => None,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::page::Query;
 use super::{answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{CaptureLevel, Principal};
 use crate::blocking::blocking;
@@ -22,11 +22,7 @@ use crate::store::Action;
 /// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
 /// refuses them all. Captures older than the retention are skipped and counted. Of the others the
 /// gateway keeps what it would keep of its own.
-pub(crate) async fn post(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), &["owner"])?;
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
     let settings = &app.server.capture;
@@ -221,10 +217,8 @@ mod tests {
             |lines: &str| crate::config::read_server("test", lines, &|_| None).unwrap().capture;
         let mut capture = read_one();
         capture.head.request_captured = true;
-        capture.bodies = Bodies {
-            request: Bytes::from(vec![b'q'; 2_000]),
-            response: Bytes::from(vec![b'a'; 1_024]),
-        };
+        capture.bodies =
+            Bodies { request: vec![b'q'; 2_000].into(), response: vec![b'a'; 1_024].into() };
         let whole = kept(CaptureLevel::Full, &settings(""), capture.clone()).unwrap();
         assert!(whole.head.imported && !capture.head.imported && whole.bodies == capture.bodies);
         let cut =

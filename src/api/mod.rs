@@ -1,6 +1,6 @@
 //! The whole API as one table: method, path, who may call, and what answers. Handlers take `(&App,
-//! &Principal, &Request<Bytes>)` and return `Result<Response<Bytes>>`, one file for each noun. No
-//! Pingora type appears here.
+//! &Principal, &ApiRequest)` and return an [`ApiResult`], one file for each noun. No Pingora type
+//! appears here.
 
 mod agents;
 mod answer;
@@ -90,7 +90,7 @@ pub struct ProgressStream {
 pub enum ProgressStep {
     /// Progress of the work.
     Line(Value),
-    Answer(Result<Response<Bytes>>),
+    Answer(ApiResult),
 }
 
 /// The body that a handler takes; always bounded, never compressed.
@@ -126,19 +126,21 @@ impl BodyKind {
     }
 }
 
+/// A request with its whole body. What is known beside is in its extensions: [`PathParams`],
+/// [`ClientOrigin`], [`RequestId`](crate::id::RequestId).
+pub(crate) type ApiRequest = Request<Bytes>;
+pub(crate) type ApiResult = Result<Response<Bytes>>;
 /// A handler of the table.
-pub(crate) type Handler =
-    for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> ResponseFuture<'a>;
+pub(crate) type Handler = for<'a> fn(&'a App, &'a Principal, &'a ApiRequest) -> ResponseFuture<'a>;
 /// A handler that reports progress.
 pub(crate) type ProgressHandler =
     for<'a> fn(
         &'a App,
         &'a Principal,
-        &'a Request<Bytes>,
+        &'a ApiRequest,
     ) -> Pin<Box<dyn Future<Output = Result<ProgressStream>> + Send + 'a>>;
 /// The future of a handler.
-pub(crate) type ResponseFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
+pub(crate) type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ApiResult> + Send + 'a>>;
 
 /// One row of the table.
 pub struct Route {

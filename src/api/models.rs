@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{PathParams, answer, page};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
@@ -30,11 +30,7 @@ struct Model<'a> {
     since: Timestamp,
 }
 
-pub(crate) async fn list(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let live = app.live();
     let models = known(app, &live, who);
     let body = if wants_anthropic(request) {
@@ -52,11 +48,7 @@ pub(crate) async fn list(
 }
 
 /// `GET /v1/models/{id}`; slashes may be written as `%2F`.
-pub(crate) async fn get(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let id = page::decode_path(written)
         .ok_or_else(|| Error::invalid("model", "The model name is not validly percent-encoded."))?;
@@ -110,7 +102,7 @@ fn under_pattern<'a>(live: &'a Live, who: &Principal, id: &'a str) -> Option<Mod
     Some(Model { id: id.into(), owner, since: live.since })
 }
 
-fn wants_anthropic(request: &Request<Bytes>) -> bool {
+fn wants_anthropic(request: &ApiRequest) -> bool {
     request.headers().contains_key("anthropic-version")
 }
 

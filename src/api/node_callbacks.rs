@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,6 +11,7 @@ use super::body::{BodyFields, check_pairs};
 use super::node_endpoint::may_serve_at;
 use super::page::Query;
 use super::{ClientOrigin, answer, nodes};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -21,66 +21,29 @@ use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
 use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
-pub(crate) async fn register(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let ((id, signed_s), now) = (node(who)?, app.clock.now());
-    let mut fields = BodyFields::read(request)?;
-    let version = fields.text("version")?;
-    bounded("version", &version)?;
-    let endpoint = fields.text("endpoint")?;
-    let base = nodes::place(&endpoint)?;
-    let api_key: Option<String> = fields.take("api_key", "a string")?;
-    if api_key.as_ref().is_some_and(|key| {
-        key.is_empty()
-            || key.len() > bounds::NODE_TEXT_BYTES
-            || !key.bytes().all(|b| b.is_ascii_graphic())
-    }) {
-        return Err(Error::invalid(
-            "api_key",
-            format!("api_key must be 1 to {} visible ASCII characters.", bounds::NODE_TEXT_BYTES),
-        ));
-    }
-    let models =
-        read_models(&mut fields)?.ok_or_else(|| Error::invalid("models", "models is required."))?;
-    let max_concurrency: Option<u32> = fields.take("max_concurrency", "a whole number from 1")?;
-    if max_concurrency == Some(0) {
-        return Err(Error::invalid(
-            "max_concurrency",
-            "max_concurrency must be a whole number from 1.",
-        ));
-    }
-    let labels: BTreeMap<String, String> =
-        fields.take("labels", "an object of strings")?.unwrap_or_default();
-    check_pairs("labels", &labels)?;
-    fields.finish()?;
+    let asked = RegistrationRequest::read(request)?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
-    within_enrolment(&row, &models)?;
+    within_enrolment(&row, &asked.models)?;
     let client = request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default();
-    may_serve_at(app, &row, &base, &client).await?;
-    let api_key = match api_key.map(Secret::new) {
-        None => None,
-        Some(key) => Some(
-            app.nodes
-                .seal_key(id, &key, &app.random)
-                .ok_or_else(|| Error::internal("cannot seal a node's key"))?,
-        ),
+    may_serve_at(app, &row, &nodes::place(&asked.endpoint)?, &client).await?;
+    let seal = |key: Secret| {
+        let sealed = app.nodes.seal_key(id, &key, &app.random);
+        sealed.ok_or_else(|| Error::internal("cannot seal a node's key"))
     };
-    let at_us = now.as_microsecond();
     let registration = Registration {
         epoch: 0,
-        at_us,
+        at_us: now.as_microsecond(),
         signed_s,
         ended: false,
-        version,
-        endpoint,
-        api_key,
-        models,
-        max_concurrency,
-        labels,
+        version: asked.version,
+        endpoint: asked.endpoint,
+        api_key: asked.api_key.map(seal).transpose()?,
+        models: asked.models,
+        max_concurrency: asked.max_concurrency,
+        labels: asked.labels,
     };
     let committed = app.store.register_node(id, registration).await.map_err(gone)?;
     let epoch = committed
@@ -104,11 +67,48 @@ pub(crate) async fn register(
     ))
 }
 
-pub(crate) async fn heartbeat(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+struct RegistrationRequest {
+    version: String,
+    endpoint: String,
+    api_key: Option<Secret>,
+    models: Vec<NodeModel>,
+    max_concurrency: Option<u32>,
+    labels: BTreeMap<String, String>,
+}
+
+impl RegistrationRequest {
+    fn read(request: &ApiRequest) -> Result<Self> {
+        let mut fields = BodyFields::read(request)?;
+        let version = fields.text("version")?;
+        bounded("version", &version)?;
+        let endpoint = fields.text("endpoint")?;
+        nodes::place(&endpoint)?;
+        let api_key = fields.take::<String>("api_key", "a string")?.map(Secret::new);
+        if !api_key.as_ref().is_none_or(is_api_key) {
+            let most = bounds::NODE_TEXT_BYTES;
+            let detail = format!("api_key must be 1 to {most} visible ASCII characters.");
+            return Err(Error::invalid("api_key", detail));
+        }
+        let models = read_models(&mut fields)?;
+        let models = models.ok_or_else(|| Error::invalid("models", "models is required."))?;
+        let max_concurrency = fields.take("max_concurrency", "a whole number from 1")?;
+        if max_concurrency == Some(0) {
+            let detail = "max_concurrency must be a whole number from 1.";
+            return Err(Error::invalid("max_concurrency", detail));
+        }
+        let labels = fields.take("labels", "an object of strings")?.unwrap_or_default();
+        check_pairs("labels", &labels)?;
+        fields.finish()?;
+        Ok(RegistrationRequest { version, endpoint, api_key, models, max_concurrency, labels })
+    }
+}
+
+fn is_api_key(key: &Secret) -> bool {
+    let key = key.expose();
+    (1..=bounds::NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
+}
+
+pub(crate) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, signed_s) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -161,11 +161,7 @@ struct NodeEvent {
 }
 
 /// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
-pub(crate) async fn events(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, _) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -212,11 +208,7 @@ pub(crate) async fn events(
     ))
 }
 
-pub(crate) async fn deregister(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn deregister(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;

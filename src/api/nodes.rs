@@ -1,14 +1,14 @@
 //! Nodes, enrolled by admins: name, permitted models and endpoint, and the secret that they sign
 //! with.
 
-use bytes::Bytes;
 use http::header::LOCATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::{BodyFields, check_name};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Principal, token};
 use crate::bounds;
@@ -23,11 +23,7 @@ use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 /// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
 
-pub(crate) async fn create(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let mut fields = BodyFields::read(request)?;
@@ -75,36 +71,18 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-pub(crate) async fn list(
-    app: &App,
-    _: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        NodeId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of a node."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+pub(crate) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+    let (after, limit) = page::after_id(request.uri().query(), "a node", NodeId::parse)?;
     let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
 }
 
-pub(crate) async fn get(
-    app: &App,
-    _: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
 }
 
-pub(crate) async fn delete(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let node = find(app, request)?;
     let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
@@ -115,11 +93,7 @@ pub(crate) async fn delete(
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
 /// [`bounds::NODE_ROTATION`].
-pub(crate) async fn rotate(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     BodyFields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());
@@ -160,7 +134,7 @@ fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
     Ok(record)
 }
 
-fn find(app: &App, request: &Request<Bytes>) -> Result<NodeSnapshot> {
+fn find(app: &App, request: &ApiRequest) -> Result<NodeSnapshot> {
     let id =
         request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
     id.and_then(|id| app.nodes.show(&id, app.clock.now())).ok_or_else(|| Error::not_found("node"))

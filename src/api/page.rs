@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::auth::Principal;
 use crate::bounds;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::id::UserId;
 use crate::wire::query::decode;
 
 /// A query in which every parameter is known and unique.
@@ -57,6 +59,37 @@ impl Query {
                     Error::invalid("limit", format!("limit must be 1 to {}.", bounds::PAGE_MAX))
                 })
             }
+        }
+    }
+}
+
+/// The entry after which a page of a list begins, and its limit.
+pub(super) fn after_id<T>(
+    query: Option<&str>,
+    what: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<(Option<T>, usize)> {
+    let query = Query::read(query, &["limit", "after"])?;
+    let parse = |text| {
+        parse(text)
+            .ok_or_else(|| Error::invalid("after", format!("after must be the id of {what}.")))
+    };
+    Ok((query.get("after").map(parse).transpose()?, query.limit()?))
+}
+
+/// Whose entries a list has: `None` for everybody's. Only admins see those of others.
+pub(super) fn owner(
+    query: &Query,
+    who: &Principal,
+    user: UserId,
+    what: &str,
+) -> Result<Option<UserId>> {
+    match query.get("owner") {
+        None => Ok((!who.is_admin()).then_some(user)),
+        Some(owner) if who.is_admin() || owner == user.as_str() => Ok(Some(UserId::known(owner))),
+        Some(_) => {
+            let detail = format!("Only an admin may list {what} of other users.");
+            Err(Error::new(Kind::Forbidden, detail).at("owner"))
         }
     }
 }

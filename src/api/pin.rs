@@ -1,12 +1,12 @@
 //! PIN: health, version, accounts and sessions.
 
-use bytes::Bytes;
 use http::header::SET_COOKIE;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::{BodyFields, check_name};
 use super::{ClientOrigin, answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie, token};
 use crate::bounds;
@@ -16,11 +16,7 @@ use crate::id::{SessionId, UserId};
 use crate::secret::Secret;
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
-pub(crate) async fn health(
-    app: &App,
-    _who: &Principal,
-    _request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     Ok(match app.store.healthy().await {
         true => answer::json(
             StatusCode::OK,
@@ -33,11 +29,7 @@ pub(crate) async fn health(
     })
 }
 
-pub(crate) async fn version(
-    _app: &App,
-    _who: &Principal,
-    _request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn version(_app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     // Set by CI builds.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
@@ -58,11 +50,7 @@ pub(crate) fn may_register(app: &App) -> Result<()> {
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
-pub(crate) async fn register(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     may_register(app)?;
     let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
@@ -97,11 +85,7 @@ pub(crate) async fn register(
 }
 
 /// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
-pub(crate) async fn login(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
@@ -124,28 +108,25 @@ pub(crate) async fn login(
     };
     let now = app.clock.now();
     let (cookie, bearer) = (token::mint("ses", &app.random), token::mint("ses", &app.random));
+    let (absolute, most) = (app.server.session.absolute, bounds::SESSIONS_PER_USER);
     let session = SessionRow {
         id: SessionId::new(now, &app.random),
         user: user.id.clone(),
         cookie_digest: app.auth.digest(&cookie),
         token_digest: app.auth.digest(&bearer),
         created_at: now,
-        expires_at: now.checked_add(app.server.session.absolute).map_err(Error::internal)?,
+        expires_at: now.checked_add(absolute).map_err(Error::internal)?,
         last_seen: now,
     };
     let body = json!({
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer",
         "expires_at": rfc3339(session.expires_at),
     });
-    let session_of =
-        Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
-    let event =
-        audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
-    let begun = app
-        .store
-        .noting(event)
-        .create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER)
-        .await;
+    let via = Credential::Session(session.id.clone());
+    let logged_in = Principal::User { user: user.clone(), via };
+    let (action, id) = (Action::SessionCreate, user.id.as_str());
+    let store = app.store.noting(audit::event(app, &logged_in, request, action, "user", id));
+    let begun = store.create_session(session, user.password.clone(), most).await;
     if let Err(StoreError::Conflict) = begun {
         // The password changed after it was checked.
         note_refusal(app, who, request, Some(&user.id));
@@ -153,19 +134,13 @@ pub(crate) async fn login(
     }
     app.store.acknowledge(begun?.rev).await?;
     let mut response = answer::secret_json(StatusCode::OK, &body);
-    let cookie =
-        HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute))
-            .map_err(Error::internal)?;
-    response.headers_mut().insert(SET_COOKIE, cookie);
+    let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, absolute));
+    response.headers_mut().insert(SET_COOKIE, cookie.map_err(Error::internal)?);
     Ok(response)
 }
 
 /// `POST /v1/auth/logout`: ends the session with its cookie and its token.
-pub(crate) async fn logout(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (_, session) = logged_in(who)?;
     BodyFields::read_if_any(request)?.finish()?;
     let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
@@ -180,11 +155,7 @@ pub(crate) async fn logout(
 
 /// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
 /// logins.
-pub(crate) async fn password(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn password(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (user, session) = logged_in(who)?;
     let mut fields = BodyFields::read(request)?;
     let current = Secret::new(fields.text("current_password")?);
@@ -216,11 +187,7 @@ pub(crate) async fn password(
     Ok(answer::no_content())
 }
 
-pub(crate) async fn me(
-    _app: &App,
-    who: &Principal,
-    _request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn me(_app: &App, who: &Principal, _request: &ApiRequest) -> ApiResult {
     let (mut me, auth) = match who {
         Principal::Admin => {
             let me = json!({
@@ -255,7 +222,7 @@ fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
 
 /// Adds a failed login to the audit, ten per quarter of an hour for each known user and for all
 /// unknown ones together. Runs beside the answer, whose time must not tell whether the user exists.
-fn note_refusal(app: &App, who: &Principal, request: &Request<Bytes>, user: Option<&UserId>) {
+fn note_refusal(app: &App, who: &Principal, request: &ApiRequest, user: Option<&UserId>) {
     let user = user.map_or(UNKNOWN_USER, UserId::as_str);
     if app.throttle.note_refusal(user, app.clock.now()) {
         let event = audit::event(app, who, request, Action::SessionRefused, "user", user);
@@ -313,7 +280,7 @@ pub(super) fn user_json(user: &UserRow) -> Value {
     })
 }
 
-fn client(request: &Request<Bytes>) -> ClientOrigin {
+fn client(request: &ApiRequest) -> ClientOrigin {
     request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default()
 }
 

@@ -1,26 +1,22 @@
 //! State of the providers of the live document in this process, and of nodes if it has targets on
 //! nodes.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{answer, page};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::clock::rfc3339;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::nodes;
 use crate::routing::health::TargetStatus;
 use crate::routing::{BreakerState, NODES, Protocol, Provider, Target};
 
 /// `GET /v1/router/providers`, in document order, nodes last.
-pub(crate) async fn list(
-    app: &App,
-    _: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());

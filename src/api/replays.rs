@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::page::{self, Query};
 use super::{ClientOrigin, PathParams, answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::archive::Archive;
 use crate::auth::Principal;
@@ -46,21 +46,13 @@ pub(super) const PARAMETERS: &[&str] = &[
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
-pub(crate) async fn list(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     app.captures.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
     let body = summaries(&app.archive, who, request.uri().query()).await?;
     Ok(answer::json(StatusCode::OK, &body))
 }
 
-pub(crate) async fn get(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
@@ -69,11 +61,7 @@ pub(crate) async fn get(
     Ok(blocking(move || answer::json(StatusCode::OK, &capture.whole())).await?)
 }
 
-pub(crate) async fn compare(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
     let a = look_up(&app.archive, &app.captures, who, params.get(0)).await?;
@@ -83,11 +71,7 @@ pub(crate) async fn compare(
     Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
 }
 
-pub(crate) async fn delete(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), &["replays"])?;
     let replays = match query.get("replays") {
         None | Some("false") => false,
@@ -109,7 +93,7 @@ pub(crate) async fn delete(
 async fn note_foreign(
     app: &App,
     who: &Principal,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
     capture: &Capture,
 ) -> Result<()> {
     let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
@@ -232,17 +216,7 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
 pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
-    let owner = match query.get("owner") {
-        None => (!who.is_admin()).then_some(user),
-        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
-        Some(_) => {
-            return Err(Error::new(
-                Kind::Forbidden,
-                "Only an admin may list captures of other users.",
-            )
-            .at("owner"));
-        }
-    };
+    let owner = page::owner(query, who, user, "captures")?;
     let text = |name| query.get(name).map(str::to_owned);
     let time = |name| {
         read(query, name, "an RFC 3339 time", |text| {

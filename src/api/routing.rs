@@ -3,13 +3,14 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::BodyFields;
 use super::gate::Gate;
 use super::page::{self, Query};
 use super::{answer, audit};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::blocking::blocking;
@@ -22,11 +23,7 @@ use crate::routing::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
-pub(crate) async fn get(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
@@ -53,11 +50,7 @@ pub(crate) async fn get(
     Ok(response)
 }
 
-pub(crate) async fn put(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
     let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
@@ -99,7 +92,7 @@ async fn gated(
     expected: Option<&str>,
     gate: &Gate,
     (by, tried): (ChangeAuthor<'_>, &(dyn Fn(&str) -> Event + Sync)),
-) -> Result<Response<Bytes>> {
+) -> ApiResult {
     for attempt in 0..bounds::GATE_TRIES {
         let live = app.live();
         let revision = live.routing.revision();
@@ -144,11 +137,7 @@ pub(super) async fn read(
 
 /// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
 /// variable.
-pub(crate) async fn validate(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn validate(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let text = document(request)?;
     let (server, mock) = (app.server.clone(), app.mock);
@@ -161,11 +150,7 @@ pub(crate) async fn validate(
 }
 
 /// `GET /v1/router/config/revisions`: earlier live documents, newest first.
-pub(crate) async fn revisions(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn revisions(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let after = query.get("after").map(str::to_owned);
@@ -187,11 +172,7 @@ pub(crate) async fn revisions(
 }
 
 /// `POST /v1/router/config/rollback`: makes an earlier document live again.
-pub(crate) async fn rollback(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
     let mut fields = BodyFields::read(request)?;
@@ -213,7 +194,7 @@ pub(crate) async fn rollback(
 }
 
 /// The document in the body.
-fn document(request: &Request<Bytes>) -> Result<String> {
+fn document(request: &ApiRequest) -> Result<String> {
     let text = std::str::from_utf8(request.body())
         .map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;
     if text.trim().is_empty() {
@@ -255,7 +236,7 @@ pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
     answer::json(StatusCode::BAD_REQUEST, &body)
 }
 
-fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> Result<Response<Bytes>> {
+fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult {
     match outcome {
         Ok(taken) => {
             let body = json!({

@@ -1,13 +1,13 @@
 //! Usage: requests, tokens and cost, from sums by day, not from captures.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -20,11 +20,7 @@ pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
 /// `GET /v1/router/usage`: the caller's usage, for admins everybody's. Sums are kept by day in UTC,
 /// so `since` and `until` must be starts of such days.
-pub(crate) async fn get(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have usage."))?;

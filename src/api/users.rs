@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::LOCATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::body::{BodyFields, check_name, merge};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits, pin};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
@@ -22,11 +22,7 @@ use crate::store::{Action, Limits, Role, StoreError, UserRow};
 
 const ROLES: &str = "user or admin";
 
-pub(crate) async fn create(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read(request)?;
     let email = pin::normal_email(&fields.text("email")?)?;
@@ -74,18 +70,8 @@ pub(crate) async fn create(
 }
 
 /// `GET /v1/users`, newest first.
-pub(crate) async fn list(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let parse = |text| {
-        UserId::parse(text)
-            .ok_or_else(|| Error::invalid("after", "after must be the id of a user."))
-    };
-    let after = query.get("after").map(parse).transpose()?;
+pub(crate) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+    let (after, limit) = page::after_id(request.uri().query(), "a user", UserId::parse)?;
     let found = app.auth.user_page(after.as_ref(), limit + 1);
     Ok(answer::json(
         StatusCode::OK,
@@ -93,11 +79,7 @@ pub(crate) async fn list(
     ))
 }
 
-pub(crate) async fn get(
-    app: &App,
-    _who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
 }
@@ -105,11 +87,7 @@ pub(crate) async fn get(
 /// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling applies in memory first, like a
 /// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
 /// write is retried.
-pub(crate) async fn update(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let patch = Patch::read(request)?;
     let user = find(app, request)?;
@@ -159,7 +137,7 @@ struct Patch {
 }
 
 impl Patch {
-    fn read(request: &Request<Bytes>) -> Result<Self> {
+    fn read(request: &ApiRequest) -> Result<Self> {
         let mut fields = BodyFields::read(request)?;
         for name in ["role", "disabled"] {
             if fields.is_null(name) {
@@ -213,7 +191,7 @@ impl Patch {
     }
 }
 
-fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<UserRow>> {
+fn find(app: &App, request: &ApiRequest) -> Result<Arc<UserRow>> {
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     app.auth.user(&UserId::known(id)).ok_or_else(|| Error::not_found("user"))
 }

@@ -1,40 +1,44 @@
-//! One capture as bytes: its head and its bodies, each compressed and then encrypted under the
-//! capture's key.
+//! One capture as bytes, compressed and then encrypted under the capture's key: a small one as one
+//! record, a larger one as its head and its bodies.
 //!
 //! A record is 4 bytes of length, big-endian, then that many bytes, as a zstd frame if that is
 //! shorter, as they are if not. It is encrypted with AES-256-GCM; the id of the capture is
-//! authenticated with it. Without a key a CRC-32 follows it. The bodies are 4 bytes with the length
-//! of the request's, then both.
+//! authenticated with it. Without a key a CRC-32 follows it. `docs/internals/captures.md` describes
+//! what is in it.
 
 use std::io;
 
 use bytes::Bytes;
 use zstd::bulk::Decompressor;
-use zstd::stream::raw::{Encoder, InBuffer, Operation, OutBuffer};
+use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd::zstd_safe::{
+    CCtx, CParameter, InBuffer, OutBuffer, ParamSwitch, ResetDirective, compress_bound,
+    get_error_name,
+};
 
 use super::capture_key::{CaptureKeys, SALT};
 use crate::bounds;
 use crate::capture::pace::{Effort, WritePace};
 use crate::capture::record::Bodies;
 use crate::id::{Random, RequestId};
+use crate::store::{ByteRange, CaptureLocation};
 
-/// What heads have in common, with tables for their letters: zstd makes none for each head then.
-/// `benches/captures/dictionary.py` made it. Records written under a dictionary are read with it
-/// only: another one needs another schema of the index.
-const HEADS: &[u8] = include_bytes!("heads.zdict");
-/// The same of bodies.
-const BODIES: &[u8] = include_bytes!("bodies.zdict");
-/// The largest record that is compressed with a dictionary: for larger ones it costs a third more
-/// time and saves a few percent.
+/// What captures have in common, with tables for their letters: zstd makes none for each of them
+/// then. `benches/captures/dictionary.py` made it. Records written under a dictionary are read with
+/// it only: another one needs another schema of the index.
+const DICTIONARY: &[u8] = include_bytes!("captures.zdict");
+/// The largest record that is compressed with the dictionary, and the largest capture that is one
+/// record: for larger ones a dictionary costs a third more time and saves a few percent.
 const SMALL: usize = 4 << 10;
-/// The level under pressure: half the time of level 1, and a quarter more bytes.
-const FAST: i32 = -3;
 /// The largest head or bodies that are read back.
 const LARGEST: usize = 2 * bounds::CAPTURE_QUEUE_BYTES;
+/// Salts that are drawn at once.
+const SALTS: usize = 64;
 
 /// Which record of a capture: no two are encrypted under the same nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordPart {
+    /// The head, and small bodies.
     Head = 0,
     Bodies = 1,
 }
@@ -48,48 +52,49 @@ pub(super) struct Cipher {
     pub(super) encrypt: bool,
 }
 
-/// The records of a capture.
-pub(super) struct Records {
-    pub(super) head: Vec<u8>,
-    /// `None` where there are no bodies.
-    pub(super) bodies: Option<Vec<u8>>,
-    pub(super) salt: Option<[u8; SALT]>,
+/// Where records go, in the order in which they lie in a segment: lists read heads only.
+#[derive(Default)]
+pub(super) struct RecordBuffers {
+    pub(super) heads: Vec<u8>,
+    pub(super) bodies: Vec<u8>,
 }
 
+/// Compresses and encrypts captures. It keeps its contexts, with the dictionary prepared.
 pub(super) struct RecordEncoder {
-    usual: Encoders,
-    fast: Encoders,
+    small: CCtx<'static>,
+    large: CCtx<'static>,
+    /// Under pressure: half the time, and a sixth more bytes.
+    fast: CCtx<'static>,
+    /// A small capture, in one run.
+    plain: Vec<u8>,
+    /// Salts that no capture has yet. Those that were used are wiped.
+    salts: Vec<[u8; SALT]>,
 }
 
-/// Encoders of one level. Each keeps its dictionary prepared.
-struct Encoders {
-    heads: Encoder<'static>,
-    small: Encoder<'static>,
-    large: Encoder<'static>,
-}
-
-impl Encoders {
-    fn new(level: i32) -> io::Result<Self> {
-        let heads = Encoder::with_dictionary(level, HEADS)?;
-        let small = Encoder::with_dictionary(level, BODIES)?;
-        Ok(Encoders { heads, small, large: Encoder::new(level)? })
+/// A context of this level that looks for matches of so many bytes, and compresses letters at any
+/// level.
+fn context(level: i32, shortest: u32) -> io::Result<CCtx<'static>> {
+    let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    for parameter in [
+        CParameter::CompressionLevel(level),
+        CParameter::MinMatch(shortest),
+        CParameter::LiteralCompressionMode(ParamSwitch::Enable),
+    ] {
+        context.set_parameter(parameter).map_err(failed)?;
     }
-
-    fn of(&mut self, part: RecordPart, length: usize) -> &mut Encoder<'static> {
-        match part {
-            _ if length > SMALL => &mut self.large,
-            RecordPart::Head => &mut self.heads,
-            RecordPart::Bodies => &mut self.small,
-        }
-    }
+    Ok(context)
 }
 
 impl RecordEncoder {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(RecordEncoder { usual: Encoders::new(1)?, fast: Encoders::new(FAST)? })
+        let mut small = context(-3, 6)?;
+        small.load_dictionary(DICTIONARY).map_err(failed)?;
+        let (large, fast) = (context(1, 6)?, context(-8, 7)?);
+        Ok(RecordEncoder { small, large, fast, plain: Vec::new(), salts: Vec::new() })
     }
 
-    /// The records of a capture, encrypted under a new key.
+    /// Appends the records of a capture, encrypted under a new key; returns where they lie in the
+    /// buffers.
     pub(super) fn encode(
         &mut self,
         id: &RequestId,
@@ -97,87 +102,127 @@ impl RecordEncoder {
         bodies: &Bodies,
         cipher: &Cipher,
         pace: WritePace,
-    ) -> io::Result<Records> {
-        let salt = cipher.encrypt.then(|| {
-            let mut salt = [0; SALT];
-            cipher.random.fill(&mut salt);
-            salt
-        });
+        out: &mut RecordBuffers,
+    ) -> io::Result<CaptureLocation> {
+        let salt = cipher.encrypt.then(|| self.salt(&cipher.random));
         let key = salt.map(|salt| cipher.keys.derive(&salt).ok_or_else(refused)).transpose()?;
-        let mut record = |part: RecordPart, pieces: &[&[u8]]| {
-            let mut record = self.compress(part, pieces, pace)?;
+        let mut record = |part: RecordPart, pieces: &[&[u8]], out: &mut Vec<u8>| {
+            let begin = out.len();
+            self.compress(pieces, pace, out)?;
             match &key {
-                Some(key) => key
-                    .seal(part as u64, id.as_str().as_bytes(), &mut record)
-                    .ok_or_else(refused)?,
+                Some(key) => {
+                    key.seal(part as u64, id.as_str().as_bytes(), out, begin).ok_or_else(refused)?
+                }
                 None => {
-                    record.extend_from_slice(&crc32fast::hash(&record).to_be_bytes());
+                    let sum = crc32fast::hash(out.get(begin..).unwrap_or_default());
+                    out.extend_from_slice(&sum.to_be_bytes());
                 }
             }
-            Ok::<_, io::Error>(record)
+            let length = u32::try_from(out.len() - begin).map_err(too_large)?;
+            Ok::<_, io::Error>(ByteRange { offset: begin as u64, length })
         };
         let Bodies { request, response } = bodies;
-        let length = u32::try_from(request.len()).map_err(too_large)?.to_be_bytes();
-        Ok(Records {
-            head: record(RecordPart::Head, &[head])?,
-            bodies: if request.is_empty() && response.is_empty() {
-                None
-            } else {
-                Some(record(RecordPart::Bodies, &[&length, request, response])?)
-            },
-            salt,
-        })
+        let (head_length, request_length) = (length_of(head)?, length_of(request)?);
+        let whole = PREFIX + head.len() + request.len() + response.len();
+        let (head, bodies) = if whole <= SMALL || (request.is_empty() && response.is_empty()) {
+            let pieces: [&[u8]; 5] = [&head_length, &request_length, head, request, response];
+            (record(RecordPart::Head, &pieces, &mut out.heads)?, None)
+        } else {
+            let (pieces, of_bodies): ([&[u8]; 3], [&[u8]; 3]) =
+                ([&head_length, &[0; 4], head], [&request_length, request, response]);
+            let head = record(RecordPart::Head, &pieces, &mut out.heads)?;
+            (head, Some(record(RecordPart::Bodies, &of_bodies, &mut out.bodies)?))
+        };
+        Ok(CaptureLocation { segment: 0, head, bodies, salt })
     }
 
-    /// Compresses in steps and yields between them: megabytes take longer than a request may have
-    /// to wait.
-    fn compress(
-        &mut self,
-        part: RecordPart,
-        pieces: &[&[u8]],
-        pace: WritePace,
-    ) -> io::Result<Vec<u8>> {
+    /// A salt that nobody guesses. The system is asked for many at once.
+    fn salt(&mut self, random: &Random) -> [u8; SALT] {
+        if self.salts.is_empty() {
+            self.salts.resize(SALTS, [0; SALT]);
+            random.fill(self.salts.as_flattened_mut());
+        }
+        let drawn = self.salts.last_mut().map(std::mem::take).unwrap_or_default();
+        self.salts.pop();
+        drawn
+    }
+
+    /// Appends pieces to `out`, compressed in steps, and yields between them: megabytes take longer
+    /// than a request may have to wait.
+    fn compress(&mut self, pieces: &[&[u8]], pace: WritePace, out: &mut Vec<u8>) -> io::Result<()> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let mut record = Vec::with_capacity(4 + zstd::zstd_safe::compress_bound(length));
-        record.extend_from_slice(&u32::try_from(length).map_err(too_large)?.to_be_bytes());
-        let encoder = match pace.effort {
-            Effort::Usual => Some(self.usual.of(part, length)),
-            Effort::Less => Some(self.fast.of(part, length)),
-            Effort::None => None,
+        let begin = out.len();
+        out.reserve(4 + compress_bound(length) + TAG);
+        out.extend_from_slice(&u32::try_from(length).map_err(too_large)?.to_be_bytes());
+        self.plain.clear();
+        // One step of one piece is compressed where it lies.
+        let pieces = if length <= bounds::CAPTURE_PIECE {
+            pieces.iter().for_each(|piece| self.plain.extend_from_slice(piece));
+            &[&*self.plain]
+        } else {
+            pieces
         };
-        if let Some(encoder) = encoder {
-            encoder.reinit()?;
-            encoder.set_pledged_src_size(Some(length as u64))?;
-            let mut out = OutBuffer::around_pos(&mut record, 4);
-            let mut since_yield = 0;
-            for step in pieces.iter().flat_map(|piece| piece.chunks(bounds::CAPTURE_PIECE)) {
-                since_yield += step.len();
-                if since_yield > bounds::CAPTURE_PIECE {
-                    pace.give_way();
-                    since_yield = 0;
-                }
-                let mut step = InBuffer::around(step);
-                encoder.run(&mut step, &mut out)?;
-                if step.pos() < step.src.len() {
-                    return Err(io::Error::other(INCOMPLETE));
-                }
-            }
-            if encoder.finish(&mut out, true)? != 0 {
-                return Err(io::Error::other(INCOMPLETE));
-            }
+        let context = match pace.effort {
+            Effort::None => None,
+            _ if length <= SMALL => Some(&mut self.small),
+            Effort::Usual => Some(&mut self.large),
+            Effort::Less => Some(&mut self.fast),
+        };
+        if let Some(context) = context {
+            run(context, pieces, length, pace, out)?;
         }
-        if record.len() == 4 || record.len() >= 4 + length {
-            record.truncate(4);
-            pieces.iter().for_each(|piece| record.extend_from_slice(piece));
+        if out.len() == begin + 4 || out.len() >= begin + 4 + length {
+            out.truncate(begin + 4);
+            pieces.iter().for_each(|piece| out.extend_from_slice(piece));
         }
-        Ok(record)
+        Ok(())
     }
 }
 
-const INCOMPLETE: &str = "a record was not compressed whole";
+/// Appends a frame of all pieces, for which there is room.
+fn run(
+    context: &mut CCtx<'_>,
+    pieces: &[&[u8]],
+    length: usize,
+    pace: WritePace,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    context.reset(ResetDirective::SessionOnly).map_err(failed)?;
+    context.set_pledged_src_size(Some(length as u64)).map_err(failed)?;
+    let begin = out.len();
+    let mut frame = OutBuffer::around_pos(out, begin);
+    let (mut left, mut since_yield) = (length, 0);
+    for step in pieces.iter().flat_map(|piece| piece.chunks(bounds::CAPTURE_PIECE)) {
+        since_yield += step.len();
+        if since_yield > bounds::CAPTURE_PIECE {
+            pace.give_way();
+            since_yield = 0;
+        }
+        left -= step.len();
+        let directive = match left {
+            0 => ZSTD_EndDirective::ZSTD_e_end,
+            _ => ZSTD_EndDirective::ZSTD_e_continue,
+        };
+        let mut step = InBuffer::around(step);
+        let rest = context.compress_stream2(&mut frame, &mut step, directive).map_err(failed)?;
+        if step.pos() < step.src.len() || (left == 0 && rest > 0) {
+            return Err(io::Error::other("a record was not compressed whole"));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes before the head in its record.
+const PREFIX: usize = 8;
+/// Bytes that encryption adds to a record.
+const TAG: usize = 16;
+
+fn length_of(bytes: &[u8]) -> io::Result<[u8; 4]> {
+    Ok(u32::try_from(bytes.len()).map_err(too_large)?.to_be_bytes())
+}
 
 fn refused() -> io::Error {
     io::Error::other("a capture could not be encrypted")
@@ -187,15 +232,15 @@ fn too_large(_: std::num::TryFromIntError) -> io::Error {
     io::ErrorKind::FileTooLarge.into()
 }
 
-pub(super) struct RecordDecoder {
-    heads: Decompressor<'static>,
-    bodies: Decompressor<'static>,
+fn failed(code: usize) -> io::Error {
+    io::Error::other(get_error_name(code))
 }
+
+pub(super) struct RecordDecoder(Decompressor<'static>);
 
 impl RecordDecoder {
     pub(super) fn new() -> io::Result<Self> {
-        let heads = Decompressor::with_dictionary(HEADS)?;
-        Ok(RecordDecoder { heads, bodies: Decompressor::with_dictionary(BODIES)? })
+        Ok(RecordDecoder(Decompressor::with_dictionary(DICTIONARY)?))
     }
 
     /// What a record holds, or what is wrong with it.
@@ -228,16 +273,26 @@ impl RecordDecoder {
         if rest.len() == length {
             return Ok(rest.to_vec());
         }
-        let decoder = match part {
-            RecordPart::Head => &mut self.heads,
-            RecordPart::Bodies => &mut self.bodies,
-        };
-        let whole = decoder.decompress(rest, length.min(LARGEST));
+        let whole = self.0.decompress(rest, length.min(LARGEST));
         whole
             .ok()
             .filter(|whole| whole.len() == length)
             .ok_or("it does not decompress to its length")
     }
+}
+
+/// The head and the bodies in a record of a head; `None` if it is cut off.
+pub(super) fn head_and_bodies(plain: Vec<u8>) -> Option<(Bytes, Bodies)> {
+    let [a, b, c, d, e, f, g, h] = *plain.first_chunk::<PREFIX>()?;
+    let lengths = [[a, b, c, d], [e, f, g, h]];
+    let [head_length, request_length] = lengths.map(|length| u32::from_be_bytes(length) as usize);
+    let mut head = Bytes::from(plain).split_off(PREFIX);
+    if head_length.checked_add(request_length)? > head.len() {
+        return None;
+    }
+    let mut request = head.split_off(head_length);
+    let response = request.split_off(request_length);
+    Some((head, Bodies { request, response }))
 }
 
 /// The bodies in a record of them.

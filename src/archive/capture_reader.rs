@@ -6,7 +6,7 @@ use super::capture_codec::{self, RecordDecoder, RecordPart};
 use super::capture_key::CaptureKeys;
 use super::segment_folder::{SegmentFolder, SegmentReader};
 use crate::capture::packed_head::PackedHead;
-use crate::capture::record::{Bodies, Head};
+use crate::capture::record::{Bodies, Capture, Head};
 use crate::id::RequestId;
 use crate::store::{ByteRange, CaptureLocation};
 
@@ -60,14 +60,7 @@ impl CaptureReader {
         id: &RequestId,
         location: &CaptureLocation,
     ) -> Result<Head, Unreadable> {
-        let plain = self.read(id, location, location.head, RecordPart::Head)?;
-        let head = PackedHead::split(&plain)
-            .and_then(PackedHead::read)
-            .ok_or(Unreadable::Damaged("its head is not one"))?;
-        if head.version > Head::VERSION {
-            return Err(Unreadable::Damaged("it was written by a newer build"));
-        }
-        Ok(head)
+        Ok(self.head_and_bodies(id, location)?.0)
     }
 
     pub(super) fn bodies(
@@ -75,9 +68,35 @@ impl CaptureReader {
         id: &RequestId,
         location: &CaptureLocation,
     ) -> Result<Bodies, Unreadable> {
-        let Some(range) = location.bodies else { return Ok(Bodies::default()) };
+        let Some(range) = location.bodies else { return Ok(self.head_and_bodies(id, location)?.1) };
         let plain = self.read(id, location, range, RecordPart::Bodies)?;
         capture_codec::bodies(plain).ok_or(Unreadable::Damaged("its bodies are cut off"))
+    }
+
+    pub(super) fn capture(
+        &mut self,
+        id: &RequestId,
+        location: &CaptureLocation,
+    ) -> Result<Capture, Unreadable> {
+        let (head, small) = self.head_and_bodies(id, location)?;
+        let bodies = if location.bodies.is_some() { self.bodies(id, location)? } else { small };
+        Ok(Capture { head, bodies })
+    }
+
+    /// The head, and the bodies that lie with it.
+    fn head_and_bodies(
+        &mut self,
+        id: &RequestId,
+        location: &CaptureLocation,
+    ) -> Result<(Head, Bodies), Unreadable> {
+        let plain = self.read(id, location, location.head, RecordPart::Head)?;
+        let (head, bodies) = capture_codec::head_and_bodies(plain)
+            .and_then(|(head, bodies)| Some((PackedHead::split(&head)?.read()?, bodies)))
+            .ok_or(Unreadable::Damaged("its head is not one"))?;
+        if head.version > Head::VERSION {
+            return Err(Unreadable::Damaged("it was written by a newer build"));
+        }
+        Ok((head, bodies))
     }
 
     fn read(

@@ -24,7 +24,7 @@
 //! age, or when all segments together are too large. Nothing is compacted.
 //!
 //! The price: a capture is compressed alone, not with its neighbours, so captures of a few
-//! kilobytes take about two fifths more of the disk. Dictionaries make up for some of it.
+//! kilobytes take about two fifths more of the disk. A dictionary makes up for some of it.
 //!
 //! **Damage.** A record that does not decrypt is an unreadable capture, found when it is read. It
 //! costs no other capture.

@@ -1,78 +1,59 @@
 //! From a capture to what is written of it.
 
-use bytes::Bytes;
+use std::borrow::Cow;
 
 use crate::bounds;
-use crate::capture::packed_capture::{PackedCapture, packed_head};
-use crate::capture::packed_head::{self, HeaderSide};
-use crate::capture::record::{Bodies, Head};
+use crate::capture::packed_capture::{self, PackedCapture, packed_head};
+use crate::capture::packed_head::{self, HeaderSide, PackedHead, PackedHeader};
+use crate::capture::record::Bodies;
 use crate::redaction::{HeaderFilter, RedactedCapture, Redactor};
 use crate::store::CaptureRow;
 
 /// A redacted capture that is ready to be written.
-pub(super) struct PreparedCapture {
+pub(super) struct PreparedCapture<'a> {
     /// Its row in the index.
     pub(super) row: CaptureRow,
     /// The head, packed.
-    pub(super) head: Vec<u8>,
+    pub(super) head: Cow<'a, [u8]>,
     /// The bodies; empty where they are not kept.
-    pub(super) bodies: Bodies,
+    pub(super) bodies: Cow<'a, Bodies>,
 }
 
 /// What is written of a capture after redaction; `None` for one that is too large or damaged.
-pub(super) fn ready(
-    capture: &PackedCapture,
+pub(super) fn ready<'a>(
+    capture: &'a PackedCapture,
     redactor: &Redactor,
     filter: &mut HeaderFilter,
-) -> Option<PreparedCapture> {
-    let packed = capture.head()?;
-    // Its own headers stay packed.
-    let fields = packed.fields()?;
-    let prepared = if redactor.is_clean(packed, &fields, &capture.bodies) {
-        let mut bodies = capture.bodies.clone();
-        if !fields.request_captured {
-            bodies.request = Bytes::new();
+) -> Option<PreparedCapture<'a>> {
+    let prepared = if redactor.is_clean(capture)? {
+        let packed = capture.head()?;
+        let mut bodies = Cow::Borrowed(&capture.bodies);
+        if !capture.facts.request_captured && !bodies.request.is_empty() {
+            bodies.to_mut().request.clear();
         }
-        let head = packed_head::rewrite(packed, |side, name, value| match side {
-            HeaderSide::Request => filter.keeps_request(redactor, name, value),
-            HeaderSide::Response => filter.keeps_response(redactor, name, value),
-        })?;
-        PreparedCapture { row: row(fields), head, bodies }
+        let mut keeps =
+            |side: HeaderSide, header: PackedHeader<'_>| filter.keeps(redactor, side, header);
+        let PackedHead { mut request_headers, mut response_headers, .. } = packed;
+        // Nearly always all of them stay.
+        let head = if request_headers.all(|header| keeps(HeaderSide::Request, header))
+            && response_headers.all(|header| keeps(HeaderSide::Response, header))
+        {
+            Cow::Borrowed(capture.head_bytes())
+        } else {
+            Cow::Owned(packed_head::rewrite(packed, keeps)?)
+        };
+        PreparedCapture { row: capture.row.clone(), head, bodies }
     } else {
         let RedactedCapture { head, bodies, .. } = redactor.redact(&capture.unpack()?)?;
-        PreparedCapture { head: packed_head(&head)?, row: row(head), bodies }
+        PreparedCapture {
+            row: packed_capture::row(&head),
+            head: Cow::Owned(packed_head(&head)?),
+            bodies: Cow::Owned(bodies),
+        }
     };
-    let Bodies { request, response } = &prepared.bodies;
+    let Bodies { request, response } = &*prepared.bodies;
     let size = request.len().saturating_add(response.len());
     (size <= bounds::CAPTURE_QUEUE_BYTES).then_some(prepared)
-}
-
-/// What the index is told of a capture.
-fn row(head: Head) -> CaptureRow {
-    let decision = head.decision;
-    CaptureRow {
-        id: head.id,
-        created_at_us: head.created_at.as_microsecond(),
-        owner: head.owner,
-        key: head.key,
-        alias: match &decision {
-            Some(decision) => decision.alias.as_deref().map(str::to_owned),
-            // The name that was asked for.
-            None => head
-                .inputs
-                .map(|inputs| inputs.request.name.to_string())
-                .filter(|name| !name.is_empty()),
-        },
-        recipe: decision.as_ref().map(|decision| decision.recipe.to_string()),
-        provider: head.served.as_ref().map(|served| served.provider.to_string()),
-        model: head.served.as_ref().map(|served| served.model.to_string()),
-        decided_provider: decision.as_ref().map(|decision| decision.provider.to_string()),
-        decided_model: decision.as_ref().map(|decision| decision.model.to_string()),
-        status: head.status,
-        state: head.state.as_str().to_owned(),
-        replay_of: head.replay_of,
-        shadow_of: head.shadow_of,
-    }
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ proptest! {
             let packed = PackedCapture::new(one.clone().into()).unwrap();
             let ready = ready(&packed, &redactor, &mut filter).unwrap();
             let head = PackedHead::split(&ready.head).unwrap().read().unwrap();
-            prop_assert_eq!((&head, &ready.bodies), (&expected.head, &expected.bodies));
+            prop_assert_eq!((&head, &*ready.bodies), (&expected.head, &expected.bodies));
             let recipe = head.decision.as_ref().map(|decision| &*decision.recipe);
             prop_assert_eq!(ready.row.recipe.as_deref(), recipe);
             let kept = serde_json::to_string(&head).unwrap();
@@ -115,7 +115,7 @@ fn the_row_says_what_the_head_says() {
         decided_provider: Some("openai".into()),
         decided_model: Some("gpt-5".into()),
         status: 200,
-        state: "completed".into(),
+        state: "completed",
         replay_of: one.head.replay_of.clone(),
         shadow_of: None,
     };

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::capture_codec::{Cipher, RecordEncoder, Records};
+use super::capture_codec::{Cipher, RecordBuffers, RecordEncoder};
 use super::prepare::PreparedCapture;
 use super::segment_folder::SegmentFolder;
 use crate::bounds;
 use crate::capture::pace::WritePace;
 use crate::clock::Clock;
 use crate::redaction::HeaderFilter;
-use crate::store::{ByteRange, CaptureLocation, CaptureRow, Faults, SegmentRow};
+use crate::store::{CaptureLocation, CaptureRow, Faults, SegmentRow};
 
 /// How segments are written.
 #[derive(Clone)]
@@ -23,8 +23,9 @@ pub(super) struct SegmentSettings {
     pub(super) folder: SegmentFolder,
     pub(super) cipher: Cipher,
     pub(super) clock: Clock,
-    /// A segment is closed once it is this large,
+    /// Size at which a segment is closed.
     pub(super) bytes: u64,
+    /// Age at which it is closed, however small it is.
     pub(super) age: Duration,
     pub(super) faults: Faults,
 }
@@ -75,10 +76,10 @@ impl SegmentLog {
 
     /// Appends captures to the active segment, or to a new one. Nothing counts before
     /// [`SegmentLog::commit`].
-    pub(super) fn write(
+    pub(super) fn write<'a>(
         &mut self,
         settings: &SegmentSettings,
-        captures: impl IntoIterator<Item = PreparedCapture>,
+        captures: impl IntoIterator<Item = PreparedCapture<'a>>,
         pace: WritePace,
     ) -> io::Result<WrittenBatch> {
         let mut encoder = match self.encoder.take() {
@@ -91,8 +92,10 @@ impl SegmentLog {
         let active = self.active.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let mut batch = Batch::new(active, settings);
         for PreparedCapture { row, head, bodies } in captures {
-            let records = encoder.encode(&row.id, &head, &bodies, &settings.cipher, pace)?;
-            batch.push(row, records)?;
+            let cipher = &settings.cipher;
+            let location =
+                encoder.encode(&row.id, &head, &bodies, cipher, pace, &mut batch.buffers)?;
+            batch.push(row, location)?;
         }
         self.encoder = Some(encoder);
         let (bytes, rows) = batch.finish()?;
@@ -168,8 +171,8 @@ impl SegmentLog {
     }
 }
 
-/// A batch on its way to the file. The heads of a few captures are written together and before
-/// their bodies, so that lists read little of the disk.
+/// A batch on its way to the file. The heads of a few captures, with small bodies, are written
+/// together and before large bodies, so that lists read little of the disk.
 struct Batch<'a> {
     file: &'a File,
     faults: &'a Faults,
@@ -179,8 +182,7 @@ struct Batch<'a> {
     rows: Vec<(CaptureRow, CaptureLocation)>,
     /// How many of `rows` have their final offsets.
     placed: usize,
-    heads: Vec<u8>,
-    bodies: Vec<u8>,
+    buffers: RecordBuffers,
 }
 
 impl<'a> Batch<'a> {
@@ -192,20 +194,14 @@ impl<'a> Batch<'a> {
             end: active.row.bytes,
             rows: Vec::new(),
             placed: 0,
-            heads: Vec::new(),
-            bodies: Vec::new(),
+            buffers: RecordBuffers::default(),
         }
     }
 
-    fn push(&mut self, row: CaptureRow, records: Records) -> io::Result<()> {
-        let head = append(&mut self.heads, &records.head)?;
-        let bodies = match &records.bodies {
-            Some(record) => Some(append(&mut self.bodies, record)?),
-            None => None,
-        };
-        let location = CaptureLocation { segment: self.number, head, bodies, salt: records.salt };
-        self.rows.push((row, location));
-        if self.heads.len() + self.bodies.len() >= bounds::CAPTURE_BLOCK {
+    /// Adds a capture whose records lie there in the buffers.
+    fn push(&mut self, row: CaptureRow, location: CaptureLocation) -> io::Result<()> {
+        self.rows.push((row, CaptureLocation { segment: self.number, ..location }));
+        if self.buffers.heads.len() + self.buffers.bodies.len() >= bounds::CAPTURE_BLOCK {
             self.flush()
         } else {
             Ok(())
@@ -215,7 +211,8 @@ impl<'a> Batch<'a> {
     /// Writes heads, then bodies, and moves the offsets of their rows from these buffers to the
     /// file.
     fn flush(&mut self) -> io::Result<()> {
-        let bodies_at = self.end + self.heads.len() as u64;
+        let RecordBuffers { heads: bytes, bodies } = &mut self.buffers;
+        let bodies_at = self.end + bytes.len() as u64;
         for (_, location) in self.rows.iter_mut().skip(self.placed) {
             location.head.offset += self.end;
             if let Some(bodies) = &mut location.bodies {
@@ -223,14 +220,14 @@ impl<'a> Batch<'a> {
             }
         }
         self.placed = self.rows.len();
-        self.heads.append(&mut self.bodies);
-        if let Some(bytes) = self.faults.torn_write() {
-            self.file.write_all_at(self.heads.get(..bytes).unwrap_or(&self.heads), self.end)?;
+        bytes.append(bodies);
+        if let Some(torn) = self.faults.torn_write() {
+            self.file.write_all_at(bytes.get(..torn).unwrap_or(bytes), self.end)?;
             return Err(io::Error::other("torn on demand"));
         }
-        self.file.write_all_at(&self.heads, self.end)?;
-        self.end += self.heads.len() as u64;
-        self.heads.clear();
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        bytes.clear();
         Ok(())
     }
 
@@ -239,13 +236,6 @@ impl<'a> Batch<'a> {
         self.flush()?;
         Ok((self.end, self.rows))
     }
-}
-
-fn append(buffer: &mut Vec<u8>, record: &[u8]) -> io::Result<ByteRange> {
-    let length = u32::try_from(record.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    let offset = buffer.len() as u64;
-    buffer.extend_from_slice(record);
-    Ok(ByteRange { offset, length })
 }
 
 #[cfg(test)]

@@ -153,8 +153,8 @@ impl Archive {
         if log.is_due(&self.settings, u64::MAX) { self.close_log(log).await } else { Ok(()) }
     }
 
-    /// Writes a batch to the active segment and inserts it into the index; returns the log and how
-    /// many captures that were.
+    /// Writes a batch to the active segment and inserts it into the index. Returns the guard, for
+    /// the next batch, and the number of captures.
     pub(super) async fn write(
         &self,
         mut log: OwnedMutexGuard<SegmentLog>,
@@ -305,15 +305,16 @@ impl Archive {
         CaptureReader::new(self.settings.folder.clone(), self.settings.cipher.keys.clone())
     }
 
-    /// The bodies of a capture of a page; `None` if they cannot be read. It may wait for the disk.
+    /// The bodies of a capture of a page; `None` if there are none, or they cannot be read. It may
+    /// wait for the disk.
     pub fn bodies(
         &self,
         id: &RequestId,
         location: &CaptureLocation,
         reader: &mut CaptureReader,
     ) -> Option<Bodies> {
-        location.bodies?;
-        reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok()
+        let read = reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok();
+        read.filter(|bodies| *bodies != Bodies::default())
     }
 
     /// A whole capture; `None` if there is none.
@@ -325,10 +326,7 @@ impl Archive {
                 return Ok(None);
             };
             let (mut reader, wanted) = (self.reader(), id.clone());
-            let read = blocking(move || {
-                let head = reader.head(&wanted, &location)?;
-                Ok(Capture { head, bodies: reader.bodies(&wanted, &location)? })
-            });
+            let read = blocking(move || reader.capture(&wanted, &location));
             match read.await? {
                 Ok(capture) => return Ok(Some(capture)),
                 Err(Unreadable::Absent) if !retried => retried = true,
@@ -357,7 +355,8 @@ impl Archive {
         // Before, for a caller that goes away meanwhile.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         let deleted = self.index.delete(id, copies, owner).await;
-        // And after: retention may have emptied the log just before the rows were deleted.
+        // And after: retention may have emptied the write-ahead log just before the rows were
+        // deleted.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         deleted.map_err(Error::store_unavailable)
     }

@@ -109,7 +109,9 @@ async fn a_damaged_byte_costs_its_capture_and_no_other() {
         let metrics = Metrics::new().unwrap();
         let mut archive = archive(dir.path()).await.counting(metrics.clone());
         archive.settings.cipher.encrypt = encrypt;
-        let all = captures(0..3);
+        let mut all = captures(0..3);
+        // Too large to lie with its head.
+        all[1].bodies.response = vec![b'a'; 10_000].into();
         archive.append(Arc::new(all.clone())).await.unwrap();
         let location = archive.index.locate(&all[1].head.id).await.unwrap().unwrap();
         let path = segments(dir.path()).remove(0);
@@ -141,7 +143,8 @@ async fn a_damaged_byte_costs_its_capture_and_no_other() {
 async fn a_record_reads_only_as_the_capture_that_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let archive = archive(dir.path()).await;
-    let both = captures(0..2);
+    let mut both = captures(0..2);
+    both[0].bodies.response = vec![b'a'; 10_000].into();
     archive.append(Arc::new(both.clone())).await.unwrap();
     let locate = async |at: usize| archive.index.locate(&both[at].head.id).await.unwrap().unwrap();
     let (first, second) = (locate(0).await, locate(1).await);
@@ -152,6 +155,8 @@ async fn a_record_reads_only_as_the_capture_that_it_is() {
     assert!(reader.head(id, &CaptureLocation { salt: second.salt, ..first }).is_err());
     let head = first.bodies.unwrap();
     assert!(reader.head(id, &CaptureLocation { head, ..first }).is_err());
+    let bodies = Some(first.head);
+    assert!(reader.bodies(id, &CaptureLocation { bodies, ..first }).is_err());
 }
 
 /// The salt is the only thing that a deletion has to destroy.

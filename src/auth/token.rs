@@ -82,8 +82,9 @@ pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
 pub(crate) fn is_in(text: &[u8]) -> bool {
     memchr::memchr_iter(b'_', text).any(|at| {
         let token = at.checked_sub(AUDIENCE).and_then(|begin| text.get(begin..begin + CHARS));
-        token.and_then(|token| str::from_utf8(token).ok()).is_some_and(|token| {
-            AUDIENCES.iter().any(|audience| token.starts_with(audience)) && parts(token).is_some()
+        token.is_some_and(|token| {
+            AUDIENCES.iter().any(|audience| token.starts_with(audience.as_bytes()))
+                && str::from_utf8(token).is_ok_and(|token| parts(token).is_some())
         })
     })
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::packing::{Pack, put_bytes, take_text};
+use super::packing::{Pack, put_bytes, skip_bytes, take_text};
 use super::record::Head;
 
 /// The first byte. Another form has another one.
@@ -24,11 +24,28 @@ pub(crate) struct PackedHead<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct PackedHeaders<'a>(&'a [u8]);
 
+/// A header as it is packed.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedHeader<'a>(pub(crate) &'a [u8]);
+
 impl<'a> Iterator for PackedHeaders<'a> {
-    type Item = (&'a str, &'a str);
+    type Item = PackedHeader<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some((take_text(&mut self.0)?, take_text(&mut self.0)?))
+        let mut rest = self.0;
+        skip_bytes(&mut rest)?;
+        skip_bytes(&mut rest)?;
+        let (header, rest) = self.0.split_at_checked(self.0.len() - rest.len())?;
+        self.0 = rest;
+        Some(PackedHeader(header))
+    }
+}
+
+impl<'a> PackedHeader<'a> {
+    /// Its name and value; `None` if it is damaged.
+    pub(crate) fn texts(self) -> Option<(&'a str, &'a str)> {
+        let mut rest = self.0;
+        Some((take_text(&mut rest)?, take_text(&mut rest)?))
     }
 }
 
@@ -55,9 +72,11 @@ impl<'a> PackedHead<'a> {
     /// The whole head; `None` if it is damaged.
     pub(crate) fn read(self) -> Option<Head> {
         let mut head = self.fields()?;
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        head.request_headers.extend(self.request_headers.map(owned));
-        head.response_headers.extend(self.response_headers.map(owned));
+        let owned = |header: PackedHeader<'_>| {
+            header.texts().map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
+        head.request_headers.extend(self.request_headers.map_while(owned));
+        head.response_headers.extend(self.response_headers.map_while(owned));
         Some(head)
     }
 }
@@ -89,7 +108,7 @@ pub(crate) enum HeaderSide {
 /// The head with those of its headers that `keeps` keeps; `None` if it is too large.
 pub(crate) fn rewrite(
     head: PackedHead<'_>,
-    mut keeps: impl FnMut(HeaderSide, &str, &str) -> bool,
+    mut keeps: impl FnMut(HeaderSide, PackedHeader<'_>) -> bool,
 ) -> Option<Vec<u8>> {
     let PackedHead { fields, request_headers, response_headers } = head;
     let length = EMPTY.len() + fields.len() + request_headers.0.len() + response_headers.0.len();
@@ -98,8 +117,8 @@ pub(crate) fn rewrite(
     out.extend_from_slice(fields);
     let mut copy = |out: &mut Vec<u8>, side, headers: PackedHeaders<'_>| {
         headers
-            .filter(|(name, value)| keeps(side, name, value))
-            .for_each(|(name, value)| write_header(out, name, value));
+            .filter(|header| keeps(side, *header))
+            .for_each(|PackedHeader(header)| out.extend_from_slice(header));
         out.len()
     };
     let requests_end = copy(&mut out, HeaderSide::Request, request_headers);

@@ -13,7 +13,7 @@ use crate::dialect::usage::Usage;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
-    PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, Trace,
+    PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, TextMatches, Trace,
 };
 
 /// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
@@ -29,10 +29,14 @@ pub(super) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(super) fn take_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(skip_bytes(from)?).ok()
+}
+
+pub(super) fn skip_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::take(from)?;
-    let (text, rest) = from.split_at_checked(length)?;
+    let (bytes, rest) = from.split_at_checked(length)?;
     *from = rest;
-    std::str::from_utf8(text).ok()
+    Some(bytes)
 }
 
 impl Pack for u64 {
@@ -237,7 +241,7 @@ structures! {
     PlanEntry { provider model }
     Candidate { provider model eligible reason }
     Trace { rule error }
-    Inputs { version at request keywords principal seed health }
+    Inputs { version at request keywords texts principal seed health }
     RequestFacts {
         endpoint model name agent needs prompt_tokens max_tokens choices stream messages tools
         images audio json_output language headers untranslatable
@@ -245,6 +249,7 @@ structures! {
     AgentRef { id name etag }
     RefusedFeature { member detail }
     KeywordHit { hash hit }
+    TextMatches { digest matches }
     PrincipalFacts { key user labels user_labels models }
     TargetHealth { breaker probe_free cooldown_until ewma_us inflight max nodes node }
     NodeFacts { models load abilities }

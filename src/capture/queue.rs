@@ -12,7 +12,7 @@ use futures::FutureExt;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
-use super::pace::{Effort, WritePace};
+use super::pace::{CaptureRate, Effort, WritePace};
 use super::packed_capture::PackedCapture;
 use super::pending::{PendingCapture, PendingCaptures};
 use super::raw_capture::RawCapture;
@@ -38,6 +38,8 @@ pub trait CaptureSink: Send + Sync + 'static {
     fn faults(&self) -> &Faults;
 }
 
+// Nearly all are captures: a box of each would be an allocation that another thread frees.
+#[allow(clippy::large_enum_variant)]
 enum QueueMessage {
     Capture(QueuedCapture),
     Flush(oneshot::Sender<()>, FlushWaiter),
@@ -126,6 +128,9 @@ pub struct CaptureWriter {
     queued: QueuedBytes,
     wake: Arc<Notify>,
     flush_waiters: Arc<AtomicUsize>,
+    /// What comes, and the effort that it leaves.
+    rate: CaptureRate,
+    by_rate: Effort,
     /// The last batch was lost.
     failing: bool,
     /// Captures of the current batch whose outcome is counted.
@@ -157,8 +162,16 @@ impl CaptureQueue {
             wake: wake.clone(),
             flush_waiters: flush_waiters.clone(),
         };
-        let writer =
-            CaptureWriter { receiver, queued, wake, flush_waiters, failing: false, counted: 0 };
+        let writer = CaptureWriter {
+            receiver,
+            queued,
+            wake,
+            flush_waiters,
+            rate: CaptureRate::new(Instant::now()),
+            by_rate: Effort::Usual,
+            failing: false,
+            counted: 0,
+        };
         (queue, writer)
     }
 
@@ -269,6 +282,8 @@ impl CaptureWriter {
         if let QueueMessage::Capture(first) = &first {
             self.linger(first.since).await;
         }
+        let came = self.queued.bytes.load(Ordering::Acquire);
+        self.by_rate = self.rate.add(came, Instant::now());
         let mut next = Some(first);
         while next.is_some() {
             let (batch, flushed) = self.gather(&mut next);
@@ -310,7 +325,7 @@ impl CaptureWriter {
     ) -> (Vec<QueuedCapture>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
         // Smaller batches while few captures wait: the effort is chosen anew for each.
-        let most = if self.effort() == Effort::Usual {
+        let most = if self.pressure() == Effort::Usual {
             bounds::CAPTURE_BURST
         } else {
             bounds::CAPTURE_BATCH
@@ -328,8 +343,8 @@ impl CaptureWriter {
         (batch, None)
     }
 
-    /// The effort for the next batch: the more waits, the less.
-    fn effort(&self) -> Effort {
+    /// The effort for the next batch by what waits: the more, the less.
+    fn pressure(&self) -> Effort {
         let bytes = self.queued.bytes.load(Ordering::Acquire);
         let by_records = Effort::at(self.receiver.len(), self.receiver.max_capacity());
         by_records.max(Effort::at(bytes, self.queued.limit))
@@ -354,8 +369,13 @@ impl CaptureWriter {
         self.count("deleted", deleted.len() as u64);
         drop(deleted);
         let oldest = left.iter().map(|queued| queued.since).min();
-        let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_YIELD_MAX);
-        let pace = WritePace { effort: self.effort(), until };
+        let patience = bounds::CAPTURE_LINGER + bounds::CAPTURE_YIELD_MAX;
+        let pressure = self.pressure();
+        let until = match pressure {
+            Effort::Usual => oldest.map(|since| since + patience),
+            _ => oldest,
+        };
+        let pace = WritePace { effort: pressure.max(self.by_rate), until };
         // They stay pending until they can be read: a deletion waits for the flush.
         let (batch, _pending): (Vec<PackedCapture>, Vec<PendingCapture>) =
             left.into_iter().map(|queued| (queued.packed, queued.pending)).unzip();

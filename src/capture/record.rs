@@ -216,6 +216,11 @@ impl Head {
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
+    /// Whether the answer's body is an event stream.
+    pub(crate) fn answers_in_events(&self) -> bool {
+        self.response_stream && !self.response_assembled
+    }
+
     /// Notes that something was taken out of what the request said, or was decided on.
     pub(crate) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);

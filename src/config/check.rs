@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::credentials::CredentialReader;
-use super::source::{load, load_routing, server_source, stored_routing};
+use super::source::{DocumentSource, load, load_routing, server_source, stored_routing};
 use super::{
     DocumentReading, Env, Problem, Server, allowed, examine_routing, examine_server, read_server,
 };
@@ -62,30 +62,10 @@ impl CheckReport {
         if self.is_valid {
             self.good.push(format!("{file}: good"));
         }
-        let source = match (path, &self.server) {
-            (Some(path), _) => load(path),
-            (None, Some(server)) if self.is_valid && server.knows("routing.file") => {
-                match server.routing.stored {
-                    true => match stored(server) {
-                        Ok(kept) => Ok(stored_routing(kept)),
-                        Err(why) => {
-                            self.unchecked = Some(format!(
-                                "it is in the store, which cannot be read here: {why}"
-                            ));
-                            return;
-                        }
-                    },
-                    false => load_routing(server),
-                }
-            }
-            (None, Some(server)) if server.names_its_routing() => load_routing(server),
-            _ => {
-                let why = if self.is_valid {
-                    "names it by a variable"
-                } else {
-                    "has problems, so its name is uncertain"
-                };
-                self.unchecked = Some(format!("{file} {why}; check it with `--routing FILE`"));
+        let source = match self.routing_source(path, stored) {
+            Ok(source) => source,
+            Err(why) => {
+                self.unchecked = Some(why);
                 return;
             }
         };
@@ -103,14 +83,47 @@ impl CheckReport {
                 let reading =
                     examine_routing(&source.file, &source.text, &server, &credentials, None);
                 let valid = reading.document.filter(|_| reading.problems.is_empty());
-                self.good.extend(valid.map(|routing| {
-                    format!("{}: good, revision {}", source.file, routing.revision())
-                }));
+                if let Some(routing) = valid {
+                    let (file, revision) = (&source.file, routing.revision());
+                    self.good.push(format!("{file}: good, revision {revision}"));
+                    let (date, names) = routing.shipped_prices();
+                    let names = names.join(", ");
+                    let used = format!("{file}: shipped prices of {date} for {names}");
+                    self.good.extend((!names.is_empty()).then_some(used));
+                }
                 self.problems.extend(reading.problems);
                 self.warnings.extend(reading.warnings);
             }
             (Err(problems), _) => self.problems.extend(problems),
             _ => {}
+        }
+    }
+
+    /// Reads the routing document, or says why it cannot be checked.
+    fn routing_source(
+        &self,
+        path: Option<&Path>,
+        stored: &Stored<'_>,
+    ) -> Result<Result<DocumentSource, Vec<Problem>>, String> {
+        match (path, &self.server) {
+            (Some(path), _) => Ok(load(path)),
+            (None, Some(server)) if self.is_valid && server.knows("routing.file") => {
+                if !server.routing.stored {
+                    return Ok(load_routing(server));
+                }
+                let kept = stored(server).map_err(|why| {
+                    format!("it is in the store, which cannot be read here: {why}")
+                })?;
+                Ok(Ok(stored_routing(kept)))
+            }
+            (None, Some(server)) if server.names_its_routing() => Ok(load_routing(server)),
+            _ => {
+                let why = match self.is_valid {
+                    true => "names it by a variable",
+                    false => "has problems, so its name is uncertain",
+                };
+                Err(format!("{} {why}; check it with `--routing FILE`", self.file))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::read::{Field, Section};
 use crate::bounds;
 use crate::redaction::is_in_query;
 use crate::routing::{
-    Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, Protocol, ProviderOptions,
+    Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, PRESETS, Protocol, ProviderOptions,
     ProviderSpec, StreamUsage, TimeoutsSpec,
 };
 use crate::secret::{Secret, is_credential};
@@ -53,7 +53,14 @@ pub(super) fn read(
         let words = Protocol::ALL.map(|protocol| (protocol.as_str(), protocol));
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
-    section.require("protocol", faults);
+    let preset = section.read("preset", faults, |field, faults| {
+        let words = PRESETS.each_ref().map(|preset| (preset.name, preset));
+        field.word(faults, &words).map(|preset| field.located(preset))
+    });
+    let has_preset = preset.is_some() || section.take("preset").is_some();
+    if !has_preset {
+        section.require("protocol", faults);
+    }
     let spec = ProviderSpec {
         name,
         protocol,
@@ -65,7 +72,7 @@ pub(super) fn read(
         timeouts: timeouts(&mut section, faults),
         latency: section
             .read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
-        options: options(&mut section, credentials, faults),
+        options: ProviderOptions { preset, ..options(&mut section, credentials, faults) },
     };
     section.finish(faults);
     Some(spec)
@@ -191,6 +198,7 @@ fn options(
 ) -> ProviderOptions {
     let number = |value: u64| u32::try_from(value).ok();
     ProviderOptions {
+        preset: None,
         api_keys: section.read("api_keys", faults, |field, faults| {
             if field.is_empty_list() {
                 field.reject(

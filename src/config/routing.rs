@@ -35,6 +35,9 @@ pub(super) fn read(
         aliases: named(&mut top, "aliases", faults, |name, field, faults| {
             Some((name, field.name(faults)?))
         }),
+        without_price_list: top
+            .read("prices", faults, |f, p| f.word(p, &[("shipped", false), ("none", true)]))
+            .unwrap_or_default(),
         warnings: Vec::new(),
     };
     // Without them, the document is probably incomplete.

@@ -4,6 +4,7 @@ use http::HeaderName;
 use serde_json::Value;
 
 use super::Dialect;
+use super::mock_answer::MockRules;
 use crate::error::Error;
 
 /// An endpoint of the data plane.
@@ -64,6 +65,11 @@ impl Endpoint {
     /// What turns an answer into a chat completion, where it can be one.
     pub(crate) fn as_chat_completion(self) -> Option<fn(Value) -> Value> {
         self.row().as_chat_completion
+    }
+
+    /// How the mock provider answers.
+    pub(crate) fn mock(self) -> &'static MockRules {
+        &self.row().mock
     }
 
     /// The header in which its clients look for the id of a request, beside `x-request-id`.

@@ -119,7 +119,7 @@ features! {
     Seed "`seed`" C D D C ""
     Penalties "presence and frequency penalty" C D D C ""
     User "the end user's id" C C C D "`metadata.user_id` in messages"
-    Stream "streams" C C C C ""
+    Stream "streams" C C C C "in the path for Gemini"
     SeveralAnswers "`n` over 1" R R R R ""
     Logprobs "log probabilities" R R R R ""
     LogitBias "`logit_bias`" R R R R ""

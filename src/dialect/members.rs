@@ -40,41 +40,41 @@ impl Others {
 }
 
 /// A member's name; borrowed, unless it has escapes.
-pub(super) struct Key<'a>(pub(super) Cow<'a, str>);
+pub(super) struct WireName<'a>(pub(super) Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Key<'de> {
+impl<'de> Deserialize<'de> for WireName<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Key<'de>;
+        struct NameVisitor;
+        impl<'de> Visitor<'de> for NameVisitor {
+            type Value = WireName<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name")
             }
 
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(name)))
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<WireName<'de>, E> {
+                Ok(WireName(Cow::Borrowed(name)))
             }
 
-            fn visit_str<E>(self, name: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(name.to_owned())))
+            fn visit_str<E>(self, name: &str) -> Result<WireName<'de>, E> {
+                Ok(WireName(Cow::Owned(name.to_owned())))
             }
         }
-        from.deserialize_str(Reader)
+        from.deserialize_str(NameVisitor)
     }
 }
 
 /// A body that does not have the shape of its dialect: the member at fault, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
+pub struct MalformedRequest(pub String);
 
 /// Reads a body. The error has no value of the body in it.
-pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, MalformedRequest> {
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
         let member = text.split(" at line ").next().filter(|member| !member.contains(' '));
-        Malformed(format!("{} at line {line} column {column}", member.unwrap_or("the body")))
+        MalformedRequest(format!("{} at line {line} column {column}", member.unwrap_or("the body")))
     })
 }
 
@@ -107,7 +107,7 @@ macro_rules! wire_object {
                         mut map: A,
                     ) -> Result<$name, A::Error> {
                         let mut read = $name::default();
-                        while let Some($crate::dialect::members::Key(name)) = map.next_key()? {
+                        while let Some($crate::dialect::members::WireName(name)) = map.next_key()? {
                             $(if name == wire_object!(@ $field $($member)?) {
                                 read.$field = map.next_value().map_err(|_| {
                                     serde::de::Error::custom(wire_object!(@ $field $($member)?))
@@ -152,8 +152,8 @@ pub(super) enum Content<P> {
 
 impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader<P>(PhantomData<P>);
-        impl<'de, P: Deserialize<'de>> Visitor<'de> for Reader<P> {
+        struct ContentVisitor<P>(PhantomData<P>);
+        impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
             type Value = Content<P>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,7 +177,7 @@ impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
                 Ok(Content::Parts(parts))
             }
         }
-        from.deserialize_any(Reader(PhantomData))
+        from.deserialize_any(ContentVisitor(PhantomData))
     }
 }
 
@@ -189,8 +189,8 @@ pub(super) enum WordOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+        struct WordVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordVisitor<T> {
             type Value = WordOr<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,6 +205,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
             }
         }
-        from.deserialize_any(Reader(PhantomData))
+        from.deserialize_any(WordVisitor(PhantomData))
     }
 }

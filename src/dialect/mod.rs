@@ -18,6 +18,7 @@ pub(crate) mod gemini;
 mod json_writer;
 mod members;
 pub(crate) mod messages;
+pub(crate) mod mock_answer;
 pub(crate) mod neutral;
 pub(crate) mod protocol;
 pub(crate) mod request;
@@ -33,6 +34,7 @@ use serde_json::Value;
 use crate::error::Error;
 use agent::AgentRules;
 use endpoint::Endpoint;
+use mock_answer::MockRules;
 use protocol::{Protocol, ProtocolRow};
 use request::model_request::RequestRules;
 use stream::event::StreamRules;
@@ -148,6 +150,8 @@ struct EndpointRow {
     as_chat_completion: Option<fn(Value) -> Value>,
     /// The header in which its clients look for the id of a request, beside `x-request-id`.
     request_id: Option<HeaderName>,
+    /// How the mock provider answers.
+    mock: MockRules,
 }
 
 /// Headers of clients that providers see, whatever their dialect.
@@ -155,5 +159,11 @@ pub(crate) static CLIENT_HEADERS: [HeaderName; 3] =
     [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 
 #[cfg(test)]
+mod feature_samples;
+#[cfg(test)]
 #[path = "recorded_tests.rs"]
 pub(crate) mod recorded;
+#[cfg(test)]
+mod request_round_trip_tests;
+#[cfg(test)]
+mod request_translation_tests;

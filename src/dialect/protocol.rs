@@ -15,6 +15,35 @@ pub enum Protocol {
     Mock,
 }
 
+/// The header that carries a provider's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHeader {
+    /// `Authorization: Bearer …`
+    Bearer,
+    /// The key alone, in the header of this lower-case name.
+    Named(&'static str),
+}
+
+impl KeyHeader {
+    pub fn name(self) -> HeaderName {
+        match self {
+            KeyHeader::Bearer => http::header::AUTHORIZATION,
+            KeyHeader::Named(name) => HeaderName::from_static(name),
+        }
+    }
+
+    /// The value for a key, marked sensitive. `None` if it cannot be sent.
+    pub fn value(self, key: &str) -> Option<HeaderValue> {
+        let mut value = match self {
+            KeyHeader::Bearer => HeaderValue::try_from(format!("Bearer {key}")),
+            KeyHeader::Named(_) => HeaderValue::try_from(key),
+        }
+        .ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
 /// The head of a request to a provider, as its protocol has it.
 pub(super) struct ProtocolRow {
     /// Name in documents and answers.
@@ -24,14 +53,12 @@ pub(super) struct ProtocolRow {
     /// The dialect in which its models are asked for answers that have another dialect; `None`
     /// where they have all of clients.
     pub(super) translated: Option<Dialect>,
-    /// Header that carries the provider's key, and what stands there before the key.
-    pub(super) key_header: HeaderName,
-    pub(super) key_prefix: &'static str,
+    pub(super) key: KeyHeader,
     /// The header that names the version of the API, and the version that is spoken.
     pub(super) version: Option<(HeaderName, HeaderValue)>,
     /// Whether each base URL ends in `/v1`, which people leave out.
     pub(super) is_versioned: bool,
-    /// An example of a base URL, as it stands in a document.
+    /// An example of a base URL.
     pub(super) example: &'static str,
     /// Whether providers take `stream_options`, by which a stream's usage is requested.
     pub(super) takes_stream_options: bool,
@@ -44,8 +71,7 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
     word: "mock",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses, Dialect::Messages],
     translated: None,
-    key_header: http::header::AUTHORIZATION,
-    key_prefix: "Bearer ",
+    key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,
     example: "",
@@ -91,14 +117,9 @@ impl Protocol {
         Protocol::ALL.into_iter().filter_map(|protocol| protocol.row().translated)
     }
 
-    /// Header that carries the provider's key.
-    pub fn key_header(self) -> &'static HeaderName {
-        &self.row().key_header
-    }
-
-    /// The value of that header.
-    pub fn credential(self, key: &str) -> String {
-        [self.row().key_prefix, key].concat()
+    /// How it carries the provider's key.
+    pub fn key_header(self) -> KeyHeader {
+        self.row().key
     }
 
     /// The header that names the version of the API, and the version that is spoken.
@@ -111,7 +132,7 @@ impl Protocol {
         self.row().is_versioned
     }
 
-    /// An example of a base URL, as it stands in a document.
+    /// An example of a base URL.
     pub(crate) fn example(self) -> &'static str {
         self.row().example
     }
@@ -160,7 +181,8 @@ mod tests {
     #[test]
     fn each_protocol_carries_its_credential() {
         let carried = Protocol::ALL.map(|protocol| {
-            (protocol.as_str(), protocol.key_header().as_str(), protocol.credential("k"))
+            let header = protocol.key_header();
+            (protocol.as_str(), header.name(), header.value("k").unwrap())
         });
         let expected = [
             ("openai", "authorization", "Bearer k"),
@@ -168,6 +190,9 @@ mod tests {
             ("gemini", "x-goog-api-key", "k"),
             ("mock", "authorization", "Bearer k"),
         ];
-        assert_eq!(carried, expected.map(|(word, name, value)| (word, name, value.to_owned())));
+        for ((word, name, value), expected) in carried.into_iter().zip(expected) {
+            assert!(value.is_sensitive());
+            assert_eq!((word, name.as_str(), value.to_str().unwrap()), expected);
+        }
     }
 }

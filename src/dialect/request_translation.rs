@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::feature::{Fate, Feature};
-pub use super::members::Malformed;
+pub use super::members::MalformedRequest;
 use super::neutral::part::Part;
 use super::neutral::request::Request;
 use super::{Dialect, chat, gemini, messages, responses};
@@ -29,12 +29,12 @@ pub struct Refused {
 
 /// Reads a request. Errors: a body that does not have the shape of its dialect, or a dialect that
 /// clients do not speak.
-pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, Malformed> {
+pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
     match source {
         Dialect::Chat => chat::request_reader::read(body),
         Dialect::Messages => messages::request_reader::read(body),
         Dialect::Responses => responses::request_reader::read(body),
-        Dialect::Gemini | Dialect::Embeddings => Err(Malformed("the dialect".to_owned())),
+        Dialect::Gemini | Dialect::Embeddings => Err(MalformedRequest("the dialect".to_owned())),
     }
 }
 
@@ -78,7 +78,7 @@ fn keeps_thinking(request: &Request, target: Dialect) -> bool {
         Part::Thinking(thinking) => Some(thinking.seal.as_ref()),
         _ => None,
     });
-    let is_own = |seal: Option<&super::neutral::part::Seal>| {
+    let is_own = |seal: Option<&super::neutral::seal::Seal>| {
         seal.is_some_and(|seal| seal.dialect == target.name())
     };
     thinking.next().is_some_and(is_own) && thinking.all(is_own)
@@ -102,8 +102,8 @@ impl From<Refused> for Error {
     }
 }
 
-impl From<Malformed> for Error {
-    fn from(malformed: Malformed) -> Self {
+impl From<MalformedRequest> for Error {
+    fn from(malformed: MalformedRequest) -> Self {
         let member = malformed.0.split(' ').next().unwrap_or_default().to_owned();
         let detail = format!("The request can't be translated: {} has another shape.", malformed.0);
         Error::invalid(member, detail)

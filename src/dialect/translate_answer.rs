@@ -238,5 +238,8 @@ fn is_whole(data: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+#[path = "translate_cases_tests.rs"]
+mod cases;
+#[cfg(test)]
 #[path = "translate_answer_tests.rs"]
 mod tests;

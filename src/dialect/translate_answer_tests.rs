@@ -29,7 +29,7 @@ fn provider(exchange: &Exchange) -> Option<Dialect> {
     }
 }
 
-fn endpoint(client: Dialect) -> Endpoint {
+pub(super) fn endpoint(client: Dialect) -> Endpoint {
     match client {
         Dialect::Chat => Endpoint::ChatCompletions,
         Dialect::Messages => Endpoint::Messages,

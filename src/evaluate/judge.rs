@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::capture::record::Head;
 use crate::redaction;
 use crate::routing::{
-    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, Untranslatable, decide,
+    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, TextPart, Untranslatable, decide,
 };
 
 /// Where the state of the targets comes from.
@@ -98,13 +98,13 @@ pub(super) struct Judged<'h> {
 
 impl Question<'_> {
     /// Decides a capture again. `recorded` is the document of the recorded decision, if it is still
-    /// known. `text` gives the last user message if it was kept; it is called only if a signal has
+    /// known. `text` gives a text of the request if it was kept; it is called only if a signal has
     /// to be computed again. `refused` gives what other dialects cannot carry, likewise.
     pub(super) fn judge<'h>(
         &self,
         head: &'h Head,
         recorded: Option<&Routing>,
-        text: &dyn Fn() -> Option<String>,
+        text: &dyn Fn(TextPart) -> Option<String>,
         refused: &dyn Fn() -> Option<Untranslatable>,
     ) -> Result<Judged<'h>, Skipped> {
         if let Some(skipped) = Skipped::of(head) {

@@ -10,7 +10,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
 use crate::dialect::endpoint::Endpoint;
 use crate::prompt::Prompt;
-use crate::routing::{Routing, Untranslatable};
+use crate::routing::{Routing, TextPart, Untranslatable};
 
 /// Decides captures again without a gateway.
 pub(crate) struct OfflineEvaluation {
@@ -41,7 +41,7 @@ impl OfflineEvaluation {
             .into_iter()
             .flatten()
             .find(|known| Some(known.revision()) == revision);
-        let text = || user_text(head, capture.bodies.request.clone());
+        let text = |part| text_of(head, capture.bodies.request.clone(), part);
         let refused = || refused_of(head, capture.bodies.request.clone());
         match question.judge(head, recorded, &text, &refused) {
             Err(skipped) => report.skip(skipped, head),
@@ -60,16 +60,26 @@ impl OfflineEvaluation {
     }
 }
 
-/// The last user message of a capture, if its body was kept unchanged.
-pub(super) fn user_text(head: &Head, body: Bytes) -> Option<String> {
-    Some(prompt_of(head, body)?.last_user_text())
+/// A text of a captured request, if its body was kept unchanged. The system prompt of a request
+/// through an agent is not known: the agent's instructions are no part of the capture.
+pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String> {
+    if part == TextPart::System && has_agent(head) {
+        return None;
+    }
+    Some(prompt_of(head, body)?.text(part))
 }
 
-/// What other dialects cannot carry of a captured request, if its body was kept unchanged. What an
-/// agent adds is no part of the capture, so of a request through one it is not known.
+/// What other dialects cannot carry of a captured request, likewise: not known of a request through
+/// an agent.
 pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
-    let has_agent = head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some());
-    prompt_of(head, body).filter(|_| !has_agent).map(|prompt| prompt.untranslatable())
+    if has_agent(head) {
+        return None;
+    }
+    Some(prompt_of(head, body)?.untranslatable())
+}
+
+fn has_agent(head: &Head) -> bool {
+    head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some())
 }
 
 fn prompt_of(head: &Head, body: Bytes) -> Option<Prompt> {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::cost::PriceList;
 use super::explain;
 use super::judge::{HealthSource, Question, Skipped};
-use super::offline::{refused_of, user_text};
+use super::offline::{refused_of, text_of};
 use super::report::EvaluationReport;
 use crate::app::{App, Live};
 use crate::archive::{Archive, CaptureReader};
@@ -248,7 +248,7 @@ impl EvaluationWorker {
                 .then(|| archive.bodies(&head.id, location, &mut reader.borrow_mut()));
             Some(bodies??.request)
         };
-        let text = || user_text(head, body()?);
+        let text = |part| text_of(head, body()?, part);
         let refused = || refused_of(head, body()?);
         match question.judge(head, recorded.as_deref(), &text, &refused) {
             Err(skipped) => report.skip(skipped, head),

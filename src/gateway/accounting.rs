@@ -1,5 +1,6 @@
 //! What a finished call adds to the metrics, to the sums of usage, and to later estimates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcome::Outcome;
@@ -45,7 +46,7 @@ impl CallAccount {
     /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome) {
         let (user, key) = self.payer.clone();
-        let recipe = head.decision.as_ref().map(|decision| decision.recipe.to_string());
+        let recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
         let key = UsageKey {
             day: day(head.created_at),
             user,

@@ -70,7 +70,9 @@ pub(super) fn look(
 
 /// Has the answer say what is left.
 pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining) {
-    exchange.rates = headers(remaining, app.clock.now());
+    if *remaining != Remaining::default() {
+        exchange.rates = headers(remaining, app.clock.now());
+    }
 }
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no

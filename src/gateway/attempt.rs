@@ -24,7 +24,7 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
         return Err(error);
     }
     call.app.store.faults().pass(PanicPoint::Attempt);
-    let peer = peers.peer(&target.provider).await.map(Box::new);
+    let peer = peers.peer(&target.provider).await;
     peer.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
 

@@ -210,7 +210,7 @@ async fn status(
     let mut peer = peers.peer(provider).await.map_err(unknown)?;
     // Servers of HTTP/2 over TLS speak HTTP/1.1 too, and one request needs no streams.
     peer.options.alpn = ALPN::H1;
-    let (mut session, _) = connector.get_http_session(&peer).await?;
+    let (mut session, _) = connector.get_http_session(&*peer).await?;
     session.set_read_timeout(Some(bounds::HEALTH_CHECK_TIME));
     session.set_write_timeout(Some(bounds::HEALTH_CHECK_TIME));
     let (mut head, ()) = http::Request::new(()).into_parts();

@@ -199,9 +199,10 @@ impl InferenceCall {
             progress.asked.push(next);
         }
         let target = progress.current().cloned()?;
-        progress.started = Some(Instant::now());
+        let now = Instant::now();
+        progress.started = Some(now);
         progress.relay.target = progress.asked.len() - 1;
-        progress.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
+        progress.deadline = Some(now + target.provider.timeouts.first_byte);
         progress.connected = false;
         progress.translation = None;
         progress.relay.reset();
@@ -244,8 +245,8 @@ impl InferenceCall {
 
     /// Whether another node may be asked now for the present entry of the plan.
     fn another_node(&self, progress: &CallProgress) -> bool {
-        let now = self.app.clock.now();
         let free = |planned: &Arc<Target>| {
+            let now = self.app.clock.now();
             self.unasked(progress, planned).iter().any(|ready| ready.may_be_asked(now))
         };
         self.plan

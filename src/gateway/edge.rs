@@ -57,7 +57,8 @@ impl HttpService for Edge {
             let keep = !standby && !*shutdown.borrow();
             session.set_keepalive(keep.then_some(bounds::KEEP_ALIVE.as_secs()));
         }
-        session.set_read_timeout(Some(bounds::BODY_SILENCE));
+        // Bodies are read under the limits of `intake`, whatever the protocol.
+        session.set_read_timeout(None);
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let mut exchange = Box::new(HttpExchange::open(app, &session));
         exchange.skip_drain = standby;

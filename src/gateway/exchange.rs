@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{FORWARDED, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
@@ -157,14 +156,6 @@ pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Headers of proxies, beside `X-Forwarded-For`.
-static BY_PROXIES: [HeaderName; 5] = [
-    FORWARDED,
-    VIA,
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-real-ip"),
-];
 
 /// The client's address by `X-Forwarded-For`, read from the right past the trusted proxies.
 fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
@@ -189,7 +180,17 @@ fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> 
 
 /// Whether a header says that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name == FORWARDED_FOR || BY_PROXIES.contains(name))
+    headers.keys().any(|name| {
+        matches!(
+            name.as_str(),
+            "forwarded"
+                | "via"
+                | "x-forwarded-for"
+                | "x-forwarded-host"
+                | "x-forwarded-proto"
+                | "x-real-ip"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ use failure::AttemptFailure;
 use peers::Peers;
 pub(crate) use service::{HttpService, answer, refuse};
 pub use stages::CallStages;
+use wrap::CALL;
 
 /// The hooks of Pingora's proxy: they connect to the targets of the plan, write head and body, and
 /// ask the call whether another one is tried.
@@ -92,7 +93,6 @@ impl ProxyHooks {
 }
 
 /// The context that Pingora passes from hook to hook of one call.
-#[derive(Default)]
 pub(crate) struct HookContext {
     call: Option<Arc<InferenceCall>>,
     body: Option<Bytes>,
@@ -111,12 +111,7 @@ impl ProxyHttp for ProxyHooks {
     type CTX = HookContext;
 
     fn new_ctx(&self) -> HookContext {
-        HookContext::default()
-    }
-
-    async fn request_filter(&self, session: &mut Session, ctx: &mut HookContext) -> Result<bool> {
-        ctx.call = session.req_header().extensions.get::<Arc<InferenceCall>>().cloned();
-        ctx.call().map(|_| false)
+        HookContext { call: CALL.try_with(Arc::clone).ok(), body: None }
     }
 
     async fn upstream_peer(&self, _: &mut Session, ctx: &mut HookContext) -> Result<Box<HttpPeer>> {

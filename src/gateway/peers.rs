@@ -31,15 +31,12 @@ impl Peers {
     }
 
     /// The provider as Pingora connects to it. The address is looked up within the connect timeout.
-    pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, ResolveError> {
+    pub(super) async fn peer(&self, provider: &Provider) -> Result<Box<HttpPeer>, ResolveError> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
         let whose = if provider.is_of_nodes() { EgressPeer::Node } else { EgressPeer::Provider };
         let whose = provider.protocol.is_remote().then_some(whose);
-        let lookup = self.resolver.address(&base.host, base.port, whose);
-        let address = tokio::time::timeout(timeouts.connect, lookup)
-            .await
-            .map_err(|_| ResolveError::Unknown)??;
-        let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
+        let address = self.resolver.address(&base.host, base.port, whose, timeouts.connect).await?;
+        let mut peer = Box::new(HttpPeer::new(address, base.tls, base.host.clone()));
         let options = &mut peer.options;
         options.connection_timeout = Some(timeouts.connect);
         options.total_connection_timeout = Some(timeouts.connect);

@@ -81,7 +81,8 @@ impl Pipeline {
         let reply = self.answer(slot, exchange, standby, shutdown).await;
         match (reply, slot.as_deref_mut()) {
             (Ok(StageReply::Written(ended)), _) => ended,
-            (reply, Some(session)) => respond(session, exchange, reply).await,
+            // Boxed: the future of a relayed answer is moved several times and has no room for it.
+            (reply, Some(session)) => Box::pin(respond(session, exchange, reply)).await,
             (_, None) => RequestEnd::GONE,
         }
     }
@@ -105,7 +106,8 @@ impl Pipeline {
         if standby {
             exchange.skip_drain = !admitted.is_known();
             if !admitted.fits_reserve(session.is_body_empty()) {
-                return Ok(StageReply::Written(turn_away(session, exchange).await));
+                let ended = Box::pin(turn_away(session, exchange)).await;
+                return Ok(StageReply::Written(ended));
             }
         }
         self.app.store.faults().pass(PanicPoint::Entry);
@@ -244,14 +246,16 @@ impl Pipeline {
         let inputs = gather(app, &live, exchange.at, &prompt, principal);
         let decided =
             allowed.and_then(|()| self.decide(exchange, principal, &live, (&inputs, &prompt)));
-        let mut record = Record::begin(app, exchange, principal, &prompt);
+        let headers = std::mem::take(&mut prompt.headers);
+        let mut record = Record::begin(app, exchange, principal, &prompt, headers);
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, mut permit) = match decided {
             Ok(decided) => decided,
             Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
         };
         shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
-        let request = SentRequest::of_prompt(prompt, permit.counts_tokens());
+        let counted = permit.counts_tokens();
+        let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
         call.progress().slot = permit.take_slot();
         // Without the wait for the client's bytes.
@@ -350,7 +354,7 @@ impl Pipeline {
             Ok(decided) => decided,
             Err(error) => return Ok(record.refused(app, exchange, &error)),
         };
-        let request = SentRequest::of_prompt(prompt, false);
+        let request = SentRequest::of_prompt(prompt, record.request_headers(), false);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Collect);
         let (record, permit) = (Some(record), Some(permit));
         let mut guard = RerouteGuard { app, exchange, call: call.clone(), record, permit };

@@ -113,12 +113,12 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
-    /// A request as it was read.
-    pub(super) fn of_prompt(mut prompt: Prompt, counted: bool) -> Self {
+    /// A request as it was read, with its headers.
+    pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
         SentRequest {
             neutral: prompt.take_neutral(),
             endpoint: prompt.endpoint,
-            headers: forwarded(&prompt.headers),
+            headers: forwarded(headers),
             query: prompt.query,
             body: prompt.body,
             model: prompt.request.model_span,
@@ -149,7 +149,9 @@ impl SentRequest {
 
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let seen = headers.iter().filter(|(name, _)| CLIENT_HEADERS.contains(name));
+    // As texts: to compare two names costs more.
+    let is_seen = |name: &str| CLIENT_HEADERS.iter().any(|seen| seen.as_str() == name);
+    let seen = headers.iter().filter(|(name, _)| is_seen(name.as_str()));
     seen.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

@@ -14,9 +14,11 @@ use super::answer_translation::{AnswerPlan, DROPPED};
 use super::call::InferenceCall;
 use super::content_type::{is_event_stream, is_plain};
 use super::failure::{CUT, fault};
+use super::plan::SentRequest;
 use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
+use crate::dialect::endpoint::Endpoint;
 use crate::dialect::protocol::Way;
-use crate::routing::{RequestHead, Target, header_of};
+use crate::routing::{Target, header_of};
 use crate::store::PanicPoint;
 
 /// The provider's own id of the request.
@@ -103,7 +105,12 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     let is_native = translated.is_none();
     let (uri, body) = match translated {
         Some(translated) => translated,
-        None => (native_target(call, &target, made)?, call.request.body_for(&target)),
+        None => {
+            // A provider that speaks the dialect of the request takes its query.
+            let SentRequest { endpoint, query, .. } = &call.request;
+            let uri = written(request_target(&target, *endpoint, query.as_deref()))?;
+            (uri, call.request.body_for(&target))
+        }
     };
     let (mut fresh, ()) = http::Request::new(()).into_parts();
     fresh.method = Method::POST;
@@ -126,12 +133,16 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     Ok(body)
 }
 
-/// The request target at a provider that speaks the client's dialect, and so takes its query.
-fn native_target(call: &InferenceCall, target: &Target, made: &RequestHead) -> Result<Uri> {
-    let endpoint = call.request.endpoint;
-    match call.request.query.as_deref() {
-        None => written(made.target(endpoint)).cloned(),
-        query => written(Uri::try_from(target.provider.base.target(endpoint, query)).ok()),
+/// The request target of an endpoint.
+pub(super) fn request_target(
+    target: &Target,
+    endpoint: Endpoint,
+    query: Option<&str>,
+) -> Option<Uri> {
+    let made = target.provider.head.as_ref()?.target(endpoint);
+    match (made, query) {
+        (Some(made), None) => Some(made.clone()),
+        _ => Uri::try_from(target.provider.base.target(endpoint, &target.model, query)).ok(),
     }
 }
 

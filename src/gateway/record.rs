@@ -35,17 +35,19 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Opens the record of a request that has been read, and announces its capture.
+    /// Opens the record of a request that has been read, with its headers, and announces its
+    /// capture.
     pub(super) fn begin(
         app: &App,
         exchange: &HttpExchange,
         principal: &Principal,
         prompt: &Prompt,
+        headers: HeaderMap,
     ) -> Self {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
         let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
-        Record::announced(app, exchange, principal, prompt, coming)
+        Record::announced(app, exchange, principal, (prompt, headers), coming)
     }
 
     /// Opens a record whose capture was announced; `None` where nothing is captured.
@@ -53,16 +55,16 @@ impl Record {
         app: &App,
         exchange: &HttpExchange,
         principal: &Principal,
-        prompt: &Prompt,
+        (prompt, request_headers): (&Prompt, HeaderMap),
         coming: Option<PendingCapture>,
     ) -> Self {
         let settings = &app.server.capture;
-        let opted_out = settings.client_opt_out && says_off(&prompt.headers);
+        let opted_out = settings.client_opt_out && says_off(&request_headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let sent = prompt.sent();
         let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
-            client_request_id: client_request_id(&prompt.headers),
+            client_request_id: client_request_id(&request_headers),
             query: prompt.query.clone(),
             stream: prompt.request.stream,
             request_captured: settings.bodies
@@ -76,14 +78,7 @@ impl Record {
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
-        Record {
-            head,
-            request_headers: prompt.headers.clone(),
-            request,
-            account,
-            began: exchange.started,
-            coming,
-        }
+        Record { head, request_headers, request, account, began: exchange.started, coming }
     }
 
     /// Marks it as a replay of `original`, made and paid for by `caller`.
@@ -130,6 +125,11 @@ impl Record {
     /// The id of the capture.
     pub(super) fn id(&self) -> &RequestId {
         &self.head.id
+    }
+
+    /// The headers of the request.
+    pub(super) fn request_headers(&self) -> &HeaderMap {
+        &self.request_headers
     }
 
     /// Whether a capture is made of it.

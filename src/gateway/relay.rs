@@ -50,7 +50,7 @@ pub(super) struct Relay {
     pub(super) first_content: Option<Instant>,
     /// The first byte of the body.
     begins: Option<u8>,
-    /// The last bytes of the body: enough to tell whether an event ends there.
+    /// The last bytes of a stream: enough to tell whether an event ends there.
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
     pub(super) answer: Option<WholeAnswer>,
@@ -308,11 +308,13 @@ impl Relay {
     /// Adds a task to the copy for the capture, and notes how the body ends.
     fn copy(&mut self, task: &HttpTask, rules: Rules<'_>) {
         if let HttpTask::Body(Some(bytes), _) = task {
-            self.tail
-                .extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
-            self.tail.drain(..self.tail.len().saturating_sub(4));
-            if self.stream && !rules.captured {
-                return;
+            if self.stream {
+                let last = bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default();
+                self.tail.extend_from_slice(last);
+                self.tail.drain(..self.tail.len().saturating_sub(4));
+                if !rules.captured {
+                    return;
+                }
             }
             let limit = rules.capture_limit;
             // Once it is cut nothing more is added: the copy is a beginning.
@@ -392,7 +394,7 @@ impl Relay {
         self.filter.is_given_up() && self.tally.error().is_none()
     }
 
-    /// Whether the body so far ends where an event ends.
+    /// Whether the stream so far ends where an event ends.
     pub(super) fn between_events(&self) -> bool {
         self.tail.is_empty() || ends_event(&self.tail)
     }

@@ -192,7 +192,7 @@ impl CapturedRequest {
         let name = Some(&*self.inputs.request.name);
         self.inputs.health = app.standing(&live.routing, name, exchange.at);
         let prompt = &self.prompt;
-        self.inputs.complete(&live.routing, || Some(prompt.last_user_text()));
+        self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
         self.inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
     }
 
@@ -230,7 +230,8 @@ impl CapturedRequest {
         principal: &Principal,
     ) -> Record {
         let announced = self.announced.take();
-        let mut record = Record::announced(app, exchange, principal, &self.prompt, announced);
+        let read = (&self.prompt, self.prompt.headers.clone());
+        let mut record = Record::announced(app, exchange, principal, read, announced);
         record.replay_of(&self.original.head, caller(principal));
         record.keeps(kept(app, principal, &self.original.head));
         record

@@ -2,7 +2,7 @@
 //! An address that the egress policy denies, or that is our own, is never given.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 
@@ -30,12 +30,13 @@ impl Resolver {
         Resolver { egress, known: DashMap::new() }
     }
 
-    /// The address of `host`, from the cache if it is there.
+    /// The address of `host`. It is waited for only where it is not in the cache.
     pub(super) async fn address(
         &self,
         host: &str,
         port: u16,
         whose: Option<EgressPeer>,
+        within: Duration,
     ) -> Result<SocketAddr, ResolveError> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
@@ -45,7 +46,8 @@ impl Resolver {
         if let Some(address) = kept {
             return self.allowed(address, whose);
         }
-        self.find(host, port, whose).await
+        let finding = Box::pin(self.find(host, port, whose));
+        tokio::time::timeout(within, finding).await.map_err(|_| ResolveError::Unknown)?
     }
 
     /// Whether it is a name that is not in the cache, or has been for longer than
@@ -114,13 +116,20 @@ mod tests {
     use super::*;
     use crate::config::Net;
 
+    const SOON: Duration = Duration::from_secs(10);
+
     #[tokio::test]
     async fn denied_networks_and_our_own_listeners_are_never_an_address() {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
         let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
         let resolver = Resolver::new(Egress::new(denied, ours));
-        assert!(resolver.address("127.0.0.1", 9000, Some(EgressPeer::Provider)).await.is_ok());
-        assert!(resolver.address("169.254.169.254", 80, None).await.is_ok(), "our own provider");
+        assert!(
+            resolver.address("127.0.0.1", 9000, Some(EgressPeer::Provider), SOON).await.is_ok()
+        );
+        assert!(
+            resolver.address("169.254.169.254", 80, None, SOON).await.is_ok(),
+            "our own provider"
+        );
         for (host, port) in [
             ("169.254.169.254", 80),
             ("::ffff:169.254.1.1", 80),
@@ -129,7 +138,7 @@ mod tests {
         ] {
             assert!(
                 matches!(
-                    resolver.address(host, port, Some(EgressPeer::Provider)).await,
+                    resolver.address(host, port, Some(EgressPeer::Provider), SOON).await,
                     Err(ResolveError::Denied)
                 ),
                 "{host}:{port}"
@@ -141,16 +150,19 @@ mod tests {
     async fn metadata_addresses_are_denied_to_nodes_alone() {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         for host in ["100.100.100.200", "168.63.129.16"] {
-            assert!(resolver.address(host, 80, Some(EgressPeer::Provider)).await.is_ok(), "{host}");
+            assert!(
+                resolver.address(host, 80, Some(EgressPeer::Provider), SOON).await.is_ok(),
+                "{host}"
+            );
             assert!(
                 matches!(
-                    resolver.address(host, 80, Some(EgressPeer::Node)).await,
+                    resolver.address(host, 80, Some(EgressPeer::Node), SOON).await,
                     Err(ResolveError::Denied)
                 ),
                 "{host}"
             );
         }
-        assert!(resolver.address("192.0.2.1", 80, Some(EgressPeer::Node)).await.is_ok());
+        assert!(resolver.address("192.0.2.1", 80, Some(EgressPeer::Node), SOON).await.is_ok());
     }
 
     #[tokio::test]
@@ -164,7 +176,7 @@ mod tests {
         resolver.known.insert(name.clone(), (found, old));
         assert!(resolver.is_due("localhost", 80));
         assert_eq!(
-            resolver.address("localhost", 80, Some(EgressPeer::Provider)).await.unwrap(),
+            resolver.address("localhost", 80, Some(EgressPeer::Provider), SOON).await.unwrap(),
             found
         );
         assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");

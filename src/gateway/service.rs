@@ -54,7 +54,8 @@ pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> O
         session.shutdown().await;
         return None;
     }
-    match session.finish().await.ok().flatten()?.into_parts() {
+    // Boxed: it holds the session itself, and would be the largest part of the request's future.
+    match Box::pin(session.finish()).await.ok().flatten()?.into_parts() {
         (stream, None) => Some(stream),
         // A pipelined request, sent before the answer to the one before it: it would be lost here,
         // so the connection closes.

@@ -62,7 +62,7 @@ pub(super) fn send(
         endpoint: prompt.endpoint,
         body: prompt.body.clone(),
         unexpanded: prompt.agent().map(|_| prompt.sent().clone()),
-        headers: forwarded(&prompt.headers),
+        headers: forwarded(record.request_headers()),
         query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,

@@ -29,7 +29,7 @@ impl CallStages {
         let prompt = Prompt::read(Endpoint::ChatCompletions, body, HeaderMap::new()).ok()?;
         let plan = CallPlan::of_decision(app, live, &decision, Some(inputs), Mode::Relay);
         let id = RequestId::new(app.clock.now(), &app.random);
-        let request = SentRequest::of_prompt(prompt, false);
+        let request = SentRequest::of_prompt(prompt, &HeaderMap::new(), false);
         let call = InferenceCall::new(app, id, plan, request, Mode::Relay);
         let target = call.begin_attempt()?;
         call.admit(&target).ok()?;

@@ -6,7 +6,7 @@ use pingora::{Error, ErrorType, Result};
 
 use super::answer_translation::AnswerPlan;
 use super::call::InferenceCall;
-use super::provider_headers::written;
+use super::provider_headers::{request_target, written};
 use crate::dialect::Dialect;
 use crate::dialect::neutral::answer::AnswerContext;
 use crate::dialect::request_translation::{read_request, write_request};
@@ -28,7 +28,7 @@ impl InferenceCall {
         request.model = target.model.to_string();
         let streams = request.stream;
         let sent = write_request(request, dialect).map_err(|why| untranslatable(&why.member))?;
-        let uri = written(request_target(target, dialect, streams))?;
+        let uri = written(translated_target(target, dialect, streams))?;
         progress.translation = Some(Box::new(AnswerPlan {
             from: dialect,
             to: client,
@@ -51,10 +51,10 @@ fn untranslatable(member: &str) -> Box<Error> {
 }
 
 /// The request target for an answer by the target's model.
-fn request_target(target: &Target, dialect: Dialect, streams: bool) -> Option<Uri> {
+fn translated_target(target: &Target, dialect: Dialect, streams: bool) -> Option<Uri> {
     let provider = &target.provider;
     let Some(path) = provider.protocol.model_path(&target.model, streams) else {
-        return provider.head.as_ref()?.target(dialect.endpoint()?).cloned();
+        return request_target(target, dialect.endpoint()?, None);
     };
     let (path, query) =
         path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));

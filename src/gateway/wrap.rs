@@ -32,6 +32,11 @@ use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::verdict::RelayVerdict;
 use crate::bounds;
 
+tokio::task_local! {
+    /// The call that Pingora's proxy runs, for the hooks' context.
+    pub(super) static CALL: Arc<InferenceCall>;
+}
+
 /// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
 /// session the answer is relayed to it, without one it is collected. Gives the session back.
 pub(super) async fn proxy(
@@ -40,11 +45,8 @@ pub(super) async fn proxy(
     call: &Arc<InferenceCall>,
     shutdown: &ShutdownWatch,
 ) -> Option<Box<ServerSession>> {
-    let (mut head, ()) = http::Request::new(()).into_parts();
-    head.method = Method::POST;
-    let mut wrap = Wrap::new(RequestHeader::from(head), call.clone());
-    wrap.inner = session;
-    let running = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown);
+    let wrap = ServerSession::new_custom(Box::new(Wrap::new(session, call.clone())));
+    let running = CALL.scope(call.clone(), proxy.process_new_http(wrap, shutdown));
     // A custom session yields no connection; the edge keeps it. After a panic of the engine or of a
     // hook the wrap is dropped, and the session comes back all the same.
     if AssertUnwindSafe(running).catch_unwind().await.is_err() {
@@ -67,7 +69,7 @@ async fn reach(deadline: Instant) {
 
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
 struct Wrap {
-    head: Box<RequestHeader>,
+    head: RequestHeader,
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
     read_timeout: Option<Duration>,
@@ -76,14 +78,13 @@ struct Wrap {
 }
 
 impl Wrap {
-    fn new(mut head: RequestHeader, call: Arc<InferenceCall>) -> Self {
-        // Only this copy of the head carries the call: in the inner session it would be a reference
-        // cycle.
-        head.extensions_mut().insert(call.clone());
+    fn new(inner: Option<Box<ServerSession>>, call: Arc<InferenceCall>) -> Self {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.method = Method::POST;
         Wrap {
-            head: Box::new(head),
+            head: head.into(),
             call,
-            inner: None,
+            inner,
             read_timeout: None,
             write_timeout: None,
             drain_timeout: None,

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::RandomState;
 use jiff::Timestamp;
 use log::warn;
 
@@ -24,7 +25,7 @@ use crate::store::{
 /// Usage that waits to be written.
 #[derive(Default)]
 pub(super) struct Pending {
-    sums: HashMap<UsageKey, UsageSums>,
+    sums: HashMap<UsageKey, UsageSums, RandomState>,
     dropped: u64,
 }
 

@@ -1,7 +1,9 @@
 //! Answers. A stream of which something has to go is kept as the answer that it amounts to.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::rules::{self, Replacements, Secrets};
 use crate::capture::record::{CaptureState, Head};
@@ -9,8 +11,9 @@ use crate::wire::json::{self, Edit};
 
 /// Finds the credentials of the tools that an answer lists.
 pub(super) fn find(is_stream: bool, body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
-    let lists = ["tools", "mcp_servers"];
-    if lists.iter().all(|list| memmem::find(body, list.as_bytes()).is_none()) {
+    static LISTS: LazyLock<[Finder<'_>; 2]> =
+        LazyLock::new(|| ["tools", "mcp_servers"].map(Finder::new));
+    if LISTS.iter().all(|list| list.find(body).is_none()) {
         Vec::new()
     } else if is_stream {
         events(body).flat_map(|event| rules::find(event, secrets)).collect()
@@ -30,7 +33,7 @@ pub(super) fn redact(
         return body.clone();
     }
     let cut = head.response_truncated || head.state != CaptureState::Completed;
-    let kept = if is_stream(head) {
+    let kept = if head.answers_in_events() {
         stream(head, body, !found.is_empty(), cut, rules)
     } else {
         let (changed, body) = (!found.is_empty(), json::splice(body, found));
@@ -38,7 +41,7 @@ pub(super) fn redact(
     };
     let Some(kept) = kept else { return body.clone() };
     head.lacks_of_answer();
-    if is_stream(head) && !kept.is_empty() {
+    if head.answers_in_events() && !kept.is_empty() {
         head.response_assembled = true;
         head.version = head.version.max(Head::ASSEMBLED);
     }
@@ -66,11 +69,6 @@ fn stream(
         return Some(redacted.unwrap_or(whole));
     }
     None
-}
-
-/// Whether an answer's body is an event stream.
-pub(super) fn is_stream(head: &Head) -> bool {
-    head.response_stream && !head.response_assembled
 }
 
 /// The data of a stream's lines.

@@ -1,7 +1,5 @@
 //! Texts that are credentials whatever their field, header or parameter is called.
 
-use std::borrow::Cow;
-
 use crate::auth::token;
 use crate::secret;
 use crate::wire::query::decode_leniently;
@@ -20,8 +18,8 @@ pub(super) fn is_credential(text: &str) -> bool {
     let scheme = words.next().unwrap_or_default();
     (SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme))
         && words.next().is_some_and(is_random))
-        || text.split(|c| !is_part(c)).any(is_signed)
-        || matches!(token::redact_within(text), Cow::Owned(_))
+        || (text.contains("eyJ") && text.split(|c| !is_part(c)).any(is_signed))
+        || token::is_in(text.as_bytes())
 }
 
 /// Whether a word looks like a secret rather than like one that people use.

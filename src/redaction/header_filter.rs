@@ -1,46 +1,43 @@
 //! Which headers of a capture stay. Most come again and again: those that stay are remembered.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Redactor;
+use crate::capture::packed_head::{HeaderSide, PackedHeader};
 
 /// Headers that are remembered; one that falls on the place of another takes it.
 const REMEMBERED: usize = 256;
-/// Bytes of the longest value that is remembered.
+/// Bytes of the longest one that is remembered.
 const LONGEST: usize = 128;
 
 /// Tells which headers may be kept. Belongs to one redactor.
 #[derive(Default)]
 pub(crate) struct HeaderFilter {
-    /// Names and values of headers that are no credentials.
-    clean: Vec<Option<Box<(String, String)>>>,
+    /// Headers that are no credentials, as they are packed.
+    clean: Vec<Option<Box<[u8]>>>,
 }
 
 impl HeaderFilter {
-    /// Whether a header of a request stays.
-    pub(crate) fn keeps_request(&mut self, redactor: &Redactor, name: &str, value: &str) -> bool {
-        self.is_clean(redactor, name, value)
-    }
-
-    /// Whether a header of an answer stays.
-    pub(crate) fn keeps_response(&mut self, redactor: &Redactor, name: &str, value: &str) -> bool {
-        self.is_clean(redactor, name, value) || redactor.keeps_challenge(name, value)
-    }
-
-    fn is_clean(&mut self, redactor: &Redactor, name: &str, value: &str) -> bool {
-        let hash = xxh3_64_with_seed(value.as_bytes(), xxh3_64_with_seed(name.as_bytes(), 0));
+    /// Whether a header stays. A damaged one does not.
+    pub(crate) fn keeps(
+        &mut self,
+        redactor: &Redactor,
+        side: HeaderSide,
+        header: PackedHeader<'_>,
+    ) -> bool {
+        let PackedHeader(packed) = header;
         if self.clean.is_empty() {
             self.clean.resize(REMEMBERED, None);
         }
-        let place = self.clean.get_mut(hash as usize % REMEMBERED);
-        let known = |header: &(String, String)| header.0 == name && header.1 == value;
-        if place.as_ref().is_some_and(|place| place.as_deref().is_some_and(known)) {
+        let place = self.clean.get_mut(xxh3_64(packed) as usize % REMEMBERED);
+        if place.as_ref().is_some_and(|place| place.as_deref() == Some(packed)) {
             return true;
         }
+        let Some((name, value)) = header.texts() else { return false };
         let is_clean = redactor.keeps(name, value);
-        if let Some(place) = place.filter(|_| is_clean && name.len() + value.len() <= LONGEST) {
-            *place = Some(Box::new((name.to_owned(), value.to_owned())));
+        if let Some(place) = place.filter(|_| is_clean && packed.len() <= LONGEST) {
+            *place = Some(packed.into());
         }
-        is_clean
+        is_clean || matches!(side, HeaderSide::Response) && redactor.keeps_challenge(name, value)
     }
 }

@@ -17,7 +17,7 @@ mod rules;
 use std::borrow::Cow;
 
 use crate::auth::KeyRedactor;
-use crate::capture::packed_head::PackedHead;
+use crate::capture::packed_capture::PackedCapture;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::wire::json;
 
@@ -56,14 +56,18 @@ impl Redactor {
     }
 
     /// Whether nothing has to leave but headers. Where this cannot be told at little cost it is
-    /// false.
-    pub(crate) fn is_clean(&self, packed: PackedHead<'_>, head: &Head, bodies: &Bodies) -> bool {
+    /// false. `None` if the capture is damaged.
+    pub(crate) fn is_clean(&self, capture: &PackedCapture) -> Option<bool> {
+        let (facts, bodies, packed) = (capture.facts, &capture.bodies, capture.head()?);
+        if facts.has_texts && head::may_hold_credentials(&packed.fields()?) {
+            return Some(false);
+        }
         let mut secrets = Secrets::default();
-        self.expressions.is_empty()
-            && !head::may_hold_credentials(head)
+        let is_clean = self.expressions.is_empty()
             && !self.keys.is_in(packed.fields)
-            && (!head.request_captured || rules::find(&bodies.request, &mut secrets).is_empty())
-            && answer::find(answer::is_stream(head), &bodies.response, &mut secrets).is_empty()
+            && (!facts.request_captured || rules::find(&bodies.request, &mut secrets).is_empty())
+            && answer::find(facts.is_stream, &bodies.response, &mut secrets).is_empty();
+        Some(is_clean)
     }
 
     /// Whether a header of a request stays.
@@ -97,7 +101,7 @@ impl Redactor {
             bodies.request = json::splice(&capture.bodies.request, found);
         }
         let answer = &capture.bodies.response;
-        let in_answer = answer::find(answer::is_stream(&head), answer, &mut secrets);
+        let in_answer = answer::find(head.answers_in_events(), answer, &mut secrets);
         let Some(rules) = Replacements::new(&secrets, &self.expressions) else {
             head.lacks_of_request();
             return self.finish(head, Bodies::default());

@@ -18,6 +18,8 @@ pub struct BaseUrl {
     pub path: String,
     /// Query of every request, without `?`; usually empty.
     pub query: String,
+    /// Whether the model stands between this path and the endpoint's.
+    pub model_in_path: bool,
 }
 
 impl BaseUrl {
@@ -58,6 +60,7 @@ impl BaseUrl {
             port,
             path: uri.path().trim_end_matches('/').to_owned(),
             query: String::new(),
+            model_in_path: false,
         })
     }
 
@@ -75,7 +78,10 @@ impl BaseUrl {
 
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
     /// client's query that the own query does not set.
-    pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
+    pub fn target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
+        if self.model_in_path {
+            return self.target_at(&["/", model, endpoint.path()].concat(), query);
+        }
         self.target_at(endpoint.path(), query)
     }
 
@@ -102,6 +108,13 @@ impl BaseUrl {
             self.path.push_str("/v1");
         }
         self
+    }
+
+    /// Whether requests for this model can be sent: one that stands in the path is a segment that
+    /// needs no encoding and leads nowhere else.
+    pub fn takes(&self, model: &str) -> bool {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        !self.model_in_path || (model.bytes().all(is_plain) && !model.bytes().all(|b| b == b'.'))
     }
 
     /// `host` or `host:port`, as in the `Host` header.

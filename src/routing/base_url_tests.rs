@@ -48,11 +48,11 @@ fn a_base_may_have_a_query_where_a_provider_is_meant() {
         (Some("beta=true&&x"), "?api-version=1&a%20b=c&beta=true&&x"),
         (Some("api%2Dversion=2&a+b&beta=%74"), "?api-version=1&a%20b=c&beta=%74"),
     ] {
-        assert_eq!(base.target(Endpoint::ChatCompletions, query), format!("{path}{target}"));
+        assert_eq!(base.target(Endpoint::ChatCompletions, "m", query), format!("{path}{target}"));
     }
     let plain = BaseUrl::parse("https://x").unwrap();
-    assert_eq!(plain.target(Endpoint::Messages, None), "/messages");
-    assert_eq!(plain.target(Endpoint::Messages, Some("beta=true")), "/messages?beta=true");
+    assert_eq!(plain.target(Endpoint::Messages, "m", None), "/messages");
+    assert_eq!(plain.target(Endpoint::Messages, "m", Some("beta=true")), "/messages?beta=true");
 }
 
 #[test]
@@ -64,5 +64,28 @@ fn a_base_of_anthropic_s_protocol_ends_in_its_version_once() {
         ("https://example.com/api/v1", "/api/v1"),
     ] {
         assert_eq!(BaseUrl::parse(written).unwrap().versioned().path, path, "{written}");
+    }
+}
+
+#[test]
+fn a_model_in_the_path_is_one_plain_segment() {
+    let plain = BaseUrl::with_query("https://x/d?v=1").unwrap();
+    let base = BaseUrl { model_in_path: true, ..plain.clone() };
+    assert_eq!(
+        base.target(Endpoint::ChatCompletions, "gpt-5_x.1", Some("q=2")),
+        "/d/gpt-5_x.1/chat/completions?v=1&q=2"
+    );
+    for (model, fits) in [
+        ("gpt-5_x.1", true),
+        ("..x", true),
+        ("..", false),
+        (".", false),
+        ("", false),
+        ("a/b", false),
+        ("a%2Fb", false),
+        ("a?b", false),
+        ("\u{e9}", false),
+    ] {
+        assert_eq!((base.takes(model), plain.takes(model)), (fits, true), "{model}");
     }
 }

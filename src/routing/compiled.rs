@@ -5,18 +5,23 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use ahash::RandomState;
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, StickyKey};
+use super::condition::{Condition, ContentPatterns, StickyKey};
 use super::decision::{Decision, PlanEntry};
 use super::document::{Finding, RetryOn, Strategy};
 use super::health::RetryBudget;
 use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
+use super::price_list;
 use super::provider::Provider;
 use super::target::Target;
 use crate::dialect::endpoint::Endpoint;
+
+/// What a name of the document stands for.
+pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
 
 /// A routing document that passed every check.
 pub struct Routing {
@@ -28,19 +33,22 @@ pub struct Routing {
     pub(super) shown_revision: HeaderValue,
     pub(super) signals: ExpensiveSignals,
     pub(super) keywords: Keywords,
+    pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
     pub(super) recipes: Vec<Arc<Recipe>>,
-    pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) recipe_index: NameIndex<Recipe>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
-    pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) alias_index: NameIndex<Recipe>,
     pub(super) alias_patterns: Patterns<Arc<Recipe>>,
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// The endpoints whose requests are translated for some target.
     pub(super) translated: Vec<Endpoint>,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
     pub(super) warnings: Vec<Finding>,
 }
 
@@ -48,6 +56,16 @@ impl Routing {
     /// Likely mistakes of a document that runs.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
+    }
+
+    /// The date of the shipped prices, and the targets that have them: exact ones, and patterns
+    /// under which they count.
+    pub(crate) fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
+        let listed = |target: &&Arc<Target>| {
+            target.is_pattern() && target.prices.is_none() && target.provider.price_list.is_some()
+        };
+        let patterns = self.targets().filter(listed).map(|target| &*target.name);
+        (price_list::date(), self.shipped.iter().map(|name| &**name).chain(patterns).collect())
     }
 
     /// First 12 hex digits of the document's hash.

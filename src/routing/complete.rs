@@ -1,6 +1,7 @@
 //! Completes a decision's inputs with the expensive signals that a document reads.
 
 use super::compiled::Routing;
+use super::condition::TextPart;
 use super::inputs::{Inputs, Untranslatable};
 use super::language;
 use crate::dialect::endpoint::Endpoint;
@@ -23,19 +24,26 @@ impl Inputs {
         !needed || request.untranslatable.is_some()
     }
 
-    /// Adds the expensive signals that the document's expressions read: language and keyword sets.
-    /// Known values stay, so inputs for another document lose nothing. `text` gives the last user
-    /// message and is called only where a value is missing. Returns whether nothing is missing any
-    /// more.
-    pub fn complete(&mut self, routing: &Routing, text: impl Fn() -> Option<String>) -> bool {
+    /// Adds the expensive signals that the document's expressions read: language, keyword sets and
+    /// matches in texts. Known values stay, so inputs for another document lose nothing. `part`
+    /// gives a text of the request and is called only where a value is missing. Returns whether
+    /// nothing is missing any more.
+    pub fn complete(
+        &mut self,
+        routing: &Routing,
+        part: impl Fn(TextPart) -> Option<String>,
+    ) -> bool {
         let signals = routing.signals();
+        let text = || part(TextPart::User);
+        let all_matched = routing.content.find(&mut self.texts, &part);
         if signals.keywords {
-            self.keywords = routing.keywords().find(&self.keywords, &text);
+            self.keywords = routing.keywords().find(&self.keywords, text);
         }
         if signals.language && self.request.language.is_none() {
             self.request.language = text().map(|text| language::detect(&text).to_owned());
         }
-        (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
+        all_matched
+            && (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
             && (!signals.language || self.request.language.is_some())
     }
 }

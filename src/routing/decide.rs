@@ -92,6 +92,9 @@ fn by_recipe(
     };
     if rule.has_template {
         let choices = routing.choices_for(rule, &inputs.request.name, rest);
+        if choices.is_empty() {
+            return Err(Refusal::ModelNotFound { model: inputs.request.model.to_string() });
+        }
         return selection.plan(routing, &choices, inputs);
     }
     selection.plan(routing, rule.choices(), inputs)

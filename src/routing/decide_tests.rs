@@ -68,6 +68,7 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         }],
         aliases: vec![(at("auto".into()), at("r".into()))],
         timezone: None,
+        without_price_list: false,
         warnings: Vec::new(),
     };
     let origin =

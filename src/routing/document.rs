@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::presets::Preset;
 use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage};
 use crate::secret::Secret;
 
@@ -76,6 +77,8 @@ pub struct RoutingSpec {
     pub recipes: Vec<RecipeSpec>,
     /// Aliases in document order, each with the name of its recipe.
     pub aliases: Vec<(Located<String>, Located<String>)>,
+    /// Whether the shipped prices and abilities stay out.
+    pub without_price_list: bool,
     /// Warnings of the reader.
     pub warnings: Vec<Finding>,
 }
@@ -100,9 +103,19 @@ pub struct ProviderSpec {
     pub options: ProviderOptions,
 }
 
+impl ProviderSpec {
+    /// The protocol as written, else the preset's.
+    pub fn protocol(&self) -> Option<Protocol> {
+        let written = self.protocol.as_ref().map(|protocol| protocol.value);
+        written.or(self.options.preset.as_ref().map(|preset| preset.value.protocol))
+    }
+}
+
 /// Optional settings of a provider.
 #[derive(Debug, Default)]
 pub struct ProviderOptions {
+    /// The provider, if it is one that is known by name.
+    pub preset: Option<Located<&'static Preset>>,
     /// The credentials, if there are several.
     pub api_keys: Option<Located<Vec<Located<Secret>>>>,
     /// Certificate authorities that replace the system's.

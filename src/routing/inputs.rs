@@ -26,6 +26,10 @@ pub struct Inputs {
     /// Empty where no expression of the document reads `keywords`.
     #[serde(default)]
     pub keywords: BTreeMap<String, KeywordHit>,
+    /// For each text of the request that an expression of the document searches, by its signal:
+    /// what matched. The text itself is no part of the inputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub texts: BTreeMap<String, TextMatches>,
     pub principal: PrincipalFacts,
     /// Seed of every draw. Sixteen hex digits in JSON, because JSON numbers lose bits.
     #[serde(with = "hex")]
@@ -180,6 +184,15 @@ pub struct KeywordHit {
     pub hash: String,
     /// Whether one of the words occurs.
     pub hit: bool,
+}
+
+/// Result of the search in a text of the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextMatches {
+    /// Hash of the text that was searched, sixteen hex digits.
+    pub digest: String,
+    /// By the hash of a pattern: whether it matches.
+    pub matches: BTreeMap<String, bool>,
 }
 
 /// The sender of a request.
@@ -359,6 +372,7 @@ pub(crate) mod tests {
                 ..RequestFacts::default()
             },
             keywords: BTreeMap::new(),
+            texts: BTreeMap::new(),
             principal: PrincipalFacts {
                 key: Some("key_1".into()),
                 user: Some("usr_1".into()),

@@ -19,6 +19,9 @@ pub(crate) mod language;
 mod name_patterns;
 mod names;
 pub(crate) mod node_targets;
+mod presets;
+mod price_list;
+mod prices;
 mod provider;
 mod refusal;
 mod request_head;
@@ -33,6 +36,7 @@ pub(crate) use base_url::BaseUrl;
 pub(crate) use compile::BuildContext;
 pub use compiled::Routing;
 pub(crate) use compiled::{RetryPolicy, Rule, WeightedTarget};
+pub(crate) use condition::TextPart;
 pub use decide::decide;
 pub(crate) use decide::shadow;
 pub(crate) use decision::Trace;
@@ -43,12 +47,13 @@ pub(crate) use document::{
 };
 pub(crate) use estimate_correction::EstimateCorrection;
 pub(crate) use inputs::{
-    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth,
+    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth, TextMatches,
 };
 pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
+pub(crate) use presets::PRESETS;
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
-pub(crate) use request_head::{RequestHead, header_of};
+pub(crate) use request_head::header_of;
 pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;

@@ -46,9 +46,9 @@ impl Routing {
 
     /// The longest pattern of `models` that matches `provider/model`.
     fn direct_pattern(&self, name: &str) -> Option<&Arc<Target>> {
-        let fits = name.split_once('/').is_some_and(|(_, model)| is_model_name(model));
-        let matching = self.target_patterns.matching(name);
-        matching.map(|found| found.to).find(|target| fits && target.is_direct)
+        let (_, model) = name.split_once('/').filter(|(_, model)| is_model_name(model))?;
+        let mut matching = self.target_patterns.matching(name).map(|found| found.to);
+        matching.find(|target| target.is_direct && target.provider.base.takes(model))
     }
 
     /// The recipe behind an alias, or behind the pattern of aliases that a name leads to.
@@ -98,7 +98,7 @@ impl Routing {
         }
         let (_, model) = name.split_once('/').filter(|(_, model)| is_model_name(model))?;
         let found = self.target_patterns.matching(name).next()?;
-        Some(Arc::new(found.to.under(name, model)))
+        found.to.provider.base.takes(model).then(|| Arc::new(found.to.under(name, model)))
     }
 
     /// Whether a target has this name, or is a pattern written like it.

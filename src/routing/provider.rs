@@ -9,7 +9,9 @@ use sha2::{Digest, Sha256};
 use super::base_url::BaseUrl;
 use super::health::ProviderState;
 use super::request_head::{RequestHead, header_of};
-use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
+use super::settings::{
+    Authorities, BreakerSettings, HealthCheck, KeyHeader, Protocol, StreamUsage, Timeouts,
+};
 use crate::secret::{Mask, Secret, is_credential};
 
 /// A server of models.
@@ -41,6 +43,8 @@ pub struct Provider {
     pub max_concurrency: Option<u32>,
     /// When a stream's usage is requested.
     pub stream_usage: StreamUsage,
+    /// Its part of the shipped prices and abilities, where those count.
+    pub price_list: Option<&'static str>,
     /// Breaker settings of all targets.
     pub breaker: BreakerSettings,
     /// Together with the name the key of its health state.
@@ -70,7 +74,7 @@ impl Provider {
             shown: header_of(NODES),
             protocol: Protocol::OpenAi,
             identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
-            head: RequestHead::of(Protocol::OpenAi, &base, &api_keys, &[]),
+            head: RequestHead::of((Protocol::OpenAi, KeyHeader::Bearer), &base, &api_keys, &[]),
             base,
             known_by: credentials(&api_keys, &[]),
             api_keys,
@@ -81,6 +85,7 @@ impl Provider {
             health: None,
             max_concurrency,
             stream_usage: StreamUsage::default(),
+            price_list: None,
             breaker: BreakerSettings::default(),
             state: OnceLock::from(state),
         }

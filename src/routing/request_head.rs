@@ -7,7 +7,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::base_url::BaseUrl;
-use super::settings::Protocol;
+use super::settings::{KeyHeader, Protocol};
 use crate::dialect::endpoint::Endpoint;
 use crate::secret::Secret;
 
@@ -16,7 +16,8 @@ const AGENT: HeaderValue =
 
 /// The heads of requests to one provider.
 pub struct RequestHead {
-    targets: [(Endpoint, Uri); Endpoint::ALL.len()],
+    /// Empty where they depend on the model.
+    targets: Vec<(Endpoint, Uri)>,
     /// Of inference requests: one for each key, or the only one of a provider without keys. Their
     /// `Content-Length` is 0, to be replaced.
     headers: Vec<HeaderMap>,
@@ -30,7 +31,7 @@ impl RequestHead {
     /// The heads of a provider. `None` where a part cannot be written, which the checks of the
     /// document prevent.
     pub(super) fn of(
-        protocol: Protocol,
+        (protocol, key_header): (Protocol, KeyHeader),
         base: &BaseUrl,
         keys: &[Secret],
         set: &[(HeaderName, HeaderValue)],
@@ -41,7 +42,7 @@ impl RequestHead {
             let mut headers = HeaderMap::with_capacity(general.len() + set.len() + 4);
             headers.insert(HOST, host.clone());
             headers.extend(general.iter().cloned());
-            identify(&mut headers, protocol, key)?;
+            identify(&mut headers, (protocol, key_header), key)?;
             for (name, value) in set {
                 headers.insert(name.clone(), value.clone());
             }
@@ -56,10 +57,13 @@ impl RequestHead {
             (USER_AGENT, AGENT),
         ];
         let check = [(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, AGENT)];
-        let mut targets = Endpoint::ALL.map(|endpoint| (endpoint, Uri::default()));
-        for (endpoint, target) in &mut targets {
-            *target = Uri::try_from(base.target(*endpoint, None)).ok()?;
-        }
+        let target = |endpoint: &Endpoint| {
+            Some((*endpoint, Uri::try_from(base.target(*endpoint, "", None)).ok()?))
+        };
+        let targets = match base.model_in_path {
+            true => Vec::new(),
+            false => Endpoint::ALL.iter().map(target).collect::<Option<_>>()?,
+        };
         let headers = match keys {
             [] => vec![head(&inference, None)?],
             keys => keys.iter().map(|key| head(&inference, Some(key))).collect::<Option<_>>()?,
@@ -69,7 +73,8 @@ impl RequestHead {
         Some(RequestHead { targets, headers, check, set })
     }
 
-    /// The request target of an endpoint, for a request without a query.
+    /// The request target of an endpoint, for a request without a query; `None` where it depends on
+    /// the model.
     pub(crate) fn target(&self, endpoint: Endpoint) -> Option<&Uri> {
         self.targets.iter().find(|(of, _)| *of == endpoint).map(|(_, target)| target)
     }
@@ -102,15 +107,17 @@ pub(crate) fn header_of(name: &str) -> HeaderValue {
     HeaderValue::from_str(name).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
 }
 
-/// Adds our credential, in the manner of the protocol.
-fn identify(headers: &mut HeaderMap, protocol: Protocol, key: Option<&Secret>) -> Option<()> {
+/// Adds our credential, in the manner of the provider.
+fn identify(
+    headers: &mut HeaderMap,
+    (protocol, key_header): (Protocol, KeyHeader),
+    key: Option<&Secret>,
+) -> Option<()> {
     if let Some((name, version)) = protocol.version() {
         headers.insert(name.clone(), version.clone());
     }
     let Some(key) = key else { return Some(()) };
-    let mut value = HeaderValue::try_from(protocol.credential(key.expose())).ok()?;
-    value.set_sensitive(true);
-    headers.insert(protocol.key_header().clone(), value);
+    headers.insert(key_header.name(), key_header.value(key.expose())?);
     Some(())
 }
 
@@ -130,7 +137,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
-        RequestHead::of(protocol, &base, &keys, &set).unwrap()
+        RequestHead::of((protocol, protocol.key_header()), &base, &keys, &set).unwrap()
     }
 
     #[test]
@@ -174,7 +181,7 @@ mod tests {
         let base = BaseUrl::with_query("https://[::1]:8443/v1?api-version=2").unwrap();
         for endpoint in Endpoint::ALL {
             let target = made.target(endpoint).unwrap();
-            assert_eq!(target.to_string(), base.target(endpoint, None));
+            assert_eq!(target.to_string(), base.target(endpoint, "", None));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use crate::dialect::protocol::Protocol;
+pub(crate) use crate::dialect::protocol::{KeyHeader, Protocol};
 
 /// When the gateway requests a stream's usage (`stream_options.include_usage`) that the client did
 /// not request.

@@ -6,12 +6,12 @@ use http::HeaderValue;
 
 use super::health::TargetState;
 use super::name_patterns::beginning;
+use super::price_list;
+use super::prices::Prices;
 use super::provider::Provider;
 use super::request_head::header_of;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::protocol::Way;
-use crate::dialect::usage::Usage;
-use crate::store::{dollars, nano_usd};
 
 /// One model of one provider.
 #[derive(Debug)]
@@ -62,16 +62,19 @@ impl Target {
         }
     }
 
-    /// A target under this pattern.
+    /// A target under this pattern. What the document does not say of it is as shipped.
     pub(super) fn under(self: &Arc<Self>, name: &str, model: &str) -> Target {
+        let listed = price_list::find(self.provider.price_list, model);
+        let capabilities = self.capabilities.as_ref();
+        let capabilities = capabilities.or_else(|| listed?.capabilities.as_ref());
         Target {
             provider: Arc::clone(&self.provider),
             model: model.into(),
             shown: header_of(model),
             name: name.into(),
-            prices: self.prices,
-            context: self.context,
-            capabilities: self.capabilities.clone(),
+            prices: self.prices.or_else(|| Some(listed?.prices())),
+            context: self.context.or_else(|| listed?.context),
+            capabilities: capabilities.cloned(),
             is_direct: self.is_direct,
             pattern: Some(Arc::clone(self)),
             state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),
@@ -101,59 +104,4 @@ pub(super) fn translated<'t>(
     let is_translated =
         |endpoint: &Endpoint| targets.clone().any(|target| target.is_translated(*endpoint));
     Endpoint::ALL.into_iter().filter(is_translated).collect()
-}
-
-/// Prices in US dollars per million tokens. `None` is unknown, never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Prices {
-    pub input_per_mtok: Option<f64>,
-    pub output_per_mtok: Option<f64>,
-    /// Prompt tokens read from the provider's cache; unknown: same as other prompt tokens.
-    pub cached_input_per_mtok: Option<f64>,
-}
-
-impl Prices {
-    /// Cost of an answer in dollars, rounded to whole nano-dollars. `None` if a required price is
-    /// unknown.
-    pub fn cost(&self, usage: &Usage) -> Option<f64> {
-        let input = self.input_per_mtok?;
-        let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
-        let fresh = usage.prompt_tokens - cached;
-        let prompt =
-            fresh as f64 * input + cached as f64 * self.cached_input_per_mtok.unwrap_or(input);
-        let answer = match usage.output_tokens() {
-            // Embedding models have no output price.
-            0 => 0.0,
-            tokens => tokens as f64 * self.output_per_mtok?,
-        };
-        Some(dollars(nano_usd((prompt + answer) / 1e6)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cost_needs_every_price_it_takes() {
-        let (prompt_tokens, completion_tokens) = (1_000_000, 500_000);
-        let usage = Usage {
-            prompt_tokens,
-            completion_tokens,
-            total_tokens: 1_500_000,
-            cached_tokens: Some(400_000),
-            estimated: false,
-        };
-        let prices = Prices {
-            input_per_mtok: Some(1.0),
-            output_per_mtok: Some(4.0),
-            cached_input_per_mtok: Some(0.1),
-        };
-        assert!((prices.cost(&usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
-        assert_eq!(Prices { output_per_mtok: None, ..prices }.cost(&usage), None);
-        let thinking = Usage { total_tokens: 1_700_000, ..usage };
-        assert!((prices.cost(&thinking).unwrap() - (0.6 + 0.04 + 2.8)).abs() < 1e-9);
-        let without_cached = Prices { cached_input_per_mtok: None, ..prices };
-        assert!((without_cached.cost(&usage).unwrap() - 3.0).abs() < 1e-9);
-    }
 }

@@ -139,10 +139,19 @@ impl BlockKey {
         Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
     }
 
-    /// Seals a message in place. No number may be used twice under one key, even if the first
-    /// message was never written.
-    pub(crate) fn seal(&self, number: u64, context: &[u8], message: &mut Vec<u8>) -> Option<()> {
-        self.0.seal_in_place_append_tag(BlockKey::nonce(number), Aad::from(context), message).ok()
+    /// Seals a message in place, which begins there in a buffer. No number may be used twice under
+    /// one key, even if the first message was never written.
+    pub(crate) fn seal(
+        &self,
+        number: u64,
+        context: &[u8],
+        buffer: &mut Vec<u8>,
+        begin: usize,
+    ) -> Option<()> {
+        let (nonce, message) = (BlockKey::nonce(number), buffer.get_mut(begin..)?);
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(context), message).ok()?;
+        buffer.extend_from_slice(tag.as_ref());
+        Some(())
     }
 
     /// Opens what [`BlockKey::seal`] made; `None` if any bit, the number or the context differs.
@@ -227,7 +236,7 @@ mod tests {
     fn a_block_opens_under_its_number_and_context_only() {
         let key = BlockKey::new(&SecretBytes::new([3; 32])).unwrap();
         let mut sealed = b"prompt".to_vec();
-        key.seal(7, b"place", &mut sealed).unwrap();
+        key.seal(7, b"place", &mut sealed, 0).unwrap();
         assert_eq!(sealed.len(), b"prompt".len() + AES_256_GCM.tag_len());
         assert_eq!(key.open(7, b"place", sealed.clone()).as_deref(), Some(&b"prompt"[..]));
         assert_eq!(

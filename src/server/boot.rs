@@ -21,7 +21,7 @@ use crate::nodes::Nodes;
 use crate::reload;
 use crate::routing::Routing;
 use crate::secret::{Keyring, Purpose, Secret};
-use crate::store::{DataDir, Faults, Opening, Role, Store, UserRow};
+use crate::store::{Committed, DataDir, Faults, Opening, Role, Store, UserRow};
 
 /// What a gateway takes from the environment of its process.
 pub struct Environment {
@@ -67,12 +67,10 @@ pub(super) async fn prepare(
         .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let variables = environment.variables;
     // A document in a file is read before anything is written.
+    let read = |source| read_routing(source, &server, &variables, mock_address);
     let from_file = match server.routing.stored {
         true => None,
-        false => {
-            let source = config::load_routing(&server).map_err(problems)?;
-            Some(read_routing(source, &server, &variables, mock_address)?)
-        }
+        false => Some(read(config::load_routing(&server).map_err(problems)?)?),
     };
     // Locked while it is still empty: of two gateways that start, only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
@@ -80,39 +78,25 @@ pub(super) async fn prepare(
     let (key, old) = (environment.master_key, environment.master_key_old);
     let (path, now) = (dir.path().to_owned(), clock.now());
     let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
-    let unlock = move |opening: &Opening<'_>| {
-        let unlocked = master_keys.unlock(opening)?;
-        Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
-    };
-    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
-    if rewrapped {
-        info!("the master key was changed; the previous one is needed for older backups only");
-    }
+    let (store, keys) = open_store(dir, master_keys).await?;
     let store = store.with_faults(faults);
     let routing = match from_file {
         Some(routing) => routing,
-        None => {
-            let source = config::stored_routing(store.live_document().await?);
-            read_routing(source, &server, &variables, mock_address)?
-        }
+        None => read(config::stored_routing(store.live_document().await?))?,
     };
     let (admin_key, agent_key) = (environment.admin_key, environment.agent_key);
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
-    let following = nodes.clone();
-    nodes.load(
-        auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
-    );
+    let nodes = load_accounts(&server, &store, &keys, &auth).await?;
     nodes.refuse_signatures_before(now);
     warn_without_admin(has_admin_key, &auth);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = open_access_log(&server, environment.access_log)?;
-    let parts = AppParts {
+    let app = Arc::new(App::new(AppParts {
         server,
         store,
         auth,
@@ -126,13 +110,38 @@ pub(super) async fn prepare(
         archive,
         mock: Some(mock_address),
         variables,
-    };
-    let app = Arc::new(App::new(parts));
+    }));
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
-    reload::store_text_at_start(&app, &app.live().routing)
-        .await
-        .map_err(|error| BootError(error.to_string()))?;
+    let stored = reload::store_text_at_start(&app, &app.live().routing).await;
+    stored.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
+}
+
+async fn open_store(dir: DataDir, master_keys: MasterKeys) -> Result<(Store, Keyring), BootError> {
+    let unlock = move |opening: &Opening<'_>| {
+        let unlocked = master_keys.unlock(opening)?;
+        Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
+    };
+    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
+    if rewrapped {
+        info!("the master key was changed; the previous one is needed for older backups only");
+    }
+    Ok((store, keys))
+}
+
+/// Reads keys, users and sessions into `auth`, and nodes into the table that is returned. Both
+/// follow the store from here on.
+async fn load_accounts(
+    server: &Server,
+    store: &Store,
+    keys: &Keyring,
+    auth: &Auth,
+) -> Result<Nodes, BootError> {
+    let nodes = Nodes::new(keys).vouched_for_by(server.node_authorities.clone());
+    let following = nodes.clone();
+    let follow = Box::new(move |committed: &Committed| following.apply(committed));
+    nodes.load(auth.attach_with(store, follow).await?);
+    Ok(nodes)
 }
 
 fn read_routing(

@@ -18,7 +18,7 @@ use crate::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
     ($($name:ident $word:literal $meaning:literal;)*) => {
-        /// An audited action.
+        /// What an audit row says was done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Action {
             $(#[doc = $meaning] $name,)*

@@ -3,9 +3,12 @@
 //! nothing else.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OptionalExtension, Statement, ToSql, Transaction, TransactionBehavior, params,
+};
 
 use super::capture_list::{self, LOCATION, location};
 use super::capture_rows::{CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow};
@@ -15,8 +18,9 @@ use crate::id::{KeyId, RequestId, UserId};
 
 /// Pages that an index without captures takes at most.
 const EMPTY_PAGES: u64 = 32;
-/// Rows that are inserted in about a tenth of a millisecond.
-const ROWS_BETWEEN: usize = 8;
+/// Rows of one statement, which costs as much as a row or two by itself. They are inserted in about
+/// a tenth of a millisecond.
+const ROWS_TOGETHER: usize = 16;
 
 /// The index of captures. Writes run one after another on a thread of their own, and run to their
 /// end even when the caller is dropped. They survive the end of the process; only durable ones
@@ -61,7 +65,7 @@ impl CaptureIndex {
     ) -> Result<(), StoreError> {
         self.write(move |connection| {
             change(connection, durable, |transaction| {
-                put_segment(transaction, &segment)?;
+                put_segment(transaction, &segment, &rows)?;
                 insert(transaction, &rows, between)
             })
         })
@@ -71,7 +75,7 @@ impl CaptureIndex {
     /// Updates a segment. Durable, and with it every earlier write.
     pub async fn put_segment(&self, segment: SegmentRow) -> Result<(), StoreError> {
         self.write(move |connection| {
-            change(connection, true, |transaction| put_segment(transaction, &segment))
+            change(connection, true, |transaction| put_segment(transaction, &segment, &[]))
         })
         .await
     }
@@ -166,7 +170,8 @@ impl CaptureIndex {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT number, newest, bytes,
-                   EXISTS (SELECT 1 FROM captures WHERE segment = number)
+                   EXISTS (SELECT 1 FROM captures
+                     WHERE id BETWEEN first AND last AND segment = number)
                  FROM segments ORDER BY newest, number",
             )?;
             let rows = statement.query_map([], |row| {
@@ -178,15 +183,21 @@ impl CaptureIndex {
         .await
     }
 
-    /// Deletes up to `limit` captures of a segment; returns how many there were.
+    /// Deletes up to `limit` captures of a segment that is written no more; returns how many there
+    /// were.
     pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize, StoreError> {
         self.write(move |connection| {
             change(connection, false, |transaction| {
-                let mut statement = transaction.prepare_cached(
-                    "DELETE FROM captures
-                     WHERE id IN (SELECT id FROM captures WHERE segment = ?1 LIMIT ?2)",
-                )?;
-                Ok(statement.execute([segment, i64::try_from(limit).unwrap_or(i64::MAX)])?)
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                let mut statement = transaction.prepare_cached(DROP_CAPTURES)?;
+                let ids = statement.query_map([segment, limit], |row| row.get(0))?;
+                let ids = ids.collect::<rusqlite::Result<Vec<String>>>()?;
+                if let Some(last) = ids.iter().max() {
+                    // The next step begins there.
+                    let first = "UPDATE segments SET first = ?2 WHERE number = ?1";
+                    transaction.prepare_cached(first)?.execute(params![segment, last])?;
+                }
+                Ok(ids.len())
             })
         })
         .await
@@ -239,6 +250,15 @@ const DELETE_FAMILY: &str = "WITH RECURSIVE family (id) AS (
       WHERE ?2 IS NULL OR c.owner = ?2)
   DELETE FROM captures WHERE id IN (SELECT id FROM family) RETURNING id";
 
+/// The oldest captures of a segment.
+const DROP_CAPTURES: &str = "DELETE FROM captures WHERE id IN (
+    SELECT id FROM captures
+    WHERE id BETWEEN (SELECT first FROM segments WHERE number = ?1)
+        AND (SELECT last FROM segments WHERE number = ?1)
+      AND segment = ?1
+    ORDER BY id LIMIT ?2)
+  RETURNING id";
+
 /// Segments of the index in a copy that no process has open.
 pub(super) fn segment_numbers(connection: &Connection) -> Result<Vec<i64>, StoreError> {
     let mut statement = connection.prepare("SELECT number FROM segments ORDER BY number")?;
@@ -271,55 +291,93 @@ fn change<T>(
     Ok(changed)
 }
 
-fn put_segment(transaction: &Transaction<'_>, segment: &SegmentRow) -> Result<(), StoreError> {
+/// Updates a segment to which these captures are added.
+fn put_segment(
+    transaction: &Transaction<'_>,
+    segment: &SegmentRow,
+    added: &[(CaptureRow, CaptureLocation)],
+) -> Result<(), StoreError> {
     let mut statement = transaction.prepare_cached(
-        "INSERT INTO segments (number, newest, bytes) VALUES (?1, ?2, ?3)
-         ON CONFLICT (number) DO UPDATE SET newest = ?2, bytes = ?3",
+        "INSERT INTO segments (number, newest, bytes, first, last) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (number) DO UPDATE SET newest = ?2, bytes = ?3,
+           first = min(first, ?4), last = max(last, ?5)",
     )?;
-    statement.execute(params![segment.number, segment.newest_us, signed(segment.bytes)])?;
+    let ids = || added.iter().map(|(row, _)| row.id.as_str());
+    // Without captures: an empty range, which any capture makes larger. No id begins so.
+    let (first, last) = (ids().min().unwrap_or("~"), ids().max().unwrap_or_default());
+    let (newest, bytes) = (segment.newest_us, signed(segment.bytes));
+    statement.execute(params![segment.number, newest, bytes, first, last])?;
     Ok(())
 }
+
+/// An insert of so many rows.
+fn insert_of(rows: usize) -> String {
+    let row = format!("({})", vec!["?"; COLUMNS].join(", "));
+    let rows = vec![row; rows].join(", ");
+    format!(
+        "INSERT OR REPLACE INTO captures (id, created_at, owner, key, alias, recipe, provider,
+           model, decided_provider, decided_model, status, state, replay_of, shadow_of, segment,
+           head_at, head_len, bodies_at, bodies_len, salt) VALUES {rows}"
+    )
+}
+
+/// Columns of a capture.
+const COLUMNS: usize = 20;
 
 fn insert(
     transaction: &Transaction<'_>,
     rows: &[(CaptureRow, CaptureLocation)],
     between: impl Fn(),
 ) -> Result<(), StoreError> {
-    let mut statement = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO captures (id, created_at, owner, key, alias, recipe, provider,
-           model, decided_provider, decided_model, status, state, replay_of, shadow_of, segment,
-           head_at, head_len, bodies_at, bodies_len, salt)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-           ?19, ?20)",
-    )?;
-    for (at, (row, location)) in rows.iter().enumerate() {
-        if at % ROWS_BETWEEN == 0 {
-            between();
+    static TOGETHER: LazyLock<String> = LazyLock::new(|| insert_of(ROWS_TOGETHER));
+    static ALONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
+    let (together, alone) = rows.as_chunks::<ROWS_TOGETHER>();
+    for rows in together {
+        between();
+        let mut statement = transaction.prepare_cached(&TOGETHER)?;
+        for (row, at) in rows.iter().zip((1..).step_by(COLUMNS)) {
+            bind(&mut statement, at, row)?;
         }
-        statement.execute(params![
-            row.id.as_str(),
-            row.created_at_us,
-            row.owner.as_str(),
-            row.key.as_ref().map(KeyId::as_str),
-            row.alias,
-            row.recipe,
-            row.provider,
-            row.model,
-            row.decided_provider,
-            row.decided_model,
-            row.status,
-            row.state,
-            row.replay_of.as_ref().map(RequestId::as_str),
-            row.shadow_of.as_ref().map(RequestId::as_str),
-            location.segment,
-            signed(location.head.offset),
-            location.head.length,
-            location.bodies.map(|bodies| signed(bodies.offset)),
-            location.bodies.map(|bodies| bodies.length),
-            location.salt,
-        ])?;
+        statement.raw_execute()?;
+    }
+    between();
+    for row in alone {
+        let mut statement = transaction.prepare_cached(&ALONE)?;
+        bind(&mut statement, 1, row)?;
+        statement.raw_execute()?;
     }
     Ok(())
+}
+
+/// Binds a row to the parameters of a statement, the first of which has this number.
+fn bind(
+    statement: &mut Statement<'_>,
+    first: usize,
+    (row, location): &(CaptureRow, CaptureLocation),
+) -> rusqlite::Result<()> {
+    let values: [&dyn ToSql; COLUMNS] = [
+        &row.id.as_str(),
+        &row.created_at_us,
+        &row.owner.as_str(),
+        &row.key.as_ref().map(KeyId::as_str),
+        &row.alias,
+        &row.recipe,
+        &row.provider,
+        &row.model,
+        &row.decided_provider,
+        &row.decided_model,
+        &row.status,
+        &row.state,
+        &row.replay_of.as_ref().map(RequestId::as_str),
+        &row.shadow_of.as_ref().map(RequestId::as_str),
+        &location.segment,
+        &signed(location.head.offset),
+        &location.head.length,
+        &location.bodies.map(|bodies| signed(bodies.offset)),
+        &location.bodies.map(|bodies| bodies.length),
+        &location.salt,
+    ];
+    values.iter().zip(first..).try_for_each(|(value, at)| statement.raw_bind_parameter(at, value))
 }
 
 /// SQLite's integers are signed. Offsets fit 63 bits.

@@ -18,7 +18,7 @@ fn row(second: i64, random: &Random) -> CaptureRow {
         decided_provider: Some("demo".into()),
         decided_model: Some("echo".into()),
         status: 200,
-        state: "completed".into(),
+        state: "completed",
         replay_of: None,
         shadow_of: None,
     }
@@ -127,7 +127,7 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
-    rows[2].state = "failed".into();
+    rows[2].state = "failed";
     append(&store, &rows, 1).await;
     let sqlite = &store.sqlite;
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
@@ -185,6 +185,34 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
         pages > 10 && newest.is_some_and(|(id, _)| id > rows[100].id),
         "lists and writes were at once"
     );
+}
+
+#[tokio::test]
+async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    let (index, random) = (store.capture_index(), Random::seeded(5));
+    let rows: Vec<CaptureRow> = (0..80).map(|second| row(second, &random)).collect();
+    let (leaves, stays): (Vec<_>, Vec<_>) =
+        rows.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
+    let [leaves, stays] = [leaves, stays]
+        .map(|rows| rows.into_iter().map(|(_, row)| row).collect::<Vec<CaptureRow>>());
+    // An import may come later with older ids.
+    append(&store, &leaves[20..], 1).await;
+    append(&store, &stays, 2).await;
+    append(&store, &leaves[..20], 1).await;
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), true)]);
+    let mut steps = Vec::new();
+    while steps.last() != Some(&0) {
+        steps.push(index.drop_captures(1, 17).await.unwrap());
+    }
+    assert_eq!(steps, [17, 17, 6, 0]);
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), false)]);
+    for (rows, are_there) in [(leaves, false), (stays, true)] {
+        for row in rows {
+            assert_eq!(index.locate(&row.id).await.unwrap().is_some(), are_there);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Rows of the capture index, and what a list of captures filters by.
 
+use std::sync::Arc;
+
 use crate::id::{KeyId, RequestId, UserId};
 
 /// A capture in the index: what lists filter by. The capture itself lies in a segment.
@@ -13,20 +15,20 @@ pub struct CaptureRow {
     /// The key that authenticated the request.
     pub key: Option<KeyId>,
     /// The alias that the client asked for.
-    pub alias: Option<String>,
-    pub recipe: Option<String>,
+    pub alias: Option<Arc<str>>,
+    pub recipe: Option<Arc<str>>,
     /// The provider that answered.
-    pub provider: Option<String>,
+    pub provider: Option<Arc<str>>,
     /// The model that answered.
-    pub model: Option<String>,
+    pub model: Option<Arc<str>>,
     /// The first provider of the plan.
-    pub decided_provider: Option<String>,
+    pub decided_provider: Option<Arc<str>>,
     /// The first model of the plan.
-    pub decided_model: Option<String>,
+    pub decided_model: Option<Arc<str>>,
     /// The status that the client got.
     pub status: u16,
     /// `completed`, `failed`, `aborted` or `refused`.
-    pub state: String,
+    pub state: &'static str,
     /// The capture that this one is a replay of.
     pub replay_of: Option<RequestId>,
     /// The capture that this one is a shadow of.
@@ -46,7 +48,7 @@ pub struct CaptureLocation {
     /// Number of the segment.
     pub segment: i64,
     pub head: ByteRange,
-    /// `None` where no body was kept.
+    /// `None` where the bodies are small, and lie with the head, or none were kept.
     pub bodies: Option<ByteRange>,
     /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
     /// without this row the capture's bytes cannot be read.

@@ -20,7 +20,7 @@ pub enum Change {
     NodeDeleted(NodeId),
 }
 
-/// A durable mutation.
+/// What a committed transaction changed, for the tables in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Its place in the order of all mutations.

@@ -147,7 +147,7 @@ impl Faults {
         self.0.hanging.load(Ordering::Acquire)
     }
 
-    /// Ends all failures.
+    /// Ends all failures: the store works again.
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);

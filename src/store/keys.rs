@@ -178,7 +178,7 @@ fn forget(
     Ok(changes.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Ends a key.
+/// Revokes one key, unless it is revoked already.
 const ONE: &str =
     "UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL RETURNING *";
 

@@ -171,7 +171,7 @@ impl Store {
         self.sqlite.checkpoint().await
     }
 
-    /// The data directory.
+    /// The data directory, which the store has locked.
     pub fn dir(&self) -> &Path {
         self.sqlite.dir()
     }

@@ -134,7 +134,7 @@ pub struct KeyPatch {
     pub vouched_at: Option<Timestamp>,
 }
 
-/// An API key.
+/// An API key of any interface, without its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
     /// Independent of the secret.
@@ -287,7 +287,7 @@ pub struct Registration {
     /// When it was signed, in seconds since the epoch by the clock of the node. Messages signed
     /// before belong to an earlier epoch.
     pub signed_s: i64,
-    /// The node deregistered.
+    /// Whether the node has deregistered.
     pub ended: bool,
     pub version: String,
     pub endpoint: String,

@@ -105,12 +105,15 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit
 ",
 };
 
-/// Of `captures.db`.
+/// The tables of `captures.db`, the index of captures. Captures of a segment have ids from `first`
+/// to `last`, so no index of their segments is needed, which would cost each capture more than any
+/// other column.
 pub(super) const CAPTURES: Schema = Schema {
-    number: 2,
+    number: 3,
     tables: "
-CREATE TABLE segments
-    (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
+CREATE TABLE segments (
+    number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    first TEXT NOT NULL, last TEXT NOT NULL) STRICT;
 CREATE TABLE captures (
     id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT,
     recipe TEXT, provider TEXT, model TEXT, decided_provider TEXT, decided_model TEXT,
@@ -121,7 +124,6 @@ CREATE TABLE captures (
 CREATE INDEX captures_owner ON captures (owner, id);
 CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
 CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
-CREATE INDEX captures_segment ON captures (segment);
 -- Failures are few, and looked for most.
 CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
 CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;

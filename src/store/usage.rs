@@ -56,7 +56,7 @@ pub struct UsageKey {
     /// The target that answered, as `provider/model`.
     pub model: Option<Arc<str>>,
     /// The recipe that decided.
-    pub recipe: String,
+    pub recipe: Arc<str>,
     /// Whether it is a reroute of a capture.
     pub replay: bool,
 }

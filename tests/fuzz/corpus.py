@@ -13,7 +13,7 @@ import zlib
 
 def main():
     directory, recorded = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
-    for target in ("edits", "events", "coding"):
+    for target in ("edits", "events", "coding", "answers"):
         (directory / target).mkdir(parents=True, exist_ok=True)
 
     def write(target, data):
@@ -29,6 +29,10 @@ def main():
         write("edits", request)
         if exchange.get("stream"):
             write("events", bytes([len(answer) % 256]) + answer)
+        if exchange["kind"] in ("chat", "messages", "responses"):
+            source = ("chat", "messages", "responses").index(exchange["kind"])
+            for client in range(3):
+                write("answers", bytes([len(answer) % 256, source + 4 * client]) + answer)
         for which, coded in enumerate((gzip.compress(request), zlib.compress(request))):
             write("coding", bytes([len(request) % 256, which]) + coded)
 

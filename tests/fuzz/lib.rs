@@ -1,6 +1,6 @@
 //! The gateway's readers of foreign bytes without the gateway, so that a fuzzer is built in a
 //! minute.
-#![allow(dead_code, reason = "the gateway uses the rest")]
+#![allow(dead_code, unused_imports, reason = "the gateway uses the rest")]
 
 #[path = "../../src/bounds.rs"]
 mod bounds;

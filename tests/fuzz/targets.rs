@@ -4,11 +4,16 @@
 use std::io::Read;
 
 use bytes::Bytes;
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::agent::{self, AgentPreset};
 use rerouter::internals::dialect::chat::usage_strip::UsageStrip;
 use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::neutral::{Answer, AnswerContext, Part};
 use rerouter::internals::dialect::request::{self, ModelRequest};
 use rerouter::internals::dialect::stream::{StreamTally, assemble};
+use rerouter::internals::dialect::translate_answer::{
+    StreamTranslator, read_answer, translate_answer, translate_error,
+};
 use rerouter::internals::wire::coding::{Coding, Decoder};
 use rerouter::internals::wire::sse::{Splitter, SseEvent};
 use serde_json::{Value, json};
@@ -213,4 +218,69 @@ fn decode(coding: Coding, coded: &[u8], size: usize) -> Option<Bytes> {
     let decoded = decoder.finish().ok()?;
     assert!(decoded.len() <= LIMIT);
     Some(decoded)
+}
+
+/// The bytes are an answer or a stream of a provider, the second one says from which dialect to
+/// which: what a client reads of it is whole or an error, and says what the provider says.
+pub fn answers(data: &[u8]) {
+    let Some((size, rest)) = pieces(data) else { return };
+    let Some((which, body)) = rest.split_first() else { return };
+    use Dialect::{Chat, Gemini, Messages, Responses};
+    let from = [Chat, Messages, Responses, Gemini][usize::from(which % 4)];
+    let (to, back) =
+        [(Dialect::Chat, Chat), (Dialect::Messages, Messages), (Dialect::Responses, Responses)]
+            [usize::from(which / 4 % 3)];
+    let context = AnswerContext { id: "req_1".into(), created: 1, ..AnswerContext::default() };
+    if let Ok((first, _)) = read_answer(from, false, body, &context) {
+        let translated = translate_answer(from, to, body, &context).expect("what can be read");
+        let (again, dropped) = read_answer(back, true, &translated.body, &context)
+            .unwrap_or_else(|failure| panic!("{failure:?} of {:?}", translated.body));
+        assert_eq!((content(&first), dropped), (content(&again), Vec::new()));
+    }
+    let error: Value = serde_json::from_slice(&translate_error(to, 500, body)).unwrap();
+    assert!(error["error"]["message"].is_string());
+    let stream = translated_stream(from, to, &context, body, body.len().max(1));
+    assert_eq!(stream, translated_stream(from, to, &context, body, size));
+    let ends = stream.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| {
+        let event = if *data == "[DONE]" { json!("[DONE]") } else { parsed(data) };
+        let kind = event["type"].as_str().unwrap_or_default();
+        let last =
+            ["error", "message_stop", "response.completed", "response.incomplete"].contains(&kind);
+        last || event.is_string() || event.get("error").is_some_and(Value::is_object)
+    });
+    assert_eq!(ends.count(), 1, "{stream}");
+}
+
+fn parsed(data: &str) -> Value {
+    serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
+}
+
+/// The length of its texts and thoughts, and the calls with a name: none without one is carried.
+fn content(answer: &Answer) -> (usize, usize, Vec<(String, String)>) {
+    let (mut texts, mut thoughts, mut calls) = (0, 0, Vec::new());
+    for part in &answer.content {
+        match part {
+            Part::Text(text) | Part::Refusal(text) => texts += text.len(),
+            Part::Thinking(thinking) => thoughts += thinking.text.len(),
+            Part::ToolCall(call) if !call.name.is_empty() => {
+                calls.push((call.id.clone(), call.name.clone()));
+            }
+            _ => {}
+        }
+    }
+    (texts, thoughts, calls)
+}
+
+fn translated_stream(
+    from: Dialect,
+    to: Dialect,
+    context: &AnswerContext,
+    stream: &[u8],
+    size: usize,
+) -> String {
+    let mut translator = StreamTranslator::new(from, to, context.clone());
+    let mut out = Vec::new();
+    stream.chunks(size).for_each(|piece| translator.feed(piece, &mut out));
+    translator.finish(&mut out);
+    String::from_utf8(out).expect("what is written is text")
 }

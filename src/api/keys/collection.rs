@@ -1,8 +1,6 @@
 //! The collections of keys: one for each interface.
 
-use bytes::Bytes;
-use http::Request;
-
+use crate::api::ApiRequest;
 use crate::api::PathParams;
 use crate::app::App;
 use crate::auth::{
@@ -51,7 +49,7 @@ const COLLECTIONS: &[KeyCollection] = &[
 /// Returns the collection that a path names, and the user on whose behalf the caller acts.
 pub(super) fn enter(
     who: &Principal,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
 ) -> Result<(&'static KeyCollection, UserId)> {
     let interface = Surface::of(request.uri().path()).interface();
     let collection = COLLECTIONS
@@ -77,7 +75,7 @@ pub(super) fn find(
     collection: &KeyCollection,
     who: &Principal,
     user: &UserId,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
 ) -> Result<std::sync::Arc<Key>> {
     let id =
         request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use http::header::LOCATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -14,6 +13,7 @@ use super::permission::{changed_meanwhile, is_open, noted};
 use super::record::{record, with_secret};
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
@@ -26,11 +26,7 @@ use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
 /// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
 /// no second key and gets the same answer. Callers without a credential get no idempotency.
-pub(crate) async fn create(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let named = if is_open(who) { None } else { idempotency::key(request.headers())? };
@@ -56,7 +52,7 @@ pub(crate) async fn create(
 }
 
 /// The identity of a creation that may be repeated.
-fn repeatable(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> IdempotentCall {
+fn repeatable(app: &App, who: &Principal, key: String, request: &ApiRequest) -> IdempotentCall {
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
     IdempotentCall {
@@ -73,7 +69,7 @@ fn check_repeatable(
     who: &Principal,
     collection: &'static KeyCollection,
     user: UserId,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
     made: &MadeKey,
 ) -> Result<()> {
     let (key, now) = (app.auth.key(collection.interface, &made.id), app.clock.now());
@@ -111,7 +107,7 @@ impl NewKey {
         who: &Principal,
         collection: &KeyCollection,
         user: UserId,
-        request: &Request<Bytes>,
+        request: &ApiRequest,
         now: Timestamp,
     ) -> Result<Self> {
         let mut fields = BodyFields::read_if_any(request)?;
@@ -149,7 +145,7 @@ async fn make(
     who: &Principal,
     collection: &'static KeyCollection,
     user: UserId,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
 ) -> Result<MadeKey> {
     let now = app.clock.now();
     let NewKey { owner, labels, name, metadata, scopes, limits, expires_at } =

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,6 +16,7 @@ use super::permission::{acting, changed_meanwhile, is_open, may_hold};
 use super::record::shown;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, audit, limits};
 use crate::app::App;
 use crate::auth::{AgentCredential, Credential, Key, KeyState, Principal};
@@ -29,11 +29,7 @@ use crate::store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, St
 const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
 
 /// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
-pub(crate) async fn patch(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     // After a concurrent change the patch is applied again, to the new state.

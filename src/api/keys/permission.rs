@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use http::Request;
-
+use crate::api::ApiRequest;
 use crate::api::audit;
 use crate::app::App;
 use crate::auth::{AgentCredential, Principal, RESERVED_SCOPES};
@@ -24,7 +22,7 @@ pub(super) fn noted(
     app: &App,
     who: &Principal,
     user: &UserId,
-    request: &Request<Bytes>,
+    request: &ApiRequest,
     action: Action,
     key: &KeyRow,
 ) -> Event {

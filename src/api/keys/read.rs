@@ -1,7 +1,6 @@
 //! `GET K` and `GET K/{id}`.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::collection::{enter, find};
@@ -9,17 +8,14 @@ use super::record::shown;
 use super::usage;
 use crate::api::answer;
 use crate::api::page::{self, Query};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Key, KeyState, Principal};
-use crate::error::{Error, Kind, Result};
-use crate::id::{KeyId, UserId};
+use crate::error::Error;
+use crate::id::KeyId;
 use crate::interface::Interface;
 
-pub(crate) async fn list(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
     let limit = query.limit()?;
@@ -33,17 +29,7 @@ pub(crate) async fn list(
         })
     };
     let status = query.get("status").map(parse).transpose()?;
-    let owner = match query.get("owner") {
-        None => (!who.is_admin()).then_some(user),
-        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
-        Some(_) => {
-            return Err(Error::new(
-                Kind::Forbidden,
-                "Only an admin may list the keys of other users.",
-            )
-            .at("owner"));
-        }
-    };
+    let owner = page::owner(&query, who, user, "the keys")?;
     let now = app.clock.now();
     let keep = |key: &Key| match status {
         Some(status) => key.state(now) == status,
@@ -56,11 +42,7 @@ pub(crate) async fn list(
 }
 
 /// `GET K/{id}`; for a ROUTER key also the usage of its limits.
-pub(crate) async fn get(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, collection, who, &user, request)?;

@@ -1,25 +1,19 @@
 //! `DELETE K/{id}`.
 
-use bytes::Bytes;
-use http::{Request, Response};
-
 use super::collection::{enter, find};
 use super::permission::is_open;
 use crate::api::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::store::Action;
 
 /// `DELETE K/{id}`: the key is dead in memory, then durably, then 204. `?descendants=true` also
 /// revokes all keys that descend from it, whoever owns them. A key may revoke itself and others of
 /// its owner.
-pub(crate) async fn revoke(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn revoke(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["descendants"])?;
     let descendants = match query.get("descendants") {

@@ -1,7 +1,6 @@
 //! `POST K/{id}/rotate`.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 
 use super::collection::{enter, find};
 use super::permission::{acting, changed_meanwhile, is_open, may_hold, may_keep, noted};
@@ -9,54 +8,24 @@ use super::record::{record, with_secret};
 use crate::api::answer;
 use crate::api::body::BodyFields;
 use crate::api::page::Query;
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{KeyState, Principal, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::UserId;
-use crate::store::{Action, Change, NewSecret, Seen};
+use crate::store::{Action, Change, KeyRow, NewSecret, Seen};
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
 /// or valid for the requested grace period only. If the store fails, nothing changes.
-pub(crate) async fn rotate(
-    app: &App,
-    who: &Principal,
-    request: &Request<Bytes>,
-) -> Result<Response<Bytes>> {
+pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;
     let grace = grace(&mut fields)?;
     fields.finish()?;
     let key = find(app, collection, who, &user, request)?;
-    if !may_hold(app, who, key.row()) {
-        return Err(Error::new(
-            Kind::Forbidden,
-            "This key has more rights than yours. Rotate it with itself or with a session.",
-        ));
-    }
-    let built_in = UserId::admin();
-    if key.row().owner == built_in && who.user_id() != Some(built_in) {
-        // An admin who loses that role would keep the secret.
-        return Err(Error::new(
-            Kind::Forbidden,
-            "Only ADMIN_API_KEY, or the key itself, may rotate a key of usr_admin.",
-        ));
-    }
-    if !may_keep(who, key.row()) {
-        return Err(Error::new(
-            Kind::Forbidden,
-            "Another admin granted scopes of this key. Only its owner, that admin or ADMIN_API_KEY \
-             may rotate it.",
-        ));
-    }
-    if is_open(who) && !key.row().made_open {
-        // The new secret would be valid once AGENT is enforced, for a caller without a credential.
-        return Err(Error::new(
-            Kind::Forbidden,
-            "A key created while AGENT was enforced cannot be rotated while AGENT is open.",
-        ));
-    }
+    may_rotate(app, who, key.row())?;
     let now = app.clock.now();
     if key.state(now) == KeyState::Revoked {
         return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));
@@ -88,6 +57,25 @@ pub(crate) async fn rotate(
     let standing = live.as_ref().map_or(KeyState::Revoked, |key| key.state(now));
     let used = live.and_then(|key| key.last_used());
     Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, used, now), &secret)))
+}
+
+fn may_rotate(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
+    let built_in = UserId::admin();
+    let why = if !may_hold(app, who, key) {
+        "This key has more rights than yours. Rotate it with itself or with a session."
+    } else if key.owner == built_in && who.user_id() != Some(built_in) {
+        // An admin who loses that role would keep the secret.
+        "Only ADMIN_API_KEY, or the key itself, may rotate a key of usr_admin."
+    } else if !may_keep(who, key) {
+        "Another admin granted scopes of this key. Only its owner, that admin or ADMIN_API_KEY may \
+         rotate it."
+    } else if is_open(who) && !key.made_open {
+        // The new secret would be valid once AGENT is enforced, for a caller without a credential.
+        "A key created while AGENT was enforced cannot be rotated while AGENT is open."
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::Forbidden, why))
 }
 
 /// Reads how long the old secret stays valid; `None` if not at all.

@@ -4,41 +4,29 @@
 
 mod descriptions;
 mod operations;
+mod responses;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use self::operations::{OPERATIONS, Operation};
-use super::{Policy, ROUTES, Route, answer};
+use self::responses::responses;
+use super::{ROUTES, Route, answer};
+use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::dialect::endpoint::Endpoint;
-use crate::error::Result;
 use crate::interface::Surface;
 use crate::store::Action;
 
-/// Headers of answers to inference calls.
-const CALL_HEADERS: [(&str, &str); 9] = [
-    ("x-request-id", "Id of the request and of its capture"),
-    ("x-rerouter-provider", "The provider that answered"),
-    ("x-rerouter-model", "The model that answered"),
-    ("x-rerouter-recipe", "Recipe of the decision; `direct` if `provider/model` was requested"),
-    ("x-rerouter-rule", "Rule of the recipe; absent if none"),
-    ("x-rerouter-revision", "Revision of the routing document"),
-    ("x-rerouter-attempts", "Number of attempts"),
-    ("x-rerouter-dropped", "Members that a translation left out, by commas; absent if none"),
-    ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
-];
-
-pub(crate) async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub(crate) async fn get(_: &App, _: &Principal, _: &ApiRequest) -> ApiResult {
     Ok(answer::json(StatusCode::OK, &document()))
 }
 
 pub fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
-        let Some(operation) = OPERATIONS.iter().find(|operation| {
+        let Some(operation) = OPERATIONS.iter().copied().flatten().find(|operation| {
             operation.method == route.method.as_str() && operation.path == route.path
         }) else {
             continue;
@@ -158,167 +146,84 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 "schema": { "type": "string", "minLength": 1 }
             })
         });
-    let of_query = operation.query.iter().map(|name| {
-        let mut schema = match *name {
-            "limit" if operation.id == "listModels" => {
-                let says = "Only with `anthropic-version`, as `after_id` and `before_id`; \
-                    otherwise the list is complete";
-                json!({
-                    "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE,
-                    "description": says
-                })
-            }
-            "limit" => {
-                json!({
-                    "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX,
-                    "default": crate::bounds::PAGE_DEFAULT
-                })
-            }
-            "endpoint" => {
-                json!({
-                    "enum": Endpoint::ALL.map(Endpoint::as_str),
-                    "default": Endpoint::ChatCompletions.as_str(),
-                    "description": "Endpoint of the request in the body"
-                })
-            }
-            "action" => {
-                let meanings: Vec<String> = Action::ALL
-                    .iter()
-                    .map(|action| format!("`{}`: {}", action.as_str(), action.meaning()))
-                    .collect();
-                let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
-                json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
-            }
-            "since" | "until" if operation.id == "usage" => {
-                let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; \
-                    a time within a day is 400, as usage is summed by day";
-                json!({ "type": "string", "description": says })
-            }
-            "since" | "until" => json!({ "type": "string", "format": "date-time" }),
-            "shadow" => {
-                let says = "Only shadows; by default the list leaves them out, \
-                    unless `shadow_of` is given";
-                json!({ "type": "boolean", "default": false, "description": says })
-            }
-            "max_changed" => {
-                let says = "Evaluates the change on the captures of the last 24 hours first: at \
-                    most this share may get another target. A percentage like `2%` or a fraction \
-                    like `0.02`";
-                let (fraction, percentage) = (
-                    json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-                    json!({ "pattern": "^[0-9.]+%$" }),
-                );
-                json!({ "anyOf": [fraction, percentage], "description": says })
-            }
-            "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({
-                "type": "boolean"
-            }),
-            _ => json!({ "type": "string" }),
-        };
-        // The description belongs to the parameter.
-        let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
-        let says = said.unwrap_or_else(|| descriptions::of_query(operation.id, name).into());
-        json!({
-            "name": name, "in": "query", "required": false, "description": says, "schema": schema
-        })
-    });
+    let of_query = operation.query.iter().map(|name| query_parameter(operation, name));
     of_path.chain(of_query).chain(descriptions::of_headers(operation)).collect()
+}
+
+fn query_parameter(operation: &Operation, name: &str) -> Value {
+    let mut schema = query_schema(operation, name);
+    // The description belongs to the parameter.
+    let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+    let says = said.unwrap_or_else(|| descriptions::of_query(operation.id, name).into());
+    json!({
+        "name": name, "in": "query", "required": false, "description": says, "schema": schema
+    })
+}
+
+/// With a `description`, where it is of this operation alone.
+fn query_schema(operation: &Operation, name: &str) -> Value {
+    match name {
+        "limit" if operation.id == "listModels" => {
+            let says = "Only with `anthropic-version`, as `after_id` and `before_id`; \
+                otherwise the list is complete";
+            json!({
+                "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE,
+                "description": says
+            })
+        }
+        "limit" => {
+            json!({
+                "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX,
+                "default": crate::bounds::PAGE_DEFAULT
+            })
+        }
+        "endpoint" => {
+            json!({
+                "enum": Endpoint::ALL.map(Endpoint::as_str),
+                "default": Endpoint::ChatCompletions.as_str(),
+                "description": "Endpoint of the request in the body"
+            })
+        }
+        "action" => {
+            let meanings: Vec<String> = Action::ALL
+                .iter()
+                .map(|action| format!("`{}`: {}", action.as_str(), action.meaning()))
+                .collect();
+            let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
+            json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
+        }
+        "since" | "until" if operation.id == "usage" => {
+            let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; \
+                a time within a day is 400, as usage is summed by day";
+            json!({ "type": "string", "description": says })
+        }
+        "since" | "until" => json!({ "type": "string", "format": "date-time" }),
+        "shadow" => {
+            let says = "Only shadows; by default the list leaves them out, \
+                unless `shadow_of` is given";
+            json!({ "type": "boolean", "default": false, "description": says })
+        }
+        "max_changed" => {
+            let says = "Evaluates the change on the captures of the last 24 hours first: at \
+                most this share may get another target. A percentage like `2%` or a fraction \
+                like `0.02`";
+            let (fraction, percentage) = (
+                json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+                json!({ "pattern": "^[0-9.]+%$" }),
+            );
+            json!({ "anyOf": [fraction, percentage], "description": says })
+        }
+        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({
+            "type": "boolean"
+        }),
+        _ => json!({ "type": "string" }),
+    }
 }
 
 fn json_of(schema: &str) -> Value {
     json!({
         "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } }
     })
-}
-
-fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<String, Value> {
-    let mut responses = Map::new();
-    let (status, schema) = operation.gives;
-    let mut success = json!({ "description": reason(status) });
-    if let (Value::Object(success), Some(schema)) = (&mut success, schema) {
-        let mut content = json_of(schema);
-        if let Value::Object(content) = &mut content {
-            match schema {
-                "ChatCompletion" | "Response" | "Message" => content
-                    .insert("text/event-stream".into(), json!({ "schema": { "type": "string" } })),
-                "Evaluation" => content.insert(
-                    "application/x-ndjson".into(),
-                    json!({ "schema": { "type": "string" } }),
-                ),
-                "Config" => content
-                    .insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
-                _ => None,
-            };
-        }
-        success.insert("content".into(), content);
-    }
-    // Calls that draw on limits report what is left of them.
-    let infers = surface.is_data_plane() && operation.takes.is_some();
-    let draws = operation.id == "reroute" || infers;
-    if let (Value::Object(success), true) = (&mut success, draws) {
-        let mut headers = descriptions::limit_headers();
-        if infers {
-            let header = |(name, says): (&str, &str)| {
-                (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }))
-            };
-            headers.extend(CALL_HEADERS.map(header));
-        }
-        success.insert("headers".into(), headers.into());
-    }
-    responses.insert(status.to_string(), success);
-    if operation.id == "getAgent" {
-        responses.insert("304".into(), json!({ "description": reason(304) }));
-    }
-    let mut refusals = vec![400, 405, 408, 421, 431, 500, 503];
-    if !route.policy.is_open() {
-        refusals.push(401);
-    }
-    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
-        refusals.push(403);
-    }
-    // Bodies are read and bounded for every operation.
-    refusals.extend([413, 415]);
-    refusals.extend(operation.refuses);
-    refusals.sort_unstable();
-    refusals.dedup();
-    for status in refusals {
-        let schema = match (surface, status) {
-            (_, 429 | 502 | 503) if operation.id == "reroute" => "RerouteError",
-            (_, 503) if operation.id == "health" => "Health",
-            (Surface::Agent, 401) => "AgentUnauthorized",
-            (Surface::Agent, _) => "AgentError",
-            // A provider's refusal passes through.
-            (Surface::DataPlane, 401 | 403) => "OpenAIError",
-            (Surface::DataPlane, _) if operation.takes.is_some() => "OpenAIOrProviderError",
-            (Surface::DataPlane, _) => "OpenAIError",
-            (Surface::Messages, 401 | 403) => "AnthropicError",
-            (Surface::Messages, _) => "AnthropicOrProviderError",
-            (_, 401) => "Unauthorized",
-            _ => "ManagementError",
-        };
-        let mut refusal = json!({ "description": reason(status), "content": json_of(schema) });
-        if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
-            refusal.insert("headers".into(), descriptions::limit_headers().into());
-        }
-        responses.insert(status.to_string(), refusal);
-    }
-    if surface.is_data_plane() && operation.takes.is_some() {
-        // A provider's refusals pass through.
-        responses
-            .insert("4XX".into(), json!({ "description": "The provider's answer, unchanged" }));
-        responses.insert(
-            "5XX".into(),
-            json!({ "description": "The last provider's answer, unchanged" }),
-        );
-    }
-    responses
-}
-
-fn reason(status: u16) -> &'static str {
-    StatusCode::from_u16(status)
-        .ok()
-        .and_then(|status| status.canonical_reason())
-        .unwrap_or("Answer")
 }
 
 #[cfg(test)]
@@ -331,15 +236,19 @@ mod tests {
             ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
         let mut lines: Vec<String> = OPERATIONS
             .iter()
+            .copied()
+            .flatten()
             .map(|operation| format!("{} {}", operation.method, operation.path))
             .collect();
         routes.sort();
         lines.sort();
         assert_eq!(routes, lines);
-        let mut ids: Vec<&str> = OPERATIONS.iter().map(|operation| operation.id).collect();
+        let mut ids: Vec<&str> =
+            OPERATIONS.iter().copied().flatten().map(|operation| operation.id).collect();
+        let all = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), OPERATIONS.len(), "duplicate operation id");
+        assert_eq!(ids.len(), all, "duplicate operation id");
     }
 
     #[test]

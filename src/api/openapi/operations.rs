@@ -1,4 +1,4 @@
-//! One line for each row of the route table.
+//! The operations of the route table; those on keys stand once for all three interfaces.
 
 use crate::api::gate::Gate;
 use crate::api::{audit, decide, replays, usage};
@@ -65,8 +65,42 @@ impl Operation {
 
 const PAGE: &[&str] = &["limit", "after"];
 const KEY_PAGE: &[&str] = &["limit", "after", "status", "owner"];
+
+/// The operations on keys, which each interface has.
 #[rustfmt::skip]
-pub(super) static OPERATIONS: &[Operation] = &[
+macro_rules! keys {
+    ($path:literal, $name:literal) => {
+        &[
+            op("POST", $path, concat!("create", $name, "Key"),
+                "Create a key; only this answer shows its secret")
+                .takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
+            op("GET", $path, concat!("list", $name, "Keys"), "List keys")
+                .gives(200, "KeyList").query(KEY_PAGE),
+            op("GET", concat!($path, "/{id}"), concat!("get", $name, "Key"), "Get a key")
+                .gives(200, "Key").refuses(&[404]),
+            op("PATCH", concat!($path, "/{id}"), concat!("patch", $name, "Key"),
+                "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key \
+                 that created it")
+                .takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+            op("DELETE", concat!($path, "/{id}"), concat!("revoke", $name, "Key"),
+                "Revoke a key, with `descendants` also its descendants; effective on return")
+                .gives_nothing().refuses(&[404]).query(&["descendants"]),
+            op("POST", concat!($path, "/{id}/rotate"), concat!("rotate", $name, "Key"),
+                "Rotate the secret of a key; the old one ends now or after a grace period")
+                .takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+        ]
+    };
+}
+
+pub(super) static OPERATIONS: [&[Operation]; 4] = [
+    keys!("/v1/apikeys", "Pin"),
+    keys!("/v1/api-keys", "Agent"),
+    keys!("/v1/router/keys", "Router"),
+    OTHERS,
+];
+
+#[rustfmt::skip]
+const OTHERS: &[Operation] = &[
     op("GET", "/health", "health", "Health of the gateway").gives(200, "Health").refuses(&[503]),
     op("GET", "/version", "version", "Name and version").gives(200, "Version"),
     op("GET", "/openapi.json", "openapi", "This document").gives(200, "OpenApi"),
@@ -80,20 +114,6 @@ pub(super) static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/auth/password", "changePassword",
         "Change the password and end all other sessions of the user")
         .takes("PasswordChange").gives_nothing().refuses(&[409, 429]),
-    op("POST", "/v1/apikeys", "createPinKey", "Create a key; only this answer shows its secret")
-        .takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
-    op("GET", "/v1/apikeys", "listPinKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/apikeys/{id}", "getPinKey", "Get a key").gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/apikeys/{id}", "patchPinKey",
-        "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that \
-         created it")
-        .takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/apikeys/{id}", "revokePinKey",
-        "Revoke a key, with `descendants` also its descendants; effective on return")
-        .gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey",
-        "Rotate the secret of a key; the old one ends now or after a grace period")
-        .takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
     op("POST", "/v1/users", "createUser", "Create a user or an admin")
         .takes("NewUser").gives(201, "UserRecord").refuses(&[409]),
     op("GET", "/v1/users", "listUsers", "List users, newest first")
@@ -140,37 +160,6 @@ pub(super) static OPERATIONS: &[Operation] = &[
     op("DELETE", "/v1/agents/{id}", "deleteAgent",
         "Delete an agent, by id or name; honours `If-Match`")
         .gives_nothing().refuses(&[404, 412]),
-    op("POST", "/v1/api-keys", "createAgentKey", "Create a key; only this answer shows its secret")
-        .takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
-    op("GET", "/v1/api-keys", "listAgentKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/api-keys/{id}", "getAgentKey", "Get a key").gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/api-keys/{id}", "patchAgentKey",
-        "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that \
-         created it")
-        .takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/api-keys/{id}", "revokeAgentKey",
-        "Revoke a key, with `descendants` also its descendants; effective on return")
-        .gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/api-keys/{id}/rotate", "rotateAgentKey",
-        "Rotate the secret of a key; the old one ends now or after a grace period")
-        .takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/router/keys", "createRouterKey",
-        "Create a key; only this answer shows its secret")
-        .takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
-    op("GET", "/v1/router/keys", "listRouterKeys", "List keys")
-        .gives(200, "KeyList").query(KEY_PAGE),
-    op("GET", "/v1/router/keys/{id}", "getRouterKey", "Get a key")
-        .gives(200, "Key").refuses(&[404]),
-    op("PATCH", "/v1/router/keys/{id}", "patchRouterKey",
-        "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key that \
-         created it")
-        .takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
-    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey",
-        "Revoke a key, with `descendants` also its descendants; effective on return")
-        .gives_nothing().refuses(&[404]).query(&["descendants"]),
-    op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey",
-        "Rotate the secret of a key; the old one ends now or after a grace period")
-        .takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
     op("GET", "/v1/router/replay", "listReplays",
         "List captures, newest first. With a rare filter a page may be short or empty although \
          more follow: continue at `next` while `has_more`")

@@ -1,13 +1,14 @@
 //! Chat completions: a message is read as one large delta.
 
-use super::stream_reader::{ChatChunk, ChatStreamReader};
+use super::chunk::CompletionChunk;
+use super::stream_reader::ChatStreamReader;
 use crate::dialect::neutral::answer::StopReason;
 use crate::dialect::neutral::event::StreamEvent;
 use crate::dialect::neutral::failure;
 
 /// Reads a whole chat completion as events.
 pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
-    let Ok(chunk) = serde_json::from_str::<ChatChunk<'_>>(body) else {
+    let Ok(chunk) = serde_json::from_str::<CompletionChunk<'_>>(body) else {
         return each(StreamEvent::Failed(failure::unreadable()));
     };
     let mut reader = ChatStreamReader::default();

@@ -4,9 +4,11 @@
 pub(crate) mod agent;
 pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
+mod chunk;
 pub(crate) mod completion;
 pub(crate) mod errors;
 pub(crate) mod failure;
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -18,7 +20,7 @@ pub(crate) mod usage_strip;
 
 use http::HeaderName;
 
-use super::protocol::ProtocolRow;
+use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::stream::event::{OversizedRule, StreamRules};
@@ -64,17 +66,17 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: Some(|answer| answer),
     request_id: None,
+    mock: mock::RULES,
 };
 
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {
     word: "openai",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
     translated: Some(Dialect::Chat),
-    key_header: http::header::AUTHORIZATION,
-    key_prefix: "Bearer ",
+    key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,
-    example: "base_url: https://api.example.com/v1",
+    example: "https://api.example.com/v1",
     takes_stream_options: true,
     model_path: None,
 };

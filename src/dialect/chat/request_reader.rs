@@ -5,10 +5,13 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use crate::dialect::feature::Feature;
-use crate::dialect::members::{Content, Malformed, Table, WordOr, read as parse, wire_object};
+use crate::dialect::members::{
+    Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
+};
 use crate::dialect::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Uses, WebSearch,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
+    WebSearch,
 };
 
 const BODY: Table = &[
@@ -135,7 +138,7 @@ wire_object!(Place, &[], {
     timezone: String,
 });
 
-pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, Malformed> {
+pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let mut body: Body = parse(body)?;
     let mut request = Request::default();
     request.uses.add_all("", std::mem::take(&mut body.others));
@@ -211,7 +214,7 @@ fn read_settings(body: Body, request: &mut Request) {
     request.user = body.user;
 }
 
-fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed> {
+fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
     uses.add_all("messages.", message.others);
     let content = match message.content {
@@ -247,12 +250,12 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
             request.answer_call(ToolResult { call_id, content, is_error: false });
         }
         Some("function") => uses.add(Feature::Functions, "messages.", "role"),
-        _ => return Err(Malformed("messages.role".to_owned())),
+        _ => return Err(MalformedRequest("messages.role".to_owned())),
     }
     Ok(())
 }
 
-fn read_part(part: ContentPart, uses: &mut Uses) -> Option<Part> {
+fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
     const PATH: &str = "messages.content.";
     uses.add_all(PATH, part.others);
     let kind = part.kind.unwrap_or_default();
@@ -268,6 +271,8 @@ fn read_part(part: ContentPart, uses: &mut Uses) -> Option<Part> {
                 }
             };
             uses.add(Feature::Images, PATH, "image_url");
+            // `auto` is the default.
+            let detail = detail.filter(|detail| detail != "auto");
             if detail.is_some() {
                 uses.add(Feature::ImageDetail, "messages.content.image_url.", "detail");
             }
@@ -299,7 +304,7 @@ fn read_part(part: ContentPart, uses: &mut Uses) -> Option<Part> {
     })
 }
 
-fn read_call(call: Call, uses: &mut Uses) -> Option<Part> {
+fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
     uses.add_all("messages.tool_calls.", call.others);
     let Some(function) = call.function else {
         uses.add(Feature::CustomTools, "messages.", "tool_calls");
@@ -365,7 +370,7 @@ fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
     request.tool_choice = Some(choice);
 }
 
-fn read_format(format: Format, uses: &mut Uses) -> Option<OutputFormat> {
+fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
     uses.add_all("response_format.", format.others);
     match (format.kind.as_deref(), format.json_schema) {
         (Some("json_object"), _) => {
@@ -390,7 +395,7 @@ fn read_format(format: Format, uses: &mut Uses) -> Option<OutputFormat> {
     }
 }
 
-fn read_search(options: SearchOptions, uses: &mut Uses) -> WebSearch {
+fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> WebSearch {
     uses.add_all("web_search_options.", options.others);
     uses.add(Feature::WebSearch, "", "web_search_options");
     if options.search_context_size.is_some() {

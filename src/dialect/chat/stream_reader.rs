@@ -2,171 +2,18 @@
 //! `reasoning` or parts of the content, tool calls may come without an index or an id, and usage
 //! beside the last content, alone, or in `x_groq`.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::chunk::{
+    ChatChoice, ChatFunction, ChatUsage, CompletionChunk, CompletionDelta, ContentPiece,
+    ReasoningDetail,
+};
 use crate::bounds;
-use crate::dialect::neutral::answer::{StopReason, TokenCounts};
+use crate::dialect::neutral::answer::StopReason;
 use crate::dialect::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::dialect::neutral::failure;
-use crate::dialect::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
+use crate::dialect::neutral::json_text::{JsonText, TextOrList};
 use crate::dialect::neutral::open_parts::OpenParts;
-
-/// A chunk, or a whole completion.
-#[derive(Deserialize)]
-pub(crate) struct ChatChunk<'a> {
-    #[serde(borrow, default)]
-    id: JsonText<'a>,
-    #[serde(default)]
-    created: JsonCount,
-    #[serde(borrow, default)]
-    model: JsonText<'a>,
-    #[serde(borrow, default)]
-    choices: Option<Vec<ChatChoice<'a>>>,
-    #[serde(default)]
-    usage: Option<ChatUsage>,
-    #[serde(default)]
-    x_groq: Option<GroqUsage>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct GroqUsage {
-    #[serde(default)]
-    usage: Option<ChatUsage>,
-}
-
-#[derive(Deserialize)]
-struct ChatChoice<'a> {
-    #[serde(default)]
-    index: JsonCount,
-    #[serde(borrow, default)]
-    delta: Option<ChatDelta<'a>>,
-    /// All of it, of a whole completion.
-    #[serde(borrow, default)]
-    message: Option<ChatDelta<'a>>,
-    #[serde(borrow, default)]
-    finish_reason: JsonText<'a>,
-    #[serde(default)]
-    logprobs: JsonPresence,
-}
-
-#[derive(Deserialize)]
-struct ChatDelta<'a> {
-    #[serde(borrow, default)]
-    content: TextOrList<'a, ContentPiece<'a>>,
-    #[serde(borrow, default)]
-    reasoning_content: JsonText<'a>,
-    #[serde(borrow, default)]
-    reasoning: JsonText<'a>,
-    #[serde(borrow, default)]
-    refusal: JsonText<'a>,
-    #[serde(borrow, default)]
-    tool_calls: Option<Vec<ChatToolCall<'a>>>,
-    #[serde(borrow, default)]
-    function_call: Option<ChatFunction<'a>>,
-    #[serde(borrow, default)]
-    reasoning_details: Option<Vec<ReasoningDetail<'a>>>,
-    #[serde(default)]
-    annotations: JsonPresence,
-    #[serde(default)]
-    audio: JsonPresence,
-    #[serde(default)]
-    images: JsonPresence,
-    #[serde(default)]
-    executed_tools: JsonPresence,
-    #[serde(default)]
-    thought_signature: JsonPresence,
-}
-
-/// OpenRouter's record of reasoning; its text is in `reasoning` too.
-#[derive(Deserialize)]
-struct ReasoningDetail<'a> {
-    #[serde(borrow, default)]
-    signature: JsonText<'a>,
-    #[serde(borrow, default)]
-    data: JsonText<'a>,
-}
-
-/// A part of a content that is a list: Mistral's thinking is one.
-#[derive(Deserialize)]
-struct ContentPiece<'a> {
-    #[serde(borrow, default)]
-    text: JsonText<'a>,
-    #[serde(borrow, default)]
-    thinking: TextOrList<'a, ThinkingPiece<'a>>,
-    #[serde(borrow, default)]
-    refusal: JsonText<'a>,
-}
-
-#[derive(Deserialize)]
-struct ThinkingPiece<'a> {
-    #[serde(borrow, default)]
-    text: JsonText<'a>,
-}
-
-#[derive(Deserialize)]
-struct ChatToolCall<'a> {
-    #[serde(default)]
-    index: JsonCount,
-    #[serde(borrow, default)]
-    id: JsonText<'a>,
-    #[serde(borrow, default, rename = "type")]
-    kind: JsonText<'a>,
-    #[serde(borrow, default)]
-    function: Option<ChatFunction<'a>>,
-}
-
-#[derive(Deserialize)]
-struct ChatFunction<'a> {
-    #[serde(borrow, default)]
-    name: JsonText<'a>,
-    #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct ChatUsage {
-    prompt_tokens: JsonCount,
-    completion_tokens: JsonCount,
-    prompt_tokens_details: Option<PromptDetails>,
-    completion_tokens_details: Option<CompletionDetails>,
-    prompt_cache_hit_tokens: JsonCount,
-    num_cached_tokens: JsonCount,
-    cached_tokens: JsonCount,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    cached_tokens: JsonCount,
-    cache_write_tokens: JsonCount,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct CompletionDetails {
-    reasoning_tokens: JsonCount,
-}
-
-impl ChatUsage {
-    fn counts(self) -> Option<TokenCounts> {
-        let input = self.prompt_tokens.0?;
-        let details = self.prompt_tokens_details.unwrap_or_default();
-        let elsewhere = [self.prompt_cache_hit_tokens, self.num_cached_tokens, self.cached_tokens];
-        let mut places = [details.cached_tokens].into_iter().chain(elsewhere);
-        let reasoning = self.completion_tokens_details.unwrap_or_default().reasoning_tokens;
-        Some(TokenCounts {
-            input,
-            cache_read: places.find_map(|count| count.0).unwrap_or(0),
-            cache_written: details.cache_write_tokens.0.unwrap_or(0),
-            output: self.completion_tokens.0.unwrap_or(0),
-            reasoning: reasoning.0.unwrap_or(0),
-        })
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ChatPart {
@@ -179,7 +26,7 @@ enum ChatPart {
 
 /// A tool call so far.
 #[derive(Debug, Default)]
-struct CallProgress {
+struct ToolCallProgress {
     index: Option<u64>,
     id: String,
     /// The call has started, as its name is known.
@@ -192,7 +39,7 @@ struct CallProgress {
 pub(crate) struct ChatStreamReader {
     started: bool,
     parts: OpenParts<ChatPart>,
-    calls: Vec<CallProgress>,
+    calls: Vec<ToolCallProgress>,
     stopped: bool,
 }
 
@@ -202,7 +49,7 @@ impl ChatStreamReader {
         if data.trim_ascii() == "[DONE]" {
             return self.done(each);
         }
-        match serde_json::from_str::<ChatChunk<'_>>(data) {
+        match serde_json::from_str::<CompletionChunk<'_>>(data) {
             Ok(chunk) => self.take(&chunk, each),
             Err(_) => each(StreamEvent::Failed(failure::unreadable())),
         }
@@ -224,7 +71,11 @@ impl ChatStreamReader {
         each(StreamEvent::End);
     }
 
-    pub(super) fn take(&mut self, chunk: &ChatChunk<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(super) fn take(
+        &mut self,
+        chunk: &CompletionChunk<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
         if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
             return each(StreamEvent::Failed(failure::read_in_band(error.get())));
         }
@@ -252,7 +103,7 @@ impl ChatStreamReader {
 
     fn choice(&mut self, choice: &ChatChoice<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(delta) = choice.delta.as_ref().or(choice.message.as_ref()) {
-            self.delta(delta, each);
+            self.delta(delta, choice.delta.is_none(), each);
         }
         if choice.logprobs.0 {
             each(StreamEvent::Dropped(dropped::LOGPROBS));
@@ -263,7 +114,12 @@ impl ChatStreamReader {
         }
     }
 
-    fn delta(&mut self, delta: &ChatDelta<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn delta(
+        &mut self,
+        delta: &CompletionDelta<'_>,
+        whole: bool,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
         let thoughts = [&delta.reasoning_content, &delta.reasoning];
         if let Some(text) = thoughts.into_iter().find(|text| !text.is_empty()) {
             self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
@@ -276,11 +132,13 @@ impl ChatStreamReader {
             }
         }
         self.text(ChatPart::Refusal, PartKind::Refusal, &delta.refusal, each);
-        for call in delta.tool_calls.iter().flatten() {
+        for (place, call) in (0..).zip(delta.tool_calls.iter().flatten()) {
             if call.kind.0 == "custom" {
                 each(StreamEvent::Dropped(dropped::CUSTOM_TOOL_CALLS));
             } else {
-                self.call(call.index.0, &call.id, call.function.as_ref(), each);
+                // Those of a whole completion are as many as there are.
+                let index = if whole { Some(place) } else { call.index.0 };
+                self.call(index, &call.id, call.function.as_ref(), each);
             }
         }
         // What OpenAI had before tool calls: one, without an id.
@@ -355,7 +213,7 @@ impl ChatStreamReader {
             return each(StreamEvent::Failed(failure::too_long()));
         }
         if self.calls.len() == number {
-            self.calls.push(CallProgress { index, ..CallProgress::default() });
+            self.calls.push(ToolCallProgress { index, ..ToolCallProgress::default() });
         }
         let Some(call) = self.calls.get_mut(number) else { return };
         if call.id.is_empty() {

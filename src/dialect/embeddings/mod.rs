@@ -1,5 +1,6 @@
 //! Embeddings, as OpenAI has them.
 
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 
 use super::chat::{errors, stream_events};
@@ -38,4 +39,5 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: None,
+    mock: mock::RULES,
 };

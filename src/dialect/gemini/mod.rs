@@ -10,9 +10,7 @@ pub(crate) mod usage;
 
 use std::fmt::Write;
 
-use http::HeaderName;
-
-use super::protocol::ProtocolRow;
+use super::protocol::{KeyHeader, ProtocolRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::{Dialect, DialectRow};
 
@@ -32,11 +30,10 @@ pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     word: "gemini",
     dialects: &[Dialect::Gemini],
     translated: Some(Dialect::Gemini),
-    key_header: HeaderName::from_static("x-goog-api-key"),
-    key_prefix: "",
+    key: KeyHeader::Named("x-goog-api-key"),
     version: None,
     is_versioned: false,
-    example: "base_url: https://generativelanguage.googleapis.com/v1beta",
+    example: "https://generativelanguage.googleapis.com/v1beta",
     takes_stream_options: false,
     model_path: Some(model_path),
 };

@@ -10,8 +10,8 @@ use crate::dialect::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::dialect::neutral::failure;
 use crate::dialect::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::dialect::neutral::open_parts::OpenParts;
-use crate::dialect::neutral::part::Seal;
 use crate::dialect::neutral::seal;
+use crate::dialect::neutral::seal::Seal;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -19,7 +19,7 @@ struct GeminiChunk<'a> {
     #[serde(borrow, default)]
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     #[serde(borrow, default)]
-    prompt_feedback: Option<PromptFeedback<'a>>,
+    prompt_feedback: Option<GeminiPromptFeedback<'a>>,
     #[serde(default)]
     usage_metadata: Option<GeminiUsage>,
     #[serde(borrow, default)]
@@ -86,7 +86,7 @@ struct GeminiCall<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PromptFeedback<'a> {
+struct GeminiPromptFeedback<'a> {
     #[serde(borrow, default)]
     block_reason: JsonText<'a>,
     #[serde(borrow, default)]
@@ -272,7 +272,7 @@ impl GeminiStreamReader {
 
     fn sign(&mut self, signature: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         if !signature.is_empty() {
-            let value = json!({ "thoughtSignature": signature });
+            let value = json!({ "signature": signature });
             let seal = Seal { dialect: seal::GEMINI, value };
             self.parts.seal(GeminiPartKey::Thinking, seal, each);
         }

@@ -3,7 +3,8 @@
 use crate::dialect::neutral::answer::{Answer, StopReason, TokenCounts};
 use crate::dialect::neutral::ids;
 use crate::dialect::neutral::json_text::{Quoted, is_object, put};
-use crate::dialect::neutral::part::{Part, Seal, Thinking, ToolCall};
+use crate::dialect::neutral::part::{Part, Thinking, ToolCall};
+use crate::dialect::neutral::seal::Seal;
 
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     let id = id(&answer.id);

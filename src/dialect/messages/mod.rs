@@ -7,6 +7,7 @@ mod client_tools;
 pub(crate) mod completion;
 pub(crate) mod errors;
 pub(crate) mod failure;
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -16,7 +17,7 @@ pub(crate) mod stream_writer;
 
 use http::{HeaderName, HeaderValue};
 
-use super::protocol::ProtocolRow;
+use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::stream::event::{OversizedRule, StreamRules};
@@ -66,6 +67,7 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: Some(|message| completion::as_chat_completion(&message)),
     request_id: Some(REQUEST_ID_HEADER),
+    mock: mock::RULES,
 };
 
 pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
@@ -93,17 +95,17 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: Some(REQUEST_ID_HEADER),
+    mock: mock::COUNT_RULES,
 };
 
 pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
     word: "anthropic",
     dialects: &[Dialect::Messages],
     translated: Some(Dialect::Messages),
-    key_header: HeaderName::from_static("x-api-key"),
-    key_prefix: "",
+    key: KeyHeader::Named("x-api-key"),
     version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),
     is_versioned: true,
-    example: "base_url: https://api.anthropic.com",
+    example: "https://api.anthropic.com",
     takes_stream_options: false,
     model_path: None,
 };

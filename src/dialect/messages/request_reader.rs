@@ -6,13 +6,17 @@ use serde_json::{Number, json};
 
 use super::client_tools;
 use crate::dialect::feature::Feature;
-use crate::dialect::members::{Content, Malformed, Table, WordOr, read as parse, wire_object};
+use crate::dialect::members::{
+    Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
+};
 use crate::dialect::neutral::part::{
-    Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+    Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Uses, WebSearch,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
+    WebSearch,
 };
+use crate::dialect::neutral::seal::Seal;
 
 const BODY: Table = &[
     ("container", Feature::StoredState),
@@ -118,7 +122,7 @@ wire_object!(ThinkingMode, &[], {
 wire_object!(OutputConfig, &[], { effort: String, format: Format, });
 wire_object!(Format, &[], { kind: String = "type", schema: Box<RawValue>, });
 
-pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, Malformed> {
+pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let mut body: Body = parse(body)?;
     let mut request = Request::default();
     request.uses.add_all("", std::mem::take(&mut body.others));
@@ -218,7 +222,7 @@ fn texts(parts: Vec<Part>) -> Vec<String> {
     texts.collect()
 }
 
-fn read_content(content: Content<Block>, path: &'static str, uses: &mut Uses) -> Vec<Part> {
+fn read_content(content: Content<Block>, path: &'static str, uses: &mut UsedFeatures) -> Vec<Part> {
     match content {
         Content::Text(text) => vec![Part::Text(text)],
         Content::Parts(blocks) => {
@@ -228,13 +232,13 @@ fn read_content(content: Content<Block>, path: &'static str, uses: &mut Uses) ->
     }
 }
 
-fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed> {
+fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     request.uses.add_all("messages.", message.others);
     let speaker = match message.role.as_deref() {
         Some("user") => Speaker::User,
         Some("assistant") => Speaker::Assistant,
         Some("system") => Speaker::System,
-        _ => return Err(Malformed("messages.role".to_owned())),
+        _ => return Err(MalformedRequest("messages.role".to_owned())),
     };
     let content = message.content.map_or_else(Vec::new, |content| {
         read_content(content, "messages.content.", &mut request.uses)
@@ -247,7 +251,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     Ok(())
 }
 
-fn read_block(block: Block, path: &'static str, uses: &mut Uses) -> Option<Part> {
+fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
     let Block { kind, text, source, title, citations, others, .. } = block;
     uses.add_all(path, others);
     let kind = kind.unwrap_or_default();
@@ -310,7 +314,7 @@ fn read_block(block: Block, path: &'static str, uses: &mut Uses) -> Option<Part>
 }
 
 /// Notes a kind of block that the neutral form does not have.
-fn note_other(kind: String, path: &'static str, uses: &mut Uses) {
+fn note_other(kind: String, path: &'static str, uses: &mut UsedFeatures) {
     let of_server = ["_tool_use", "_tool_result"].iter().any(|end| kind.ends_with(end));
     let feature = match kind.as_str() {
         _ if of_server => Feature::ServerToolHistory,
@@ -330,10 +334,10 @@ fn read_thinking(
     let own = |value| Seal { dialect: "messages", value };
     let seal = match (signature, data) {
         (Some(signature), _) => Some(
-            Seal::of_token(&signature).unwrap_or_else(|| own(json!({ "signature": signature }))),
+            Seal::from_text(&signature).unwrap_or_else(|| own(json!({ "signature": signature }))),
         ),
         (None, Some(data)) => {
-            Some(Seal::of_token(&data).unwrap_or_else(|| own(json!({ "redacted": data }))))
+            Some(Seal::from_text(&data).unwrap_or_else(|| own(json!({ "redacted": data }))))
         }
         (None, None) => None,
     };
@@ -344,7 +348,7 @@ fn read_source(
     source: WordOr<BlockSource>,
     is_file: bool,
     path: &'static str,
-    uses: &mut Uses,
+    uses: &mut UsedFeatures,
 ) -> Option<Source> {
     let WordOr::Object(source) = source else {
         uses.add(Feature::OtherContent, path, "source");

@@ -10,11 +10,11 @@ use crate::dialect::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::dialect::neutral::failure;
 use crate::dialect::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 use crate::dialect::neutral::open_parts::OpenParts;
-use crate::dialect::neutral::part::Seal;
 use crate::dialect::neutral::seal;
+use crate::dialect::neutral::seal::Seal;
 
 #[derive(Deserialize)]
-struct MessageEvent<'a> {
+struct MessageStreamEvent<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: JsonText<'a>,
     #[serde(default)]
@@ -148,7 +148,7 @@ pub(crate) struct MessagesStreamReader {
 impl MessagesStreamReader {
     /// Reads the data of an event.
     pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
-        let Ok(event) = serde_json::from_str::<MessageEvent<'_>>(data) else {
+        let Ok(event) = serde_json::from_str::<MessageStreamEvent<'_>>(data) else {
             return each(StreamEvent::Failed(failure::unreadable()));
         };
         let index = event.index.0.unwrap_or(0);

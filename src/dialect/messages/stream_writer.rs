@@ -10,7 +10,7 @@ use crate::dialect::neutral::answer::{StopReason, TokenCounts};
 use crate::dialect::neutral::event::{PartKind, StreamEvent};
 use crate::dialect::neutral::failure::too_long;
 use crate::dialect::neutral::json_text::{Quoted, put};
-use crate::dialect::neutral::part::Seal;
+use crate::dialect::neutral::seal::Seal;
 
 #[derive(Clone, Debug)]
 enum BlockKind {

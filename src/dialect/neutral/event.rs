@@ -1,7 +1,7 @@
 //! The events of a stream in the neutral form.
 
 use super::answer::{Failure, StopReason, TokenCounts};
-use super::part::Seal;
+use super::seal::Seal;
 
 /// What an event of a stream says. Parts start in the order of their indexes, from 0, and may be
 /// open side by side. A part of text is never empty.

@@ -1,7 +1,7 @@
 //! The open parts of a stream by the provider's own numbers.
 
 use super::event::{PartKind, StreamEvent};
-use super::part::Seal;
+use super::seal::Seal;
 
 /// Gives parts their indexes. A part of text starts with its first text, so none is empty.
 #[derive(Debug)]

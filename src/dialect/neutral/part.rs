@@ -1,8 +1,9 @@
 //! The parts of a message's content.
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use serde_json::Value;
+use base64::engine::general_purpose::STANDARD;
+
+use super::seal::Seal;
 
 /// The media type of files that say none.
 pub(crate) const PDF: &str = "application/pdf";
@@ -135,41 +136,4 @@ pub struct Thinking {
     pub text: String,
     /// What the provider signed or encrypted. Only the dialect that made it can read it.
     pub seal: Option<Seal>,
-}
-
-/// A provider's own proof of its thinking, with all that its dialect needs to repeat it:
-///
-/// | dialect | value |
-/// |---|---|
-/// | messages | `{"signature": TEXT}`, or `{"redacted": TEXT}` for thinking that is hidden |
-/// | responses | `{"id": TEXT, "encrypted_content": TEXT}` |
-/// | gemini | `{"signature": TEXT}` |
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seal {
-    pub dialect: &'static str,
-    pub value: Value,
-}
-
-/// What a token begins with. No provider's own signature has a dot.
-const TOKEN: &str = "rerouter.";
-
-impl Seal {
-    /// The seal as a word, for a client of another dialect: it stands where that dialect has its
-    /// own signature, so the client sends it back, and `of_token` finds it there.
-    pub fn to_token(&self) -> String {
-        format!("{TOKEN}{}.{}", self.dialect, URL_SAFE_NO_PAD.encode(self.value.to_string()))
-    }
-
-    /// The seal in a word of `to_token`; None for any other word.
-    pub fn of_token(token: &str) -> Option<Self> {
-        let (dialect, value) = token.strip_prefix(TOKEN)?.split_once('.')?;
-        let dialect = ["messages", "responses", "gemini"].into_iter().find(|d| *d == dialect)?;
-        let value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(value).ok()?).ok()?;
-        Some(Seal { dialect, value })
-    }
-
-    /// A text of its value.
-    pub fn text(&self, member: &str) -> Option<&str> {
-        self.value.get(member)?.as_str()
-    }
 }

@@ -30,7 +30,7 @@ pub struct Request {
     pub reasoning: Option<Reasoning>,
     /// Who the end user is, in the client's words.
     pub user: Option<String>,
-    pub uses: Uses,
+    pub uses: UsedFeatures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ const NAMED: usize = 32;
 
 /// The features that a request uses, each with the members of the client's dialect.
 #[derive(Clone, Debug, Default)]
-pub struct Uses {
+pub struct UsedFeatures {
     seen: Vec<Use>,
 }
 
@@ -168,7 +168,7 @@ impl Use {
     }
 }
 
-impl Uses {
+impl UsedFeatures {
     pub(crate) fn add(
         &mut self,
         feature: Feature,
@@ -176,11 +176,12 @@ impl Uses {
         name: impl Into<Cow<'static, str>>,
     ) {
         let name = name.into();
-        if self.seen.iter().any(|seen| seen.path == path && seen.name == name) {
+        let new = Use { feature, path, name };
+        if self.seen.contains(&new) {
             return;
         }
         match self.seen.iter().filter(|seen| seen.feature == feature).count() {
-            ..NAMED => self.seen.push(Use { feature, path, name }),
+            ..NAMED => self.seen.push(new),
             NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
             _ => {}
         }

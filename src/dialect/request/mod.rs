@@ -6,6 +6,7 @@ pub(crate) mod generation_limits;
 pub(crate) mod media;
 pub(crate) mod member_names;
 pub(crate) mod model_request;
+mod system_text;
 pub(crate) mod text;
 pub(crate) mod tools;
 
@@ -21,6 +22,7 @@ use model_request::{RequestBuilder, RequestRules};
 
 pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
+pub(crate) use system_text::system_text;
 
 /// Members in which some endpoint has its prompt, or a part of it.
 const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];
@@ -107,10 +109,11 @@ pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
 
 /// The body with another model at `span`, and `more` edits. Every other byte stays.
 pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
-    let quoted = serde_json::Value::from(model).to_string();
+    // A string can always be written.
+    let quoted = serde_json::to_vec(model).unwrap_or_default();
     let mut edits: Vec<Edit> = more.into_iter().cloned().collect();
-    if body.get(span.clone()) != Some(quoted.as_bytes()) {
-        edits.push(Edit::new(span.clone(), quoted.into_bytes()));
+    if body.get(span.clone()) != Some(&quoted[..]) {
+        edits.push(Edit::new(span.clone(), quoted));
     }
     splice(body, edits)
 }

@@ -5,6 +5,7 @@ pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 pub(crate) mod errors;
 pub(crate) mod failure;
+pub(crate) mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -46,4 +47,5 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: None,
+    mock: mock::RULES,
 };

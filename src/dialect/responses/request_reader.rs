@@ -5,13 +5,17 @@ use serde_json::value::RawValue;
 use serde_json::{Number, json};
 
 use crate::dialect::feature::Feature;
-use crate::dialect::members::{Content, Malformed, Table, WordOr, read as parse, wire_object};
+use crate::dialect::members::{
+    Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
+};
 use crate::dialect::neutral::part::{
-    Base64, File, Image, Part, Seal, Source, Thinking, ToolCall, ToolResult,
+    Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Uses, WebSearch,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
+    WebSearch,
 };
+use crate::dialect::neutral::seal::Seal;
 
 const BODY: Table = &[
     ("background", Feature::Background),
@@ -131,7 +135,7 @@ wire_object!(Choice, &[], {
     tools: Vec<Choice>,
 });
 
-pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, Malformed> {
+pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let mut body: Body = parse(body)?;
     let mut request = Request::default();
     request.uses.add_all("", std::mem::take(&mut body.others));
@@ -214,7 +218,7 @@ fn read_output(body: &mut Body, request: &mut Request) {
     }
 }
 
-fn read_format(format: Format, uses: &mut Uses) -> Option<OutputFormat> {
+fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
     uses.add_all("text.format.", format.others);
     match format.kind.as_deref() {
         Some("json_object") => {
@@ -238,7 +242,7 @@ fn read_format(format: Format, uses: &mut Uses) -> Option<OutputFormat> {
     }
 }
 
-fn read_item(item: Item, request: &mut Request) -> Result<(), Malformed> {
+fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
     uses.add_all("input.", item.others);
     let kind = item.kind.unwrap_or_default();
@@ -255,7 +259,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), Malformed> {
                     });
                     request.instruct(texts.collect(), "input.", "role");
                 }
-                _ => return Err(Malformed("input.role".to_owned())),
+                _ => return Err(MalformedRequest("input.role".to_owned())),
             }
         }
         "function_call" => {
@@ -263,7 +267,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), Malformed> {
             let arguments = match item.arguments {
                 Some(Content::Text(arguments)) => arguments,
                 None => String::new(),
-                _ => return Err(Malformed("input.arguments".to_owned())),
+                _ => return Err(MalformedRequest("input.arguments".to_owned())),
             };
             let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
             let call = Part::ToolCall(ToolCall { id, name, arguments });
@@ -282,7 +286,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), Malformed> {
             let summary = item.summary.unwrap_or_default();
             let texts: Vec<String> = summary.into_iter().filter_map(|part| part.text).collect();
             let seal = item.encrypted_content.map(|sealed| {
-                Seal::of_token(&sealed).unwrap_or_else(|| Seal {
+                Seal::from_text(&sealed).unwrap_or_else(|| Seal {
                     dialect: "responses",
                     value: json!({ "id": item.id, "encrypted_content": sealed }),
                 })
@@ -296,7 +300,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), Malformed> {
 }
 
 /// Notes a kind of item that the neutral form does not have.
-fn note_other(kind: String, uses: &mut Uses) {
+fn note_other(kind: String, uses: &mut UsedFeatures) {
     let feature = match kind.as_str() {
         "item_reference" => Feature::StoredState,
         "compaction" | "compaction_trigger" => Feature::Compaction,
@@ -320,7 +324,7 @@ fn note_other(kind: String, uses: &mut Uses) {
 fn read_content(
     content: Option<Content<ContentPart>>,
     path: &'static str,
-    uses: &mut Uses,
+    uses: &mut UsedFeatures,
 ) -> Vec<Part> {
     match content {
         Some(Content::Text(text)) => vec![Part::Text(text)],
@@ -331,7 +335,7 @@ fn read_content(
     }
 }
 
-fn read_part(part: ContentPart, path: &'static str, uses: &mut Uses) -> Option<Part> {
+fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
     uses.add_all(path, part.others);
     let kind = part.kind.unwrap_or_default();
     match (kind.as_str(), part.image_url, part.file_data.or(part.file_url)) {
@@ -339,10 +343,12 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut Uses) -> Option<P
         ("refusal", ..) => part.refusal.map(Part::Refusal),
         ("input_image", Some(url), _) => {
             uses.add(Feature::Images, path, "input_image");
-            if part.detail.is_some() {
+            // `auto` is the default.
+            let detail = part.detail.filter(|detail| detail != "auto");
+            if detail.is_some() {
                 uses.add(Feature::ImageDetail, path, "detail");
             }
-            Some(Part::Image(Image { source: Source::of_url(url), detail: part.detail }))
+            Some(Part::Image(Image { source: Source::of_url(url), detail }))
         }
         ("input_file", _, Some(file)) => {
             let source = Source::of_file(file);

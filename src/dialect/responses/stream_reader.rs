@@ -11,11 +11,11 @@ use crate::dialect::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::dialect::neutral::failure;
 use crate::dialect::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::dialect::neutral::open_parts::OpenParts;
-use crate::dialect::neutral::part::Seal;
 use crate::dialect::neutral::seal;
+use crate::dialect::neutral::seal::Seal;
 
 #[derive(Deserialize)]
-struct ResponseEvent<'a> {
+struct ResponseStreamEvent<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: JsonText<'a>,
     #[serde(default)]
@@ -27,7 +27,7 @@ struct ResponseEvent<'a> {
     #[serde(borrow, default)]
     delta: JsonText<'a>,
     #[serde(borrow, default)]
-    item: Option<OutputItem<'a>>,
+    item: Option<ResponseItem<'a>>,
     #[serde(borrow, default)]
     response: Option<ResponseBody<'a>>,
     #[serde(borrow, default)]
@@ -49,7 +49,7 @@ pub(crate) struct ResponseBody<'a> {
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    output: Option<Vec<OutputItem<'a>>>,
+    output: Option<Vec<ResponseItem<'a>>>,
     #[serde(default)]
     usage: Option<ResponseUsage>,
 }
@@ -61,7 +61,7 @@ struct IncompleteDetails<'a> {
 }
 
 #[derive(Deserialize)]
-struct OutputItem<'a> {
+struct ResponseItem<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: JsonText<'a>,
     #[serde(borrow, default)]
@@ -151,7 +151,7 @@ pub(crate) struct ResponsesStreamReader {
 impl ResponsesStreamReader {
     /// Reads the data of an event.
     pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
-        let Ok(event) = serde_json::from_str::<ResponseEvent<'_>>(data) else {
+        let Ok(event) = serde_json::from_str::<ResponseStreamEvent<'_>>(data) else {
             return each(StreamEvent::Failed(failure::unreadable()));
         };
         let index = event.output_index.0.unwrap_or(0);
@@ -252,7 +252,12 @@ impl ResponsesStreamReader {
         self.items.get_mut(at)
     }
 
-    fn added(&mut self, index: u64, item: &OutputItem<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn added(
+        &mut self,
+        index: u64,
+        item: &ResponseItem<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
         let Some(progress) = self.item(index) else { return };
         progress.id = item.id.to_string();
         if &*item.kind == "function_call" {
@@ -314,7 +319,7 @@ impl ResponsesStreamReader {
     fn item_done(
         &mut self,
         index: u64,
-        item: &OutputItem<'_>,
+        item: &ResponseItem<'_>,
         each: &mut impl FnMut(StreamEvent<'_>),
     ) {
         let contents = item.content.as_deref().unwrap_or_default();

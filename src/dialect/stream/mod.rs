@@ -6,6 +6,9 @@ pub(crate) mod merge;
 mod repeated;
 mod tally;
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -39,8 +42,9 @@ pub(crate) fn error_in(body: &[u8]) -> Option<StreamError> {
         #[serde(borrow)]
         error: Option<&'a RawValue>,
     }
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"error\""));
     // Most answers do not hold the word and need no parser.
-    memchr::memmem::find(body, b"\"error\"")?;
+    ERROR.find(body)?;
     let answer: ErrorMember<'_> = serde_json::from_slice(body).ok()?;
     answer.error.map(|error| read_error(error.get()))
 }

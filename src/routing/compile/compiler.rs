@@ -7,13 +7,16 @@ use jiff::tz::TimeZone;
 
 use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::{ExpensiveSignals, Recipe};
+use crate::routing::compiled::{ExpensiveSignals, NameIndex, Recipe};
+use crate::routing::condition::ContentPatterns;
 use crate::routing::document::{Finding, Located, ModelSpec};
 use crate::routing::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
+use crate::routing::price_list;
+use crate::routing::prices::Prices;
 use crate::routing::provider::{NODES, Provider};
 use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
-use crate::routing::target::{Prices, Target};
+use crate::routing::target::Target;
 
 /// Reserved first segments of a model name.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
@@ -27,14 +30,18 @@ pub(super) struct Compiler<'o> {
     pub(super) provider_names: Vec<String>,
     pub(super) set_names: Vec<String>,
     pub(super) signals: ExpensiveSignals,
+    pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
+    pub(super) without_price_list: bool,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
     models: HashMap<String, ModelSettings>,
     /// Those of `models` that are patterns, longest first.
     model_patterns: Patterns<ModelSettings>,
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
 }
 
 /// Settings of a `provider/model` in `models`.
@@ -54,12 +61,15 @@ impl<'o> Compiler<'o> {
             provider_names: Vec::new(),
             set_names: Vec::new(),
             signals: ExpensiveSignals::default(),
+            content: ContentPatterns::default(),
             providers: Vec::new(),
             nodes: Arc::new(Provider::all_nodes()),
+            without_price_list: false,
+            shipped: Vec::new(),
             models: HashMap::new(),
             model_patterns: Patterns::new([]),
             targets: Vec::new(),
-            target_index: HashMap::new(),
+            target_index: NameIndex::default(),
         }
     }
 
@@ -206,7 +216,22 @@ impl<'o> Compiler<'o> {
             return Some(Arc::clone(target));
         }
         let (provider, model) = self.named_provider(name)?;
-        let ModelSettings { prices, context, capabilities } = self.settings(&name.value);
+        if !provider.base.takes(model) && beginning(model).is_none() {
+            let message = "the model stands in a path: letters, digits, `-`, `_` and `.` only";
+            self.fault(name, message, "the name of a deployment");
+            return None;
+        }
+        let ModelSettings { mut prices, mut context, mut capabilities } =
+            self.settings(&name.value);
+        // Those of a pattern's targets are looked up by their names.
+        if let Some(listed) = price_list::find(provider.price_list, model) {
+            if prices.is_none() {
+                prices = Some(listed.prices());
+                self.shipped.push(name.value.as_str().into());
+            }
+            context = context.or(listed.context);
+            capabilities = capabilities.or_else(|| listed.capabilities.clone());
+        }
         self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
             provider,

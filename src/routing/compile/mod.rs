@@ -8,12 +8,11 @@ mod providers;
 mod recipes;
 mod warnings;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::compiler::Compiler;
-use super::compiled::{Recipe, Routing};
+use super::compiled::{NameIndex, Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
 use super::name_patterns::{Patterns, beginning};
 use super::request_head::header_of;
@@ -37,6 +36,7 @@ impl Routing {
     /// Checks a spec and builds what runs.
     pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
         let mut compiler = Compiler::new(origin, spec.warnings);
+        compiler.without_price_list = spec.without_price_list;
         let zone = compiler.zone(spec.timezone.as_ref());
         compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
         compiler.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
@@ -56,7 +56,7 @@ impl Routing {
             spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
         let recipes: Vec<Arc<Recipe>> =
             spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
-        let recipe_index: HashMap<Arc<str>, Arc<Recipe>> =
+        let recipe_index: NameIndex<Recipe> =
             recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
         let mut aliases = Vec::new();
         for (alias, recipe) in &spec.aliases {
@@ -84,6 +84,7 @@ impl Routing {
             zone,
             signals: compiler.signals,
             keywords,
+            content: compiler.content,
             providers: compiler.providers,
             targets: compiler.targets,
             target_index: exact.into_iter().collect(),
@@ -99,6 +100,7 @@ impl Routing {
             alias_patterns: Patterns::new(aliases.iter().cloned()),
             aliases,
             known_names: Vec::new(),
+            shipped: compiler.shipped,
             warnings: compiler.warnings,
         };
         routing.known_names = known::names(&routing);

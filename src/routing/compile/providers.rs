@@ -9,9 +9,10 @@ use super::warnings;
 use crate::bounds;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Located, ProviderSpec};
+use crate::routing::price_list;
 use crate::routing::provider::{Provider, ProviderIdentity, credentials};
 use crate::routing::request_head::{RequestHead, header_of};
-use crate::routing::settings::{Protocol, Timeouts};
+use crate::routing::settings::{KeyHeader, Protocol, Timeouts};
 use crate::secret::Secret;
 
 const NO_MOCK_SETTING: &str = "a `mock` provider has none: it is part of this process";
@@ -19,14 +20,27 @@ const NO_MOCK_SETTING: &str = "a `mock` provider has none: it is part of this pr
 impl Compiler<'_> {
     pub(super) fn provider(&mut self, spec: ProviderSpec) {
         self.plain_name(&spec.name, "provider");
-        let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
+        let Some(protocol) = spec.protocol() else { return };
+        let preset = spec.options.preset.as_ref().map(|preset| preset.value);
+        let key_header = preset.map_or(protocol.key_header(), |preset| preset.key);
+        if let (Some(written), Some(preset)) = (&spec.protocol, preset)
+            && preset.protocol != protocol
+        {
+            let message = format!("`{}` speaks `{}`", preset.name, preset.protocol.as_str());
+            self.fault(written, message, "remove `protocol`");
+        }
         let base = if protocol.is_remote() {
-            let base = self.remote_base(&spec, protocol);
+            let base = self.remote_base(&spec, key_header);
             if protocol.is_versioned() { base.map(BaseUrl::versioned) } else { base }
         } else {
             Some(self.mock_base(&spec))
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
+        let price_list = match preset {
+            _ if self.without_price_list => None,
+            Some(preset) => preset.prices,
+            None => price_list::part_of_host(&base.host),
+        };
         let usual = Timeouts::default();
         let api_keys = self.api_keys(spec.api_key, spec.options.api_keys);
         let headers: Vec<_> =
@@ -36,7 +50,7 @@ impl Compiler<'_> {
             shown: header_of(&spec.name.value),
             protocol,
             identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
-            head: RequestHead::of(protocol, &base, &api_keys, &headers),
+            head: RequestHead::of((protocol, key_header), &base, &api_keys, &headers),
             base,
             known_by: credentials(&api_keys, &headers),
             api_keys,
@@ -52,6 +66,7 @@ impl Compiler<'_> {
             health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
             stream_usage: spec.options.stream_usage.unwrap_or_default(),
+            price_list,
             breaker: spec.options.breaker.settings(),
             state: OnceLock::new(),
         };
@@ -78,11 +93,11 @@ impl Compiler<'_> {
         keys
     }
 
-    fn remote_base(&mut self, spec: &ProviderSpec, protocol: Protocol) -> Option<BaseUrl> {
+    fn remote_base(&mut self, spec: &ProviderSpec, key_header: KeyHeader) -> Option<BaseUrl> {
         if let Some(latency) = &spec.latency {
             self.fault(latency, "only a `mock` provider has a latency", "remove it");
         }
-        let credential = spec.headers.iter().find(|(name, _)| name.value == *protocol.key_header());
+        let credential = spec.headers.iter().find(|(name, _)| name.value == key_header.name());
         let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
         if let (true, Some((name, _))) = (has_key, credential) {
             self.fault(name, "`api_key` sets this header already", "keep one of the two");
@@ -91,12 +106,20 @@ impl Compiler<'_> {
             let message = format!("more than {} headers", bounds::PROVIDER_HEADERS);
             self.fault(&spec.name, message, "remove some");
         }
+        let preset = spec.options.preset.as_ref().map(|preset| preset.value);
         let Some(url) = &spec.base_url else {
-            self.fault(&spec.name, "`base_url` is missing", protocol.example());
+            if let Some(known) = preset.and_then(|preset| preset.base_url) {
+                return BaseUrl::parse(known).ok();
+            }
+            let example = match (preset, spec.protocol()) {
+                (Some(preset), _) => preset.example,
+                (None, protocol) => protocol.unwrap_or(Protocol::OpenAi).example(),
+            };
+            self.fault(&spec.name, "`base_url` is missing", format!("base_url: {example}"));
             return None;
         };
         let base = match BaseUrl::with_query(url.value.expose()) {
-            Ok(base) => base,
+            Ok(base) => preset.map_or_else(|| base.clone(), |preset| preset.complete(base.clone())),
             Err(wrong) => {
                 let hint = "for example `https://api.example.com/v1`";
                 self.fault(url, format!("the URL {wrong}"), hint);

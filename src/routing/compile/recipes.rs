@@ -146,6 +146,13 @@ impl Compiler<'_> {
             .extend(doubts.map(|doubt| text.fault(doubt.message.clone()).hint(doubt.hint.clone())));
         self.signals.language |= uses.language;
         self.signals.keywords |= uses.keywords;
+        for (part, pattern) in &uses.patterns {
+            self.content.add(*part, pattern);
+        }
+        if self.content.len() > bounds::CONTENT_PATTERNS {
+            let message = format!("more than {} patterns for texts", bounds::CONTENT_PATTERNS);
+            self.fault(text, message, "join some: 'first|second'");
+        }
         for set in &uses.sets {
             if !self.set_names.contains(set) {
                 let hint = did_you_mean(set, self.set_names.iter().map(String::as_str))

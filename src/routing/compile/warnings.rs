@@ -3,8 +3,9 @@
 use crate::dialect::endpoint::Endpoint;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
+use crate::routing::name_patterns::beginning;
+use crate::routing::prices::Prices;
 use crate::routing::provider::Provider;
-use crate::routing::target::Prices;
 use crate::secret::Secret;
 
 /// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
@@ -20,13 +21,16 @@ pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> 
     Some(url.fault(message).hint(Some(format!("leave `{found}` out"))))
 }
 
-/// A model without a price for prompts. The mock is free.
+/// A model without a price for prompts. The mock is free, and the shipped prices may have one for a
+/// target under a pattern.
 pub(super) fn of_price(
     name: &Located<String>,
     provider: &Provider,
     prices: Option<Prices>,
 ) -> Option<Finding> {
+    let is_listed = beginning(&name.value).is_some() && provider.price_list.is_some();
     if !provider.protocol.is_remote()
+        || is_listed
         || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
     {
         return None;

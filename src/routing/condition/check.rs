@@ -5,10 +5,11 @@ use cel::common::ast::{
 };
 use cel::parser::Expression;
 
+use super::content::TextPart;
 use super::flaw::{Flaw, shorten};
 use super::kind::ValueKind;
 use super::signals::SIGNALS;
-use super::{constants, infer, messages, pattern};
+use super::{constants, infer, messages, pattern, texts};
 use crate::bounds;
 
 /// Allowed functions, each with an example.
@@ -36,6 +37,8 @@ pub(crate) struct Uses {
     pub(crate) language: bool,
     /// Whether it reads `keywords`.
     pub(crate) keywords: bool,
+    /// Patterns for texts of the request.
+    pub(crate) patterns: Vec<(TextPart, String)>,
 }
 
 /// A walk over an expression that collects flaws, doubts and uses.
@@ -141,6 +144,10 @@ impl<'s> Check<'s> {
                 self.uses.keywords = true;
                 ValueKind::Keywords
             }
+            _ if TextPart::of_signal(name).is_some() => self.flaw(
+                Flaw::new(format!("`{name}` is for `matches` with a literal pattern only"))
+                    .with(&format!("{name}.matches('(?i)invoice')")),
+            ),
             _ if !name.contains('.') && SIGNALS.contains(&name) => {
                 self.signals += 1;
                 self.uses.language |= name == "language";
@@ -204,7 +211,14 @@ impl<'s> Check<'s> {
             self.flaw(Flaw::unknown("function", name, &known));
         }
         if name == "matches" {
-            self.pattern(call);
+            let pattern = self.pattern(call);
+            if let Some(part) = texts::searched(call).filter(|part| !self.is_local(part.signal())) {
+                self.signals += 1;
+                // Both operands are parts of the expression.
+                self.nodes += 2;
+                self.uses.patterns.extend(pattern.map(|pattern| (part, pattern)));
+                return ValueKind::Boolean;
+            }
         }
         let target = call.target.as_deref().into_iter();
         let kinds: Vec<ValueKind> =
@@ -258,8 +272,12 @@ impl<'s> Check<'s> {
         })
     }
 
+    fn is_local(&self, name: &str) -> bool {
+        self.locals.iter().any(|(local, _)| local == name)
+    }
+
     /// The pattern of `matches` has to be a literal: a request must not choose it.
-    fn pattern(&mut self, call: &CallExpr) {
+    fn pattern(&mut self, call: &CallExpr) -> Option<String> {
         let pattern = match (&call.target, call.args.as_slice()) {
             (Some(_), [pattern]) | (None, [_, pattern]) => pattern,
             _ => {
@@ -267,7 +285,7 @@ impl<'s> Check<'s> {
                     Flaw::new("`matches` takes a text and a pattern")
                         .with("model.matches('^gpt-[0-9]')"),
                 );
-                return;
+                return None;
             }
         };
         let Expr::Literal(LiteralValue::String(text)) = &pattern.expr else {
@@ -275,11 +293,16 @@ impl<'s> Check<'s> {
                 Flaw::new("the pattern of `matches` must be a literal")
                     .with("model.matches('^gpt-[0-9]')"),
             );
-            return;
+            return None;
         };
-        if let Err(why) = pattern::compile(text.inner()) {
-            let hint = "patterns are those of RE2: no look-around, no references back";
-            self.flaw(Flaw::new(format!("the pattern of `matches` is wrong: {why}")).with(hint));
+        match pattern::compile(text.inner()) {
+            Ok(_) => Some(text.inner().to_owned()),
+            Err(why) => {
+                let hint = "patterns are those of RE2: no look-around, no references back";
+                let message = format!("the pattern of `matches` is wrong: {why}");
+                self.flaw(Flaw::new(message).with(hint));
+                None
+            }
         }
     }
 

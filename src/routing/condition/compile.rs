@@ -7,6 +7,7 @@ use super::flaw::Flaw;
 use super::implication::Alternatives;
 use super::kind::ValueKind;
 use super::messages;
+use super::texts;
 use crate::bounds;
 
 /// An expression that passed every check.
@@ -87,7 +88,7 @@ fn check_size(text: &str, wanted: ResultKind) -> Result<(), Flaw> {
 
 fn parse_and_check(text: String, wanted: ResultKind) -> Result<CheckedExpression, Vec<Flaw>> {
     let parsed = Parser::new().parse_with_source_info(&text);
-    let (tree, source) = parsed.map_err(|errors| vec![messages::parsing(&text, &errors)])?;
+    let (mut tree, source) = parsed.map_err(|errors| vec![messages::parsing(&text, &errors)])?;
     let mut check = Check::new(&source);
     let kind = check.expression(&tree, 0);
     if check.flaws.is_empty() && check.signals == 0 {
@@ -106,6 +107,7 @@ fn parse_and_check(text: String, wanted: ResultKind) -> Result<CheckedExpression
         check.flaws.truncate(8);
         return Err(check.flaws);
     }
+    texts::replace_searches(&mut tree);
     let alternatives = Alternatives::of(&tree);
     if wanted == ResultKind::Boolean && alternatives.is_empty() {
         return Err(vec![Flaw::new(

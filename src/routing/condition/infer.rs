@@ -80,6 +80,7 @@ fn facts() -> Signals<'static> {
         at: jiff::Timestamp::UNIX_EPOCH,
         request: RequestFacts::default(),
         keywords: BTreeMap::new(),
+        texts: BTreeMap::new(),
         principal: PrincipalFacts::default(),
         seed: 0,
         health: BTreeMap::new(),

@@ -7,6 +7,7 @@
 mod check;
 mod compile;
 mod constants;
+mod content;
 mod evaluation;
 mod flaw;
 mod implication;
@@ -17,6 +18,7 @@ mod pattern;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use cel::Value;
 use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
@@ -28,6 +30,7 @@ use self::kind::ValueKind;
 use crate::bounds;
 
 pub(crate) use self::check::Uses;
+pub(crate) use self::content::{ContentPatterns, TextPart};
 pub(crate) use self::evaluation::EvaluationContext;
 pub(crate) use self::flaw::Flaw;
 pub(crate) use self::signals::Signals;

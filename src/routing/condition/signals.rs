@@ -10,12 +10,14 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use jiff::tz::TimeZone;
 
+use super::texts;
 use crate::routing::inputs::Inputs;
 
 /// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of
 /// `inputs.at` in the document's time zone. Ids, `agent` and `language` are `""` if there is none.
-/// `keywords` lists the sets with a hit.
-pub(crate) const SIGNALS: [&str; 19] = [
+/// `keywords` lists the sets with a hit. `user_message` and `system_prompt` stand before `matches`
+/// only.
+pub(crate) const SIGNALS: [&str; 21] = [
     "model",
     "endpoint",
     "prompt_tokens",
@@ -28,6 +30,8 @@ pub(crate) const SIGNALS: [&str; 19] = [
     "json_output",
     "language",
     "keywords",
+    "user_message",
+    "system_prompt",
     "agent",
     "headers",
     "hour",
@@ -93,7 +97,12 @@ impl VariableResolver for Signals<'_> {
             "key.labels" => CowVal::owned(TextMap::of(&who.labels)),
             "user.id" => text(who.user.as_deref().unwrap_or("")),
             "user.labels" => CowVal::owned(TextMap::of(&who.user_labels)),
-            _ => return None,
+            // A search that is not known, as of a text that was not kept, finds nothing.
+            _ => {
+                let (signal, pattern) = texts::search(name)?;
+                let found = self.inputs.texts.get(signal);
+                boolean(found.is_some_and(|found| found.matches.get(pattern) == Some(&true)))
+            }
         })
     }
 }

@@ -30,7 +30,9 @@ pub(crate) fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     }
     edits.sort_by_key(|edit| edit.span.start);
     let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
-    let mut out = BytesMut::with_capacity(body.len() + added);
+    let gone: usize = edits.iter().map(|edit| edit.span.len()).sum();
+    // Exactly as large as the result, which is then shared without one more allocation.
+    let mut out = BytesMut::with_capacity((body.len() + added).saturating_sub(gone));
     let mut from = 0;
     for Edit { span, with } in edits {
         out.put_slice(body.get(from..span.start).unwrap_or_default());

@@ -8,8 +8,6 @@
 //! answers). Every other model answers with a sentence that names it. Embeddings have no meaning,
 //! but equal texts have equal ones.
 
-mod answers;
-
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,9 +27,10 @@ use tokio::sync::Semaphore;
 
 use crate::bounds;
 use crate::dialect::endpoint::Endpoint;
-use crate::dialect::request;
+use crate::dialect::mock_answer::MockAnswer;
+use crate::dialect::request::{self, ModelRequest};
+use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
-use answers::MockAnswer;
 
 /// How a stream may end: as it should, or broken off.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
@@ -131,13 +130,9 @@ async fn say(
     let asked = request::read_request(&body, endpoint)?;
     tokio::time::sleep(latency).await;
     let refusal = |status, message, kind| refusal(Some(endpoint), status, message, kind);
+    let said = said_to(&body, &asked);
     let whole = || -> Result<Bytes, Error> {
-        let said = match endpoint {
-            Endpoint::Embeddings => answers::embeddings(&body, &asked)?,
-            Endpoint::CountTokens => serde_json::json!({ "input_tokens": asked.prompt_tokens }),
-            _ => MockAnswer::to(endpoint, &body, &asked).whole(),
-        };
-        Ok(said.to_string().into())
+        Ok((endpoint.mock().whole)(&said, &body)?.to_string().into())
     };
     Ok(match &*asked.model {
         "status-429" => {
@@ -161,7 +156,7 @@ async fn say(
         ),
         "hang" => std::future::pending().await,
         model if asked.stream => {
-            let events = events(endpoint, model, MockAnswer::to(endpoint, &body, &asked).events());
+            let events = events(endpoint, model, (endpoint.mock().events)(&said));
             respond(StatusCode::OK, "text/event-stream", events)
         }
         "in-band-error" => refusal(
@@ -174,6 +169,21 @@ async fn say(
     })
 }
 
+/// What is said to this request.
+fn said_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
+    let content = match &*asked.model {
+        "echo" => request::last_user_text(body, asked),
+        model => format!("This is the mock provider's answer from {model}."),
+    };
+    MockAnswer {
+        model: &asked.model,
+        mark: format!("{:016x}", xxhash_rust::xxh3::xxh3_64(body)),
+        usage: Usage::estimate(asked.prompt_tokens, content.len() as u64),
+        content,
+        include_usage: asked.include_usage,
+    }
+}
+
 /// The events of a stream as they are written, with the fault that the model is called after.
 fn events(
     endpoint: Endpoint,
@@ -181,11 +191,11 @@ fn events(
     events: Vec<String>,
 ) -> Vec<Result<Bytes, std::io::Error>> {
     if model == "in-band-error" {
-        return vec![Ok(
-            answers::error_event(endpoint, "The mock provider is told to fail.").into()
-        )];
+        return vec![
+            Ok((endpoint.mock().error_event)("The mock provider is told to fail.").into()),
+        ];
     }
-    let most = if model == "cut" { answers::until_first_word(endpoint) } else { events.len() };
+    let most = if model == "cut" { endpoint.mock().until_first_word } else { events.len() };
     let mut events: Vec<_> =
         events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
     if model == "cut" {
@@ -210,7 +220,9 @@ fn refusal(
     message: &str,
     kind: &str,
 ) -> MockResponse {
-    let body: Value = answers::refusal(endpoint, status.as_u16(), message, kind);
+    // What is no endpoint is refused in the way of most.
+    let rules = endpoint.unwrap_or_default().mock();
+    let body: Value = (rules.refusal)(status.as_u16(), message, kind);
     respond(status, "application/json", vec![Ok(body.to_string().into())])
 }
 
@@ -240,4 +252,5 @@ fn respond(
 }
 
 #[cfg(test)]
+#[path = "mock_tests.rs"]
 mod tests;

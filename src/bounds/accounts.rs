@@ -1,0 +1,116 @@
+//! Limits of keys, users, agents, sessions and logins, and of what they spend.
+
+use std::time::Duration;
+
+/// Live keys of an owner.
+pub const KEYS_PER_OWNER: usize = 100;
+/// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
+/// ending keys would fill memory.
+pub(crate) const ENDED_KEYS_PER_OWNER: usize = 1_000;
+/// Keys that a list visits under one lock of the table: nobody waits long for it.
+pub(crate) const KEY_LIST_STEP: usize = 128;
+/// Keys whose last use is written in one transaction: some milliseconds, for which other
+/// changes wait.
+pub(crate) const USES_BATCH: usize = 1_000;
+/// Tries of a key's patch when other changes come between.
+pub(crate) const PATCH_TRIES: usize = 8;
+/// Generations of keys that make keys: a request draws on the limits of each.
+pub(crate) const KEY_DESCENT: usize = 16;
+/// Patterns of `limits.models`: each request is matched against all of them.
+pub(crate) const LIMIT_MODELS: usize = 100;
+/// Characters of such a pattern.
+pub(crate) const LIMIT_MODEL_CHARS: usize = 256;
+/// Largest `limits.rpm`: more than one gateway answers in a minute.
+pub(crate) const LIMIT_RPM: u64 = 100_000_000;
+/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
+/// bits twice.
+pub(crate) const LIMIT_TPM: u64 = 10_000_000_000;
+/// Largest `limits.concurrency`: beyond the connections of any gateway.
+pub(crate) const LIMIT_CONCURRENCY: u64 = 1_000_000;
+/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
+pub(crate) const LIMIT_USD: f64 = 100_000_000.0;
+/// Characters of the name of a key or user.
+pub(crate) const NAME_CHARS: usize = 128;
+/// Pairs of a key's `metadata`.
+pub(crate) const METADATA_PAIRS: usize = 16;
+/// Characters of a name in `metadata`.
+pub(crate) const METADATA_NAME_CHARS: usize = 64;
+/// Characters of a value in `metadata`.
+pub(crate) const METADATA_VALUE_CHARS: usize = 512;
+
+/// Longest grace of a rotated key's old secret, in seconds: a week.
+pub(crate) const ROTATION_GRACE_S: u64 = 604_800;
+
+/// Agents: all are in memory, and while AGENT is open anybody makes them.
+pub(crate) const AGENTS: usize = 1_000;
+/// Characters of an agent's name: those of a DNS label.
+pub(crate) const AGENT_NAME_CHARS: usize = 63;
+/// Characters of an agent's description.
+pub(crate) const AGENT_DESCRIPTION_CHARS: usize = 1_024;
+/// Bytes of an agent's instructions: they go with each of its requests.
+pub(crate) const AGENT_INSTRUCTIONS: usize = 32 << 10;
+/// Tools of an agent: as many as OpenAI takes in a request.
+pub(crate) const AGENT_TOOLS: usize = 128;
+/// Bytes of an agent's tools as JSON.
+pub(crate) const AGENT_TOOLS_BYTES: usize = 64 << 10;
+/// Tries of a change of an agent when others come between.
+pub(crate) const AGENT_TRIES: usize = 4;
+/// Sequences of an agent's default `stop`: OpenAI takes four.
+pub(crate) const AGENT_STOPS: usize = 4;
+/// Bytes of such a sequence.
+pub(crate) const AGENT_STOP_BYTES: usize = 256;
+
+/// Live sessions of a user: a new one ends the oldest.
+pub(crate) const SESSIONS_PER_USER: usize = 20;
+/// Shortest password in bytes: OWASP's floor.
+pub(crate) const PASSWORD_MIN: usize = 8;
+/// Longest password in bytes: hashing stays cheap to refuse.
+pub const PASSWORD_MAX: usize = 1024;
+/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3, without its brackets).
+pub(crate) const EMAIL_MAX: usize = 254;
+/// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
+/// 503.
+pub const PASSWORD_QUEUE: usize = 64;
+/// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
+pub const LOGINS: u32 = 10;
+/// Window of the login throttle.
+pub(crate) const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
+/// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
+/// e-mails together: guessing does not fill the audit.
+pub(crate) const AUDITED_REFUSALS: u32 = 10;
+/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
+/// few guesses.
+pub(crate) const NETWORK_LOGINS: u32 = 100;
+/// Pairs, and networks, that the login throttle remembers. Those whose window is over leave
+/// first, then those with the fewest logins.
+pub(crate) const LOGIN_PAIRS: usize = 100_000;
+/// Registrations from one network in an hour.
+pub const REGISTRATIONS: u32 = 20;
+
+/// Parts that a budget is granted in: a crash may cost its owner one.
+pub(crate) const GRANTS: u64 = 20;
+/// Largest reserves so far that a grant holds, up to a quarter of the budget, so that concurrent
+/// requests seldom wait for the next.
+pub(crate) const GRANT_RESERVES: u64 = 8;
+/// Smallest grant in billionths of a dollar, up to a quarter of the budget: five cents, so that
+/// small budgets need few.
+pub(crate) const GRANT_SMALL: u64 = 50_000_000;
+/// Time before a day or month ends at which the first grant of the next one is written.
+pub(crate) const GRANT_AHEAD: Duration = Duration::from_secs(120);
+/// `Retry-After` of a refusal that ends with another request, or with a write of the store.
+pub(crate) const LIMIT_RETRY: Duration = Duration::from_secs(1);
+/// Time between two writes of usage and spend: a crash may lose so much usage.
+pub(crate) const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time that a leaving process tries to write revocations and disablings.
+pub(crate) const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
+/// Budgets, and sums of usage, written in one transaction: others write between two of them.
+pub(crate) const USAGE_WRITE_ROWS: usize = 1_000;
+/// Budgets that each round checks for the first grant of the next day: half a million within
+/// [`GRANT_AHEAD`].
+pub(crate) const GRANT_AHEAD_BUDGETS: usize = 2_000;
+/// Sums of usage waiting to be written; more are dropped, with a warning.
+pub(crate) const USAGE_PENDING: usize = 20_000;
+/// Days that usage is kept.
+pub(crate) const USAGE_DAYS: i64 = 400;
+/// Groups in an answer on usage.
+pub(crate) const USAGE_GROUPS: usize = 1_000;

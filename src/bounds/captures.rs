@@ -1,0 +1,126 @@
+//! Limits of captures, and of what evaluates, imports and exports them.
+
+use std::time::Duration;
+
+/// Evaluations at once: each keeps a thread busy that requests could use.
+pub(crate) const EVALUATIONS: usize = 2;
+/// Evaluations of one caller at once.
+pub(crate) const EVALUATIONS_SHARE: usize = 1;
+/// Longest wait of an evaluation, or of a gated change, for its turn.
+pub(crate) const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
+/// change of routing.
+pub(crate) const GATES: usize = 1;
+/// Captures that an evaluation covers by default, the newest first.
+pub(crate) const EVALUATE_DEFAULT: u64 = 100_000;
+/// Most captures that an evaluation may cover.
+pub(crate) const EVALUATE_MAX: u64 = 10_000_000;
+/// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
+/// client is still there.
+pub(crate) const EVALUATE_STEP: usize = 200;
+/// Time between two progress lines of an evaluation.
+pub(crate) const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// Pairs of targets, and targets, that a report tells apart.
+pub(crate) const EVALUATE_CHANGES: usize = 1_000;
+/// Reasons that a report tells apart for a pair of targets.
+pub(crate) const EVALUATE_REASONS: usize = 20;
+/// Captures that a report names for a pair of targets.
+pub(crate) const EVALUATE_EXAMPLES: usize = 5;
+/// Earlier documents that an evaluation keeps in memory, to say what changed in them.
+pub(crate) const EVALUATE_DOCUMENTS: usize = 16;
+/// Tries of a gated change when others come between.
+pub(crate) const GATE_TRIES: usize = 3;
+/// Age of the captures that a gated change is tried on.
+pub(crate) const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Decided captures that a gated change is tried on, the newest.
+pub(crate) const GATE_DECIDED: u64 = 100_000;
+/// Captures that are visited to find those: refusals, replays and imports do not fill the
+/// window.
+pub(crate) const GATE_VISITED: u64 = 10 * GATE_DECIDED;
+/// Bytes of an import: captures of the longest bodies, escaped.
+pub(crate) const IMPORT_BODY: usize = 64 << 20;
+/// Longest wait of the command line for a connection.
+pub(crate) const CLIENT_CONNECT: Duration = Duration::from_secs(10);
+/// Longest time for the command line to send a request: a megabyte on a slow line.
+pub(crate) const CLIENT_SEND: Duration = Duration::from_secs(120);
+/// Longest wait of the command line for the head of an answer: a provider may take as long for
+/// a reroute.
+pub(crate) const CLIENT_ANSWER: Duration = Duration::from_secs(900);
+/// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
+/// longest bodies, escaped.
+pub(crate) const CLIENT_BYTES: u64 = 512 << 20;
+
+/// Records waiting for the capture writer.
+pub(crate) const CAPTURE_QUEUE_RECORDS: usize = 16_384;
+/// Bytes waiting for the capture writer.
+pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
+/// Records of one transaction of the capture writer.
+pub(crate) const CAPTURE_BATCH: usize = 1_000;
+/// Longest wait of a record for others before it is written: a crash may lose so much.
+pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
+/// Records that end the wait of [`CAPTURE_LINGER`]: a block of heads or two. Many small bursts of
+/// work delay requests less than few large ones.
+pub(crate) const CAPTURE_LINGER_RECORDS: usize = 64;
+/// Records of one transaction while the queue is almost empty: a small burst of work.
+pub(crate) const CAPTURE_BURST: usize = 256;
+/// Longest time that the writer yields to other work after [`CAPTURE_LINGER`]: on busy processors
+/// each yield may take milliseconds.
+pub(crate) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
+/// Denominator of the share of the queue's bytes that ends the wait of [`CAPTURE_LINGER`]: a
+/// mebibyte.
+pub(crate) const CAPTURE_LINGER_SHARE: usize = 64;
+/// Bytes of captures a second that are compressed best: a tenth of a core. Where more come, speed
+/// counts more than the disk.
+pub(crate) const CAPTURE_CALM: usize = 8 << 20;
+/// Time between two yields of a thread that writes captures.
+pub(crate) const CAPTURE_SLICE: Duration = Duration::from_micros(100);
+/// Bytes that are compressed between two yields: half a millisecond.
+pub(crate) const CAPTURE_PIECE: usize = 64 << 10;
+/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
+pub(crate) const CAPTURE_BLOCK: usize = 256 << 10;
+/// Bytes of bodies that an import stores at once.
+pub(crate) const CAPTURE_COMMIT: usize = 4 << 20;
+/// Time between two syncs of captures to disk.
+pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
+/// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
+/// Smallest segment under a small `retention.size`.
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Longest time that a segment is written to.
+pub(crate) const SEGMENT_AGE: Duration = Duration::from_secs(600);
+/// Smallest number of segments in `retention`: so much more than asked for may be kept.
+pub(crate) const SEGMENT_SHARE: u32 = 16;
+/// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
+pub(crate) const LIST_ROWS: usize = 15_000;
+/// The same where each row is looked up by itself, as for one owner or for failures.
+pub(crate) const LIST_LOOKUPS: usize = 1_500;
+/// Precision of the time in an id, in microseconds.
+pub(crate) const ID_PRECISION_US: i64 = 1_000;
+/// Bytes of an index that is checked whole at the start; of a larger one only the length is.
+pub(crate) const INDEX_CHECK: u64 = 64 << 20;
+/// Damaged captures remembered, so that each is reported once.
+pub(crate) const DAMAGED_CAPTURES: usize = 1_000;
+/// Largest lead of an imported capture's time over the clock here.
+pub(crate) const IMPORT_AHEAD: Duration = Duration::from_secs(300);
+/// Bytes that `rerouter replay import` sends at once; a larger line goes alone.
+pub(crate) const IMPORT_PART: usize = 4 << 20;
+/// Tries of `rerouter replay import` to send a part while the gateway is busy.
+pub(crate) const IMPORT_TRIES: usize = 10;
+/// Longest wait between these tries.
+pub(crate) const IMPORT_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const REDACT_EXPRESSIONS: usize = 32;
+/// Bytes of one of those, compiled.
+pub(crate) const REDACT_COMPILED: usize = 1 << 20;
+
+/// Longest wait of a reader for captures that are still to be written.
+pub(crate) const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
+/// Time between two looks of such a reader.
+pub(crate) const CAPTURE_SETTLE_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest wait of a deletion for captures being written: the writer's tries with their waits,
+/// twice.
+pub(crate) const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
+
+/// Tries of a batch of captures that the store refuses.
+pub(crate) const CAPTURE_TRIES: u32 = 4;
+/// Wait after the first try that failed; doubled each time.
+pub(crate) const CAPTURE_RETRY: Duration = Duration::from_millis(50);

@@ -1,0 +1,413 @@
+//! For each feature of the table, requests that ask for it.
+
+use serde_json::{Value, json};
+
+use super::Dialect;
+use super::feature::Feature;
+
+/// A request of each client that uses no feature but text.
+pub(super) fn plain(source: Dialect) -> Value {
+    match source {
+        Dialect::Responses => json!({"model": "m", "input": [{"role": "user", "content": "hi"}]}),
+        Dialect::Messages => {
+            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]})
+        }
+        _ => json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
+    }
+}
+
+/// Requests that ask for a feature: the client's dialect, and the members beside `plain`, or a
+/// turn or part in it.
+pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
+    use Dialect::{Chat as C, Messages as M, Responses as R};
+    let function = json!({"type": "function", "function": {"name": "f", "strict": true}});
+    let url = "https://example.com/a.pdf";
+    let says = |client: Dialect, role: &str, parts: Value| {
+        let member = if client == R { "input" } else { "messages" };
+        (
+            client,
+            json!({member: [{"role": "user", "content": "hi"}, {"role": role, "content": parts}]}),
+        )
+    };
+    let uses = |client: Dialect, tool: Value| (client, json!({"tools": [tool]}));
+    let items = |item: Value| (R, json!({"input": [{"role": "user", "content": "hi"}, item]}));
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let data = "data:application/pdf;base64,AAAA";
+    match feature {
+        Feature::Text => vec![
+            says(C, "user", json!("x")),
+            says(M, "user", json!("x")),
+            says(R, "user", json!("x")),
+        ],
+        Feature::SystemText => vec![
+            (C, json!({"messages": [{"role": "developer", "content": "x"}]})),
+            (M, json!({"system": "x"})),
+            (R, json!({"instructions": "x"})),
+        ],
+        Feature::LaterSystemText => vec![
+            says(C, "system", json!("x")),
+            says(M, "system", json!("x")),
+            says(R, "developer", json!("x")),
+        ],
+        Feature::Images => vec![
+            says(C, "user", json!([{"type": "image_url", "image_url": {"url": url}}])),
+            says(
+                M,
+                "user",
+                json!([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]),
+            ),
+            says(
+                R,
+                "user",
+                json!([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]),
+            ),
+        ],
+        Feature::ImageDetail => vec![
+            says(
+                C,
+                "user",
+                json!([{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]),
+            ),
+            says(R, "user", json!([{"type": "input_image", "image_url": url, "detail": "low"}])),
+        ],
+        Feature::Files => vec![
+            says(
+                C,
+                "user",
+                json!([{"type": "file", "file": {"file_data": data, "filename": "a.pdf"}}]),
+            ),
+            says(
+                M,
+                "user",
+                json!([{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}]),
+            ),
+            says(
+                R,
+                "user",
+                json!([{"type": "input_file", "file_data": data, "filename": "a.pdf"}]),
+            ),
+        ],
+        Feature::OtherFiles => vec![
+            says(
+                C,
+                "user",
+                json!([{"type": "file", "file": {"file_data": "data:application/msword;base64,AAAA"}}]),
+            ),
+            says(
+                R,
+                "user",
+                json!([{"type": "input_file", "file_data": "data:application/msword;base64,AAAA"}]),
+            ),
+        ],
+        Feature::FileUrls => vec![
+            says(M, "user", json!([{"type": "document", "source": {"type": "url", "url": url}}])),
+            says(R, "user", json!([{"type": "input_file", "file_url": url}])),
+        ],
+        Feature::ProviderFiles => vec![
+            says(C, "user", json!([{"type": "file", "file": {"file_id": "file-1"}}])),
+            says(
+                M,
+                "user",
+                json!([{"type": "image", "source": {"type": "file", "file_id": "file-1"}}]),
+            ),
+            says(R, "user", json!([{"type": "input_image", "file_id": "file-1"}])),
+        ],
+        Feature::Audio => vec![says(
+            C,
+            "user",
+            json!([{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]),
+        )],
+        Feature::OtherContent => vec![
+            says(C, "user", json!([{"type": "video_url", "video_url": {"url": url}}])),
+            says(
+                M,
+                "user",
+                json!([{"type": "search_result", "source": url, "title": "t", "content": []}]),
+            ),
+            says(R, "user", json!([{"type": "input_video"}])),
+        ],
+        Feature::Tools => vec![
+            uses(C, json!({"type": "function", "function": {"name": "f"}})),
+            uses(M, json!({"name": "f", "input_schema": {"type": "object"}})),
+            uses(R, json!({"type": "function", "name": "f"})),
+        ],
+        Feature::StrictTools => vec![
+            uses(C, function),
+            uses(M, json!({"name": "f", "input_schema": {"type": "object"}, "strict": true})),
+            uses(R, json!({"type": "function", "name": "f", "strict": true})),
+        ],
+        Feature::ToolCalls => vec![
+            (
+                C,
+                json!({"messages": [{"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]}]}),
+            ),
+            says(
+                M,
+                "assistant",
+                json!([{"type": "tool_use", "id": "a", "name": "f", "input": {}}]),
+            ),
+            items(json!({"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"})),
+        ],
+        Feature::ToolResults => vec![
+            (C, json!({"messages": [{"role": "tool", "tool_call_id": "a", "content": "x"}]})),
+            says(M, "user", json!([{"type": "tool_result", "tool_use_id": "a", "content": "x"}])),
+            items(json!({"type": "function_call_output", "call_id": "a", "output": "x"})),
+        ],
+        Feature::ResultMedia => vec![
+            (
+                C,
+                json!({"messages": [{"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+            ),
+            says(
+                M,
+                "user",
+                json!([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": {"type": "url", "url": url}}]}]),
+            ),
+            items(
+                json!({"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": url}]}),
+            ),
+        ],
+        Feature::ResultErrors => vec![says(
+            M,
+            "user",
+            json!([{"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": true}]),
+        )],
+        Feature::ToolChoice => vec![
+            (
+                C,
+                json!({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"}),
+            ),
+            (
+                M,
+                json!({"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": "f"}}),
+            ),
+            (
+                R,
+                json!({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}}),
+            ),
+        ],
+        Feature::AllowedTools => vec![
+            (
+                C,
+                json!({"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}], "tool_choice":
+                {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}}}),
+            ),
+            (
+                R,
+                json!({"tools": [{"type": "function", "name": "f"}], "tool_choice":
+                {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}),
+            ),
+        ],
+        Feature::ParallelCalls => vec![
+            (
+                C,
+                json!({"tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false}),
+            ),
+            (
+                M,
+                json!({"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}}),
+            ),
+            (
+                R,
+                json!({"tools": [{"type": "function", "name": "f"}], "parallel_tool_calls": false}),
+            ),
+        ],
+        Feature::ClientTools => ["bash_20250124", "text_editor_20250728", "memory_20250818"]
+            .map(|kind| uses(M, json!({"type": kind, "name": "t"})))
+            .to_vec(),
+        Feature::CustomTools => vec![
+            uses(C, json!({"type": "custom", "custom": {"name": "f"}})),
+            uses(R, json!({"type": "custom", "name": "f"})),
+            items(json!({"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"})),
+        ],
+        Feature::DeferredTools => vec![
+            uses(
+                M,
+                json!({"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}),
+            ),
+            uses(R, json!({"type": "tool_search"})),
+        ],
+        Feature::WebSearch => vec![
+            (C, json!({"web_search_options": {}})),
+            uses(M, json!({"type": "web_search_20250305", "name": "web_search"})),
+            uses(R, json!({"type": "web_search_preview"})),
+        ],
+        Feature::WebSearchAllowed => vec![
+            uses(
+                M,
+                json!({"type": "web_search_20250305", "name": "web_search", "allowed_domains": ["a.example"]}),
+            ),
+            uses(R, json!({"type": "web_search", "filters": {"allowed_domains": ["a.example"]}})),
+        ],
+        Feature::WebSearchBlocked => vec![uses(
+            M,
+            json!({"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["a.example"]}),
+        )],
+        Feature::WebSearchPlace => vec![
+            (
+                C,
+                json!({"web_search_options": {"user_location": {"type": "approximate", "approximate": {"city": "Ulm"}}}}),
+            ),
+            uses(
+                M,
+                json!({"type": "web_search_20250305", "name": "web_search", "user_location": {"type": "approximate", "city": "Ulm"}}),
+            ),
+            uses(
+                R,
+                json!({"type": "web_search", "user_location": {"type": "approximate", "city": "Ulm"}}),
+            ),
+        ],
+        Feature::WebSearchSize => vec![
+            (C, json!({"web_search_options": {"search_context_size": "low"}})),
+            uses(R, json!({"type": "web_search", "search_context_size": "low"})),
+        ],
+        Feature::WebFetch => {
+            vec![uses(M, json!({"type": "web_fetch_20250910", "name": "web_fetch"}))]
+        }
+        Feature::CodeExecution => vec![
+            uses(M, json!({"type": "code_execution_20260120", "name": "code_execution"})),
+            uses(R, json!({"type": "code_interpreter", "container": {"type": "auto"}})),
+        ],
+        Feature::ServerTools => vec![
+            uses(C, json!({"type": "openrouter:advisor"})),
+            (M, json!({"mcp_servers": [{"type": "url", "name": "m", "url": url}]})),
+            uses(M, json!({"type": "computer_20250124", "name": "computer"})),
+            uses(R, json!({"type": "file_search", "vector_store_ids": ["v"]})),
+            items(json!({"type": "computer_call", "call_id": "a"})),
+        ],
+        Feature::ServerToolHistory => vec![
+            says(
+                M,
+                "assistant",
+                json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+                {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result", "url": url, "title": "t", "encrypted_content": "e"}]},
+                {"type": "bash_code_execution_tool_result", "tool_use_id": "s", "content": {"type": "bash_code_execution_result", "stdout": "1"}}]),
+            ),
+            items(
+                json!({"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search"}}),
+            ),
+        ],
+        Feature::Thinking => vec![
+            (
+                C,
+                json!({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x", "reasoning_content": "t"}]}),
+            ),
+            says(
+                M,
+                "assistant",
+                json!([{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}]),
+            ),
+            items(
+                json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}),
+            ),
+        ],
+        Feature::Reasoning => vec![
+            (C, json!({"reasoning_effort": "low"})),
+            (M, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
+            (R, json!({"reasoning": {"effort": "low"}})),
+        ],
+        Feature::ReasoningSummary => {
+            vec![(R, json!({"reasoning": {"effort": "low", "summary": "auto"}}))]
+        }
+        Feature::JsonObject => vec![
+            (C, json!({"response_format": {"type": "json_object"}})),
+            (R, json!({"text": {"format": {"type": "json_object"}}})),
+        ],
+        Feature::JsonSchema => vec![
+            (
+                C,
+                json!({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}),
+            ),
+            (
+                M,
+                json!({"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}),
+            ),
+            (M, json!({"output_format": {"type": "json_schema", "schema": {"type": "object"}}})),
+            (
+                R,
+                json!({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}}),
+            ),
+        ],
+        Feature::Verbosity => {
+            vec![(C, json!({"verbosity": "low"})), (R, json!({"text": {"verbosity": "low"}}))]
+        }
+        Feature::MaxTokens => vec![
+            (C, json!({"max_tokens": 5})),
+            (C, json!({"max_completion_tokens": 5})),
+            (M, json!({"max_tokens": 5})),
+            (R, json!({"max_output_tokens": 5})),
+        ],
+        Feature::Stop => vec![
+            (C, json!({"stop": "x"})),
+            (C, json!({"stop": ["x"]})),
+            (M, json!({"stop_sequences": ["x"]})),
+        ],
+        Feature::Temperature => vec![
+            (C, json!({"temperature": 0.5})),
+            (M, json!({"temperature": 0.5})),
+            (R, json!({"temperature": 0.5})),
+        ],
+        Feature::TopP => {
+            vec![(C, json!({"top_p": 0.5})), (M, json!({"top_p": 0.5})), (R, json!({"top_p": 0.5}))]
+        }
+        Feature::TopK => vec![(C, json!({"top_k": 5})), (M, json!({"top_k": 5}))],
+        Feature::Seed => vec![(C, json!({"seed": 5}))],
+        Feature::Penalties => {
+            vec![(C, json!({"presence_penalty": 0.5})), (C, json!({"frequency_penalty": 0.5}))]
+        }
+        Feature::User => vec![
+            (C, json!({"user": "u"})),
+            (M, json!({"metadata": {"user_id": "u"}})),
+            (R, json!({"user": "u"})),
+        ],
+        Feature::Stream => vec![
+            (C, json!({"stream": true})),
+            (M, json!({"stream": true})),
+            (R, json!({"stream": true})),
+        ],
+        Feature::SeveralAnswers => vec![(C, json!({"n": 2}))],
+        Feature::Logprobs => vec![
+            (C, json!({"logprobs": true})),
+            (C, json!({"top_logprobs": 2})),
+            (R, json!({"top_logprobs": 2})),
+            (R, json!({"include": ["message.output_text.logprobs"]})),
+        ],
+        Feature::LogitBias => vec![(C, json!({"logit_bias": {"1": 5}}))],
+        Feature::AudioOutput => vec![
+            (C, json!({"modalities": ["text", "audio"]})),
+            (C, json!({"audio": {"voice": "v"}})),
+        ],
+        Feature::Functions => vec![(C, json!({"functions": [{"name": "f"}]}))],
+        Feature::StoredState => vec![
+            (M, json!({"container": "c"})),
+            (R, json!({"previous_response_id": "r"})),
+            (R, json!({"conversation": "c"})),
+            (R, json!({"prompt": {"id": "p"}})),
+            items(json!({"type": "item_reference", "id": "i"})),
+        ],
+        Feature::Compaction => vec![
+            says(M, "assistant", json!([{"type": "compaction", "content": "x"}])),
+            items(json!({"type": "compaction", "encrypted_content": "e"})),
+        ],
+        Feature::Background => vec![(R, json!({"background": true}))],
+        Feature::Moderation => vec![
+            (C, json!({"moderation": {"model": "m"}})),
+            (R, json!({"moderation": {"model": "m"}})),
+        ],
+        Feature::Citations => vec![says(
+            M,
+            "user",
+            json!([{"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": true}}]),
+        )],
+        Feature::Region => vec![(M, json!({"inference_geo": "us"}))],
+        Feature::Hints => vec![
+            (C, json!({"store": true})),
+            (C, json!({"stream_options": {"include_obfuscation": true}})),
+            (M, json!({"service_tier": "auto"})),
+            (R, json!({"truncation": "auto"})),
+        ],
+        Feature::Unlisted => {
+            vec![(C, json!({"mystery": 1})), (M, json!({"mystery": 1})), (R, json!({"mystery": 1}))]
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Searches in texts of the request: `user_message.matches('…')`. They are done before the decision
+//! (`content.rs`), so an expression that passed its check has the name of a result in their place.
+
+use cel::common::ast::{CallExpr, Expr, LiteralValue};
+use cel::parser::Expression;
+
+use super::content::{TextPart, hash};
+
+/// Before the name of a result. No name in an expression begins like it.
+const MARK: &str = "@matches/";
+
+/// The signal and the hash of the pattern of a result.
+pub(super) fn search(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix(MARK)?.split_once('/')
+}
+
+/// The text that a call of `matches` searches, if it is one of the request.
+pub(super) fn searched(call: &CallExpr) -> Option<TextPart> {
+    let text = call.target.as_deref().or(call.args.first())?;
+    match &text.expr {
+        Expr::Ident(name) => TextPart::of_signal(name),
+        _ => None,
+    }
+}
+
+/// Puts the names of results in the place of searches.
+pub(super) fn replace_searches(tree: &mut Expression) {
+    match &mut tree.expr {
+        Expr::Call(call) => {
+            if let (true, Some(part), Some(Expr::Literal(LiteralValue::String(pattern)))) = (
+                call.func_name == "matches",
+                searched(call),
+                call.args.last().map(|pattern| &pattern.expr),
+            ) {
+                let hash = hash(pattern.inner().as_bytes());
+                tree.expr = Expr::Ident(format!("{MARK}{}/{hash}", part.signal()));
+                return;
+            }
+            call.target.iter_mut().for_each(|target| replace_searches(target));
+            call.args.iter_mut().for_each(replace_searches);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(replace_searches),
+        Expr::Select(select) => replace_searches(&mut select.operand),
+        Expr::Comprehension(comprehension) => {
+            let whole = &mut **comprehension;
+            [
+                &mut whole.iter_range,
+                &mut whole.accu_init,
+                &mut whole.loop_cond,
+                &mut whole.loop_step,
+                &mut whole.result,
+            ]
+            .into_iter()
+            .for_each(replace_searches);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,139 @@
+//! The shipped prices: cost and budgets on the first day, a document's own prices before them, and
+//! what is said of them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::client::Answer;
+use crate::support::documents::chat_body;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+
+/// A preset at a scripted provider, a provider of the same protocol that nobody knows, and the
+/// given entries of `models` and other keys.
+fn document(provider: &Provider, models: &str, more: &str) -> String {
+    let root = format!("http://{}", provider.address());
+    format!(
+        "providers:\n  openai: {{ preset: openai, base_url: {root}, api_key: sk-prices-1 }}\n  \
+         other: {{ protocol: openai, base_url: {root}/v1 }}\n\
+         models: {{ {models} }}\n\
+         recipes: {{ r: {{ rules: [ {{ name: x, targets: [ {{ target: openai/gpt-5-mini }} ] }} ] }} }}\n\
+         aliases: {{ auto: r }}\n{more}"
+    )
+}
+
+/// A million prompt tokens, 400,000 of them cached, and 100,000 of the answer.
+async fn provider() -> Provider {
+    let mut body = scripted::completion_body("well");
+    body["usage"] = json!({
+        "prompt_tokens": 1_000_000, "completion_tokens": 100_000, "total_tokens": 1_100_000,
+        "prompt_tokens_details": { "cached_tokens": 400_000 },
+    });
+    Provider::always(scripted::json_answer(200, &body)).await
+}
+
+async fn cost(gateway: &Gateway, key: &Key, model: &str) -> Value {
+    let answer = gateway.chat(key, chat_body(model, false).as_bytes()).await;
+    assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+    gateway.capture(&answer.request_id()).await["cost_usd"].clone()
+}
+
+/// A chat by a key with a budget of `usd` a day.
+async fn within(gateway: &Gateway, usd: f64, model: &str) -> Answer {
+    let body = json!({ "limits": { "budget": { "usd": usd, "per": "day" } } });
+    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&body)).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let record = made.json();
+    let text = |field: &str| record[field].as_str().unwrap().to_owned();
+    let key = Key { id: text("id"), secret: text("key") };
+    gateway.chat(&key, chat_body(model, false).as_bytes()).await
+}
+
+#[tokio::test]
+async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
+    let provider = provider().await;
+    let gateway =
+        Setup::new(&document(&provider, "\"openai/*\": {}, \"other/*\": {}", "")).start().await;
+    let key = gateway.create_key().await;
+    // gpt-5-mini: 0.25 in, 0.025 cached, 2 out.
+    let mini = 0.6 * 0.25 + 0.4 * 0.025 + 0.1 * 2.0;
+    let known = cost(&gateway, &key, "auto").await.as_f64().unwrap();
+    assert!((known - mini).abs() < 1e-9, "{known}");
+    // By its name under a pattern, too: 0.05 in, 0.005 cached, 0.4 out.
+    let nano = cost(&gateway, &key, "openai/gpt-5-nano").await.as_f64().unwrap();
+    assert!((nano - mini / 5.0).abs() < 1e-9, "{nano}");
+    // Neither an unknown model nor an unknown host is guessed.
+    assert_eq!(cost(&gateway, &key, "openai/gpt-5-nano-2099").await, Value::Null);
+    assert_eq!(cost(&gateway, &key, "other/gpt-5-mini").await, Value::Null);
+    for (usd, model, status) in
+        [(5.0, "auto", 200), (0.000_01, "auto", 429), (5.0, "other/gpt-5-mini", 403)]
+    {
+        let answer = within(&gateway, usd, model).await;
+        assert_eq!(answer.status, status, "{usd} {model}: {}", answer.text());
+    }
+    // What the list knows of a model is in its plan: gpt-5-nano does not hear.
+    let audio = r#"{"model":"openai/gpt-5-nano","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]}"#;
+    let refused = gateway.chat(&key, audio.as_bytes()).await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains("openai/gpt-5-nano: capability"), "{}", refused.text());
+    // Known names under the pattern are listed; those of an unknown provider are not.
+    let bearer = format!("Bearer {}", key.secret);
+    let list = gateway.send("GET", "/v1/models", &[("authorization", &bearer)], None).await.json();
+    let ids: Vec<&str> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect();
+    assert!(ids.starts_with(&["auto", "openai/gpt-5-mini"]), "{ids:?}");
+    assert!(ids.contains(&"openai/gpt-5-nano") && !ids.iter().any(|id| id.starts_with("other/")));
+    assert_eq!(ids.iter().filter(|id| **id == "openai/gpt-5-mini").count(), 1);
+}
+
+#[tokio::test]
+async fn a_document_s_own_prices_win_together_and_all_can_be_left_out() {
+    let provider = provider().await;
+    let own = "openai/gpt-5-mini: { input_per_mtok: 1, output_per_mtok: 1 }, \"openai/gpt-5-n*\": { context: 100000 }";
+    let gateway = Setup::new(&document(&provider, own, "")).start().await;
+    let key = gateway.create_key().await;
+    // No cached price from another list: cached tokens cost as the others.
+    assert_eq!(cost(&gateway, &key, "auto").await, json!(1.1));
+    // A context of one's own leaves the prices as they are.
+    assert!(cost(&gateway, &key, "openai/gpt-5-nano").await.is_number());
+
+    let gateway = Setup::new(&document(&provider, "", "prices: none\n")).start().await;
+    let key = gateway.create_key().await;
+    assert_eq!(cost(&gateway, &key, "auto").await, Value::Null);
+    assert_eq!(within(&gateway, 5.0, "auto").await.status, 403);
+}
+
+fn check(document: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("r.yaml", document);
+    write("s.yaml", "routing: { file: r.yaml }\n");
+    let output = Command::new(Path::new(env!("CARGO_BIN_EXE_rerouter")))
+        .args(["check", "--config", "s.yaml"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    text(output.stdout) + &text(output.stderr)
+}
+
+#[tokio::test]
+async fn check_says_which_shipped_prices_are_used() {
+    let provider = provider().await;
+    let said = check(&document(&provider, "\"openai/*\": {}", ""));
+    let line = said.lines().find(|line| line.contains("shipped prices of 20")).unwrap_or_default();
+    assert!(line.ends_with(" for openai/gpt-5-mini, openai/*"), "{said}");
+    let own = "openai/gpt-5-mini: { input_per_mtok: 1, output_per_mtok: 1 }";
+    for (models, more) in [(own, ""), ("\"openai/*\": {}", "prices: none\n")] {
+        let said = check(&document(&provider, models, more));
+        assert!(said.contains("good, revision") && !said.contains("shipped prices"), "{said}");
+    }
+    let wrong = check(&document(&provider, "", "prices: some\n"));
+    assert!(wrong.contains("`shipped`, `none`"), "{wrong}");
+}
