@@ -283,3 +283,22 @@ async fn a_budget_is_drawn_by_the_usage_of_a_translated_stream() {
         assert!((left - 0.000_09 * f64::from(calls)).abs() < 1e-9, "{calls}: {left}");
     }
 }
+
+#[tokio::test]
+async fn a_large_request_and_its_shadow_are_translated() {
+    let (gemini, claude) = (provider("gemini").await, provider("anthropic").await);
+    let (gemini_url, claude_url) = (gemini.url(), claude.url());
+    let text = document(&[("g", "gemini", &gemini_url), ("c", "anthropic", &claude_url)]);
+    let shadow = "    shadow: { target: c/model, percent: 100 }\n    retry:";
+    let (gateway, key) = gateway(&text.replace("    retry:", shadow)).await;
+    let long = "a long story ".repeat(30_000);
+    let mut body = request(CHAT, true);
+    body["messages"][1]["content"] = long.clone().into();
+    let answer = gateway.chat(&key, body.to_string().as_bytes()).await;
+    assert_eq!((answer.status, answer.header("x-rerouter-provider")), (200, Some("g")));
+    assert_eq!(gemini.last().json()["contents"][0]["parts"][0]["text"], long);
+    until("the shadow", async || (claude.count() > 0).then_some(())).await;
+    let sent = claude.last().json();
+    assert_eq!(sent["messages"][0]["content"][0]["text"], long);
+    assert_ne!(sent["stream"], true, "a shadow asks for no stream");
+}
