@@ -58,7 +58,7 @@ pub mod dialect {
         pub use crate::dialect::endpoint::Endpoint;
     }
     pub mod feature {
-        pub use crate::dialect::feature::{Dialect, Fate, Feature};
+        pub use crate::dialect::feature::{Fate, Feature};
     }
     pub mod neutral {
         pub use crate::dialect::neutral::answer::{
@@ -92,8 +92,8 @@ pub mod dialect {
     }
     pub mod translate_answer {
         pub use crate::dialect::translate_answer::{
-            ClientDialect, ProviderDialect, StreamTranslator, TranslatedAnswer, error_body,
-            read_answer, translate_answer, translate_error,
+            StreamTranslator, TranslatedAnswer, error_body, read_answer, translate_answer,
+            translate_error,
         };
     }
     pub mod usage {
@@ -117,7 +117,8 @@ pub mod metrics {
 }
 pub mod routing {
     pub use crate::routing::{
-        Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RequestFacts, Routing, decide,
+        Candidate, Decision, Inputs, PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts,
+        Routing, Untranslatable, decide,
     };
     pub mod language {
         pub use crate::routing::language::detect;

@@ -52,6 +52,7 @@
 //!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
 //!     ├ recheck          admission.rs: the credential again, if the body took long
 //!     ├ take_agent       room `prompt`: for `agent/…`, the agent's part of the prompt
+//!     ├ read_neutral     room `prompt`: the neutral form, if a target has another dialect
 //!     ├ gather           room `prompt`: Inputs, a copy of all that the decision may use
 //!     ├ decide           allowance.rs: rate limits, and after the decision the budget reserve
 //!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
@@ -61,10 +62,12 @@
 //!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
 //!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
 //!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
-//!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed
+//!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed, or
+//!     │   │              translated (translation.rs)
 //!     │   ├ rewrite_answer hop-by-hop headers go, ours join
 //!     │   ├ observe      relay.rs: held until the first content, then passed on;
-//!     │   │              answer_filter.rs masks our credentials
+//!     │   │              answer_filter.rs masks our credentials and translates
+//!     │   │              (answer_translation.rs)
 //!     │   └ failed       call.rs, attempt_failed: whether another target is tried; never once
 //!     │                  the client has a part of the answer
 //!     ├ Outcome::take    outcome.rs: how the call went, with its usage
@@ -136,6 +139,8 @@
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
 //! - a dialect: its folder in `dialect/`, a row in the tables of `dialect/mod.rs`, and for a new
 //!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
+//! - a feature of requests that is translated, dropped or refused: the table in
+//!   `dialect/feature.rs`, the readers and writers of the dialects
 //! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect; then as a
 //!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),

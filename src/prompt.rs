@@ -14,12 +14,19 @@ use crate::auth::{Agent, Principal};
 use crate::blocking::blocking;
 use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
+use crate::dialect::Dialect;
 use crate::dialect::agent::{self, AgentPreset};
 use crate::dialect::endpoint::Endpoint;
+use crate::dialect::neutral::request::Request as NeutralRequest;
+use crate::dialect::protocol::Protocol;
 use crate::dialect::request::{self, ModelRequest};
+use crate::dialect::request_translation::{MalformedRequest, read_request, refused};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
-use crate::routing::{AgentRef, Inputs, PrincipalFacts, Refusal, RequestFacts, TextPart};
+use crate::routing::{
+    AgentRef, Inputs, PrincipalFacts, Refusal, RefusedFeature, RequestFacts, TextPart,
+    Untranslatable,
+};
 use crate::wire::coding::{Coding, Decoder};
 
 /// Prefix of agent names in `model`.
@@ -40,6 +47,8 @@ pub(crate) struct Prompt {
     pub(crate) query: Option<String>,
     /// The request before the agent, if there is one.
     through: Option<AgentRoute>,
+    /// The request in the neutral form, once it is read.
+    neutral: Option<std::result::Result<Box<NeutralRequest>, MalformedRequest>>,
 }
 
 /// A request before its agent was applied.
@@ -55,7 +64,7 @@ impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
     pub(crate) fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = request::read_request(&body, endpoint)?;
-        Ok(Prompt { endpoint, body, request, headers, query: None, through: None })
+        Ok(Prompt { endpoint, body, request, headers, query: None, through: None, neutral: None })
     }
 
     /// Reads a body as it came. A large or compressed one is read in its turn, on a blocking
@@ -148,6 +157,7 @@ impl Prompt {
             let adding = move || with_agent(&agent, endpoint, &body, &model, most);
             Box::pin(in_turn(app, (who, false), adding)).await??
         };
+        self.neutral = None;
         self.through = Some(AgentRoute {
             sent: std::mem::replace(&mut self.body, body),
             asked: std::mem::replace(&mut self.request, request).model,
@@ -158,6 +168,46 @@ impl Prompt {
             },
         });
         Ok(())
+    }
+
+    /// Reads the request into the neutral form; a large one in its turn, as it was read before.
+    pub(crate) async fn read_neutral(&mut self, app: &App, who: &Principal) -> Result<()> {
+        let (dialect, body) = (self.endpoint.dialect(), self.body.clone());
+        let reading = move || read_request(dialect, &body).map(Box::new);
+        self.neutral = Some(if self.body.len() <= bounds::READ_INLINE {
+            reading()
+        } else {
+            Box::pin(in_turn(app, (who, false), reading)).await?
+        });
+        Ok(())
+    }
+
+    /// The request in the neutral form, if it was read.
+    pub(crate) fn take_neutral(&mut self) -> Option<Box<NeutralRequest>> {
+        self.neutral.take()?.ok()
+    }
+
+    /// What the dialects of providers cannot carry of it.
+    pub(crate) fn untranslatable(&self) -> Untranslatable {
+        let source = self.endpoint.dialect();
+        let read;
+        let request = match &self.neutral {
+            Some(read) => read.as_deref(),
+            None => {
+                read = read_request(source, &self.body);
+                read.as_ref()
+            }
+        };
+        let refused = |target: Dialect| {
+            let error = match request {
+                Ok(request) => Error::from(refused(request, target)?),
+                Err(malformed) => Error::from(malformed.clone()),
+            };
+            let member = error.field().unwrap_or_default().to_owned();
+            let detail = error.detail().to_owned();
+            Some((target.name().to_owned(), RefusedFeature { member, detail }))
+        };
+        Protocol::translated().filter(|target| *target != source).filter_map(refused).collect()
     }
 
     /// A text of the request, with its agent's instructions in the system prompt.
@@ -297,6 +347,7 @@ pub(crate) fn gather(
             json_output: request.json_output,
             language: None,
             headers: signals.collect(),
+            untranslatable: None,
         },
         keywords: Default::default(),
         texts: Default::default(),
@@ -305,6 +356,7 @@ pub(crate) fn gather(
         health: app.standing(&live.routing, Some(&request.model), at),
     };
     inputs.complete(&live.routing, |part| Some(prompt.text(part)));
+    inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
     inputs
 }
 

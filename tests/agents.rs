@@ -47,6 +47,8 @@ pub fn document(url: &str) -> String {
          targets: [ {{ target: oa/long }} ] }}\n      \
          - {{ name: code, when: \"'code' in keywords && language != 'xx'\", \
          targets: [ {{ target: oa/code }} ] }}\n      \
+         - {{ name: messages, when: \"endpoint.startsWith('messages')\", \
+         targets: [ {{ target: an/m }} ] }}\n      \
          - {{ name: default, targets: [ {{ target: oa/m }}, {{ target: an/m }} ] }}\n\
          aliases: {{ auto: main, other: main }}\n",
         provider("oa", url, "k1")

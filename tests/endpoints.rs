@@ -17,13 +17,15 @@ fn anthropic(name: &str, url: &str, api_key: &str) -> String {
     provider(name, url, api_key).replace("protocol: openai", "protocol: anthropic")
 }
 
-/// `auto` goes to `open`, then to `claude`; each endpoint finds the one that has it.
+/// `auto` goes to `open`, then to `claude`, and with messages to `claude` alone.
 pub(crate) fn document(open: &Provider, claude: &Provider, more: &str) -> String {
     // As it is usually written, without `/v1`.
     let root = claude.url().trim_end_matches("/v1").to_owned();
     format!(
         "providers:\n{}{}{more}recipes:\n  main:\n    \
-         rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, \
+         rules: [ {{ name: messages, when: \"endpoint.startsWith('messages')\", \
+         targets: [ {{ target: claude/opus }} ] }}, \
+         {{ name: default, targets: [ {{ target: open/gpt }}, \
          {{ target: claude/opus }} ] }} ]\n  openai:\n    \
          rules: [ {{ name: default, targets: [ {{ target: open/gpt }} ] }} ]\n\
          aliases: {{ auto: main, gpt: openai }}\n",
@@ -214,16 +216,15 @@ async fn an_endpoint_that_no_target_has_is_refused_by_name() {
     let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
     let gateway = Gateway::start(&document(&open, &claude, "")).await;
     let key = gateway.create_key().await;
-    for path in ANTHROPIC {
-        let refused = post(&gateway, &key, path, &[], &body(path, "gpt")).await;
-        envelope::anthropic(&refused, 400, "invalid_request_error");
-        assert!(refused.text().contains("open/gpt: endpoint"), "{}", refused.text());
-    }
-    for path in OPENAI {
-        let refused = post(&gateway, &key, path, &[], &body(path, "claude/opus")).await;
-        envelope::openai(&refused, 400, "invalid_request_error", Some("unsupported_feature"));
-        assert!(refused.text().contains("claude/opus: endpoint"), "{}", refused.text());
-    }
+    // Answers of models are translated, and nothing else.
+    let path = "/v1/messages/count_tokens";
+    let refused = post(&gateway, &key, path, &[], &body(path, "gpt")).await;
+    envelope::anthropic(&refused, 400, "invalid_request_error");
+    assert!(refused.text().contains("open/gpt: endpoint"), "{}", refused.text());
+    let path = "/v1/embeddings";
+    let refused = post(&gateway, &key, path, &[], &body(path, "claude/opus")).await;
+    envelope::openai(&refused, 400, "invalid_request_error", Some("unsupported_feature"));
+    assert!(refused.text().contains("claude/opus: endpoint"), "{}", refused.text());
     assert_eq!((open.count(), claude.count()), (0, 0));
 }
 

@@ -204,6 +204,10 @@ mod stream_usage;
 mod streams;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Clients of each dialect, and providers of others.
+mod translation;
+/// Failures of providers of other dialects, and what clients see of them.
+mod translation_faults;
 /// Users as admins see to them: made, changed, shut out and let in again.
 mod users;
 /// A routing document's file while somebody writes into it, under load; what a document must have,

@@ -37,7 +37,9 @@ fn document(open: &Provider, claude: &Provider) -> String {
         .replace("protocol: openai", "protocol: anthropic");
     format!(
         "providers:\n{}{claude}recipes:\n  main:\n    \
-         rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, \
+         rules: [ {{ name: messages, when: \"endpoint.startsWith('messages')\", \
+         targets: [ {{ target: claude/opus }} ] }}, \
+         {{ name: default, targets: [ {{ target: open/gpt }}, \
          {{ target: claude/opus }} ] }} ]\naliases: {{ auto: main }}\n",
         provider("open", &open.url(), "sk-open-upstream"),
     )

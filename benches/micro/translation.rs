@@ -3,10 +3,9 @@
 
 use std::hint::black_box;
 
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::neutral::AnswerContext;
-use rerouter::internals::dialect::translate_answer::{
-    ClientDialect, ProviderDialect, StreamTranslator, translate_answer,
-};
+use rerouter::internals::dialect::translate_answer::{StreamTranslator, translate_answer};
 use serde_json::{Value, json};
 
 use crate::Bench;
@@ -15,7 +14,7 @@ use crate::Bench;
 const EVENTS: u32 = 100;
 
 /// A provider's first events, one that is sent again and again, and a whole answer.
-fn samples() -> [(ProviderDialect, String, String, Value); 4] {
+fn samples() -> [(Dialect, String, String, Value); 4] {
     let long = "word ".repeat(8 * 1_024 / 5);
     let chunk = |delta: Value| {
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });
@@ -30,13 +29,13 @@ fn samples() -> [(ProviderDialect, String, String, Value); 4] {
     let candidate = |text: &str| json!({ "candidates": [{ "content": { "parts": [{ "text": text }], "role": "model" }, "index": 0 }], "modelVersion": "m", "responseId": "r" });
     [
         (
-            ProviderDialect::Chat,
+            Dialect::Chat,
             chunk(json!({ "role": "assistant", "content": "" })),
             chunk(json!({ "content": " word" })),
             json!({ "id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{ "index": 0, "message": { "role": "assistant", "content": long }, "finish_reason": "stop" }], "usage": { "prompt_tokens": 9, "completion_tokens": 9 } }),
         ),
         (
-            ProviderDialect::Messages,
+            Dialect::Messages,
             event(json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } })),
             event(
                 json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": " word" } }),
@@ -44,7 +43,7 @@ fn samples() -> [(ProviderDialect, String, String, Value); 4] {
             message,
         ),
         (
-            ProviderDialect::Responses,
+            Dialect::Responses,
             event(
                 json!({ "type": "response.created", "response": { "id": "resp_1", "model": "m" } }),
             ),
@@ -54,7 +53,7 @@ fn samples() -> [(ProviderDialect, String, String, Value); 4] {
             response,
         ),
         (
-            ProviderDialect::Gemini,
+            Dialect::Gemini,
             format!("data: {}\n\n", candidate("")),
             format!("data: {}\n\n", candidate(" word")),
             json!({ "candidates": [{ "content": { "parts": [{ "text": long }] }, "finishReason": "STOP" }] }),
@@ -65,7 +64,7 @@ fn samples() -> [(ProviderDialect, String, String, Value); 4] {
 pub fn measure(bench: &Bench) {
     for (from, first, event, answer) in samples() {
         let answer = answer.to_string();
-        for to in [ClientDialect::Chat, ClientDialect::Messages, ClientDialect::Responses] {
+        for to in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
             if format!("{from:?}") == format!("{to:?}") {
                 continue;
             }

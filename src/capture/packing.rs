@@ -13,7 +13,7 @@ use crate::dialect::usage::Usage;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
-    PlanEntry, PrincipalFacts, RequestFacts, TargetHealth, TextMatches, Trace,
+    PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, TextMatches, Trace,
 };
 
 /// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
@@ -244,9 +244,10 @@ structures! {
     Inputs { version at request keywords texts principal seed health }
     RequestFacts {
         endpoint model name agent needs prompt_tokens max_tokens choices stream messages tools
-        images audio json_output language headers
+        images audio json_output language headers untranslatable
     }
     AgentRef { id name etag }
+    RefusedFeature { member detail }
     KeywordHit { hash hit }
     TextMatches { digest matches }
     PrincipalFacts { key user labels user_labels models }

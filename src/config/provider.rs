@@ -50,8 +50,7 @@ pub(super) fn read(
 ) -> Option<ProviderSpec> {
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
-        let words: Vec<_> =
-            Protocol::reachable().map(|protocol| (protocol.as_str(), protocol)).collect();
+        let words = Protocol::ALL.map(|protocol| (protocol.as_str(), protocol));
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
     let preset = section.read("preset", faults, |field, faults| {

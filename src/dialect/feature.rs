@@ -3,42 +3,7 @@
 //! A reader notes the features that a request uses. Before a writer runs, the table says of each
 //! whether it is carried, dropped or refused. `docs/reference/translation.md` has the same table.
 
-/// A dialect that a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    Chat,
-    Messages,
-    Responses,
-    Gemini,
-}
-
-impl Dialect {
-    pub const ALL: [Dialect; 4] =
-        [Dialect::Chat, Dialect::Messages, Dialect::Responses, Dialect::Gemini];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Dialect::Chat => "chat",
-            Dialect::Messages => "messages",
-            Dialect::Responses => "responses",
-            Dialect::Gemini => "gemini",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Dialect::ALL.into_iter().find(|dialect| dialect.name() == name)
-    }
-
-    /// Its API, for the texts that people read.
-    pub fn title(self) -> &'static str {
-        match self {
-            Dialect::Chat => "chat completions",
-            Dialect::Messages => "Anthropic messages",
-            Dialect::Responses => "OpenAI responses",
-            Dialect::Gemini => "Gemini",
-        }
-    }
-}
+use super::Dialect;
 
 /// What becomes of a feature in a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +64,7 @@ macro_rules! features {
                     Dialect::Messages => messages,
                     Dialect::Responses => responses,
                     Dialect::Gemini => gemini,
+                    Dialect::Embeddings => R,
                 }
             }
         }

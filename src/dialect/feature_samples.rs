@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::feature::{Dialect, Feature};
+use super::Dialect;
+use super::feature::Feature;
 
 /// A request of each client that uses no feature but text.
 pub(super) fn plain(source: Dialect) -> Value {

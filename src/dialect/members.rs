@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for WireName<'de> {
 }
 
 /// A body that does not have the shape of its dialect: the member at fault, and where.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedRequest(pub String);
 
 /// Reads a body. The error has no value of the body in it.

@@ -53,6 +53,31 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// Those that requests and answers are translated among.
+    pub const TRANSLATED: [Dialect; 4] =
+        [Dialect::Chat, Dialect::Messages, Dialect::Responses, Dialect::Gemini];
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The translated dialect of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Dialect::TRANSLATED.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// Its API, for the texts that people read.
+    pub fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// The endpoint where models answer in this dialect; `None` where the model's path stands in
+    /// its place.
+    pub(crate) fn endpoint(self) -> Option<Endpoint> {
+        let answers = |endpoint: &Endpoint| endpoint.dialect() == self && endpoint.generates();
+        Endpoint::ALL.into_iter().find(answers)
+    }
+
     fn row(self) -> &'static DialectRow {
         match self {
             Dialect::Chat => &chat::DIALECT,
@@ -99,6 +124,9 @@ impl Protocol {
 
 /// How a dialect answers.
 struct DialectRow {
+    name: &'static str,
+    /// Its API, for the texts that people read.
+    title: &'static str,
     stream: StreamRules,
     usage: UsageRules,
 }

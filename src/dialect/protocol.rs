@@ -48,7 +48,11 @@ impl KeyHeader {
 pub(super) struct ProtocolRow {
     /// Name in documents and answers.
     pub(super) word: &'static str,
+    /// The dialects of its endpoints.
     pub(super) dialects: &'static [Dialect],
+    /// The dialect in which its models are asked for answers that have another dialect; `None`
+    /// where they have all of clients.
+    pub(super) translated: Option<Dialect>,
     pub(super) key: KeyHeader,
     /// The header that names the version of the API, and the version that is spoken.
     pub(super) version: Option<(HeaderName, HeaderValue)>,
@@ -66,6 +70,7 @@ pub(super) struct ProtocolRow {
 pub(super) static MOCK: ProtocolRow = ProtocolRow {
     word: "mock",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses, Dialect::Messages],
+    translated: None,
     key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,
@@ -74,16 +79,18 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
     model_path: None,
 };
 
+/// How a provider is asked for what an endpoint gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In the client's words.
+    Native,
+    /// In another dialect.
+    Translated(Dialect),
+}
+
 impl Protocol {
     pub const ALL: [Protocol; 4] =
         [Protocol::OpenAi, Protocol::Anthropic, Protocol::Gemini, Protocol::Mock];
-
-    /// Those that some endpoint reaches. A document names no other.
-    pub fn reachable() -> impl Iterator<Item = Protocol> {
-        Protocol::ALL
-            .into_iter()
-            .filter(|protocol| Endpoint::ALL.into_iter().any(|endpoint| protocol.serves(endpoint)))
-    }
 
     /// Name in documents and answers.
     pub fn as_str(self) -> &'static str {
@@ -95,9 +102,19 @@ impl Protocol {
         self != Protocol::Mock
     }
 
-    /// Whether its providers have this endpoint.
-    pub fn serves(self, endpoint: Endpoint) -> bool {
-        self.row().dialects.contains(&endpoint.dialect())
+    /// How its providers are asked for what this endpoint gives; `None` if they cannot be. Only
+    /// answers of models are translated.
+    pub fn way(self, endpoint: Endpoint) -> Option<Way> {
+        let row = self.row();
+        if row.dialects.contains(&endpoint.dialect()) {
+            return Some(Way::Native);
+        }
+        row.translated.filter(|_| endpoint.generates()).map(Way::Translated)
+    }
+
+    /// The dialects that requests are translated to.
+    pub(crate) fn translated() -> impl Iterator<Item = Dialect> {
+        Protocol::ALL.into_iter().filter_map(|protocol| protocol.row().translated)
     }
 
     /// How it carries the provider's key.
@@ -138,16 +155,27 @@ mod tests {
 
     #[test]
     fn each_protocol_has_its_endpoints() {
+        use Way::{Native, Translated};
+        let (chat, messages, gemini) = (Dialect::Chat, Dialect::Messages, Dialect::Gemini);
+        for (endpoint, openai, anthropic, google) in [
+            ("chat.completions", Some(Native), Some(Translated(messages)), Some(gemini)),
+            ("responses", Some(Native), Some(Translated(messages)), Some(gemini)),
+            ("messages", Some(Translated(chat)), Some(Native), Some(gemini)),
+            ("messages.count_tokens", None, Some(Native), None),
+            ("embeddings", Some(Native), None, None),
+        ] {
+            let endpoint = Endpoint::named(endpoint).unwrap();
+            let ways = Protocol::ALL.map(|protocol| protocol.way(endpoint));
+            let google = google.map(Translated);
+            assert_eq!(ways, [openai, anthropic, google, Some(Native)], "{}", endpoint.as_str());
+        }
         for endpoint in Endpoint::ALL {
-            let served = Protocol::ALL.map(|protocol| protocol.serves(endpoint));
-            let anthropic = endpoint.as_str().starts_with("messages");
-            assert_eq!(served, [!anthropic, anthropic, false, true], "{}", endpoint.as_str());
             assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
         }
         assert_eq!(Endpoint::named("chat"), None);
-        // Until requests are translated.
-        let reachable: Vec<_> = Protocol::reachable().collect();
-        assert_eq!(reachable, [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock]);
+        let endpoints = Dialect::TRANSLATED.map(|dialect| dialect.endpoint().map(Endpoint::as_str));
+        let expected = [Some("chat.completions"), Some("messages"), Some("responses"), None];
+        assert_eq!(endpoints, expected);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::feature::{Dialect, Fate, Feature};
+use super::feature::{Fate, Feature};
 pub use super::members::MalformedRequest;
 use super::neutral::part::Part;
 use super::neutral::request::Request;
-use super::{chat, gemini, messages, responses};
+use super::{Dialect, chat, gemini, messages, responses};
 use crate::error::{Error, Kind};
 
 /// A request in the words of another dialect.
@@ -34,31 +34,38 @@ pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRe
         Dialect::Chat => chat::request_reader::read(body),
         Dialect::Messages => messages::request_reader::read(body),
         Dialect::Responses => responses::request_reader::read(body),
-        Dialect::Gemini => Err(MalformedRequest("the dialect".to_owned())),
+        Dialect::Gemini | Dialect::Embeddings => Err(MalformedRequest("the dialect".to_owned())),
     }
+}
+
+/// What a request asks for that another dialect cannot carry; `None` if it can be written in it.
+pub(crate) fn refused(request: &Request, target: Dialect) -> Option<Refused> {
+    let refused = request.uses.iter().find(|used| used.feature.fate(target) == Fate::Refused)?;
+    let member = printable(&refused.member());
+    Some(Refused { feature: refused.feature, member, target })
 }
 
 /// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
 /// body names none.
 pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, Refused> {
+    if let Some(refused) = refused(request, target) {
+        return Err(refused);
+    }
     let mut dropped = Vec::new();
     let keeps_thinking = keeps_thinking(request, target);
     for used in request.uses.iter() {
         match used.feature.fate(target) {
-            Fate::Carried => {}
             Fate::Dropped if used.feature == Feature::Thinking && keeps_thinking => {}
             Fate::Dropped => dropped.push(used.member()),
-            Fate::Refused => {
-                let member = printable(&used.member());
-                return Err(Refused { feature: used.feature, member, target });
-            }
+            Fate::Carried | Fate::Refused => {}
         }
     }
     let body = match target {
-        Dialect::Chat => chat::request_writer::write(request),
         Dialect::Messages => messages::request_writer::write(request, &mut dropped),
         Dialect::Responses => responses::request_writer::write(request),
         Dialect::Gemini => gemini::request_writer::write(request),
+        // All of a request is refused in the dialect of embeddings.
+        Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
     };
     let dropped = dropped.iter().map(|member| printable(member)).collect();
     Ok(Translated { body: body.into(), dropped })

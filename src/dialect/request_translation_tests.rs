@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::feature::{Dialect, Fate, Feature};
+use super::Dialect;
+use super::feature::{Fate, Feature};
 use super::feature_samples::{plain, samples};
 use super::neutral::part::Source;
 use super::neutral::seal::Seal;
@@ -47,7 +48,7 @@ fn value(translated: &Translated) -> Value {
 }
 
 fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
-    Dialect::ALL.into_iter().filter(move |target| *target != source)
+    Dialect::TRANSLATED.into_iter().filter(move |target| *target != source)
 }
 
 // The table is for whoever asks for it (`--nocapture`).

@@ -15,32 +15,13 @@ use super::neutral::failure;
 use super::neutral::normalizer::Normalizer;
 use super::responses::stream_reader::ResponsesStreamReader;
 use super::responses::stream_writer::ResponsesStreamWriter;
-use super::{chat, gemini, messages, responses};
+use super::{Dialect, chat, gemini, messages, responses};
 use crate::bounds;
 use crate::wire::sse::{self, Splitter, SseEvent};
 
-/// The dialect of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderDialect {
-    Chat,
-    Messages,
-    Responses,
-    Gemini,
-}
-
-/// The dialect of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientDialect {
-    Chat,
-    Messages,
-    Responses,
-}
-
-impl ClientDialect {
-    /// Whether the dialect has an opaque text for another's seal.
-    fn has_seals(self) -> bool {
-        self != ClientDialect::Chat
-    }
+/// Whether a client's dialect has an opaque text for another's seal.
+fn has_seals(client: Dialect) -> bool {
+    matches!(client, Dialect::Messages | Dialect::Responses)
 }
 
 /// A whole answer in the client's dialect.
@@ -53,24 +34,25 @@ pub struct TranslatedAnswer {
 
 /// Translates a whole answer of success. What cannot be read, or is an error inside, is a failure.
 pub fn translate_answer(
-    from: ProviderDialect,
-    to: ClientDialect,
+    from: Dialect,
+    to: Dialect,
     body: &[u8],
     context: &AnswerContext,
 ) -> Result<TranslatedAnswer, Failure> {
-    let (answer, dropped) = read_answer(from, to.has_seals(), body, context)?;
+    let (answer, dropped) = read_answer(from, has_seals(to), body, context)?;
     let mut out = Vec::with_capacity(body.len() + 1_024);
     match to {
-        ClientDialect::Chat => chat::answer_writer::write(&answer, &mut out),
-        ClientDialect::Messages => messages::answer_writer::write(&answer, &mut out),
-        ClientDialect::Responses => responses::answer_writer::write(&answer, &mut out),
+        Dialect::Messages => messages::answer_writer::write(&answer, &mut out),
+        Dialect::Responses => responses::answer_writer::write(&answer, &mut out),
+        // The others are of no client whose answers are translated.
+        _ => chat::answer_writer::write(&answer, &mut out),
     }
     Ok(TranslatedAnswer { body: out.into(), dropped })
 }
 
 /// Reads a whole answer. `seals`: whether those are kept.
 pub fn read_answer(
-    from: ProviderDialect,
+    from: Dialect,
     seals: bool,
     body: &[u8],
     context: &AnswerContext,
@@ -86,26 +68,27 @@ pub fn read_answer(
         });
     };
     match from {
-        ProviderDialect::Chat => chat::answer_reader::read(text, &mut take),
-        ProviderDialect::Messages => messages::answer_reader::read(text, &mut take),
-        ProviderDialect::Responses => responses::answer_reader::read(text, &mut take),
-        ProviderDialect::Gemini => gemini::answer_reader::read(text, &mut take),
+        Dialect::Messages => messages::answer_reader::read(text, &mut take),
+        Dialect::Responses => responses::answer_reader::read(text, &mut take),
+        Dialect::Gemini => gemini::answer_reader::read(text, &mut take),
+        // Embeddings are not translated.
+        Dialect::Chat | Dialect::Embeddings => chat::answer_reader::read(text, &mut take),
     }
     full?;
     Ok((builder.finish()?, normalizer.dropped().to_vec()))
 }
 
 /// Translates an answer of an error; its status stays.
-pub fn translate_error(to: ClientDialect, status: u16, body: &[u8]) -> Bytes {
+pub fn translate_error(to: Dialect, status: u16, body: &[u8]) -> Bytes {
     error_body(to, &failure::read(status, body))
 }
 
 /// The body of an error in the client's dialect.
-pub fn error_body(to: ClientDialect, failure: &Failure) -> Bytes {
+pub fn error_body(to: Dialect, failure: &Failure) -> Bytes {
     let mut out = Vec::new();
     match to {
-        ClientDialect::Messages => messages::failure::write(failure, &mut out),
-        ClientDialect::Chat | ClientDialect::Responses => chat::failure::write(failure, &mut out),
+        Dialect::Messages => messages::failure::write(failure, &mut out),
+        _ => chat::failure::write(failure, &mut out),
     }
     out.into()
 }
@@ -119,6 +102,15 @@ enum StreamReader {
 }
 
 impl StreamReader {
+    fn of(from: Dialect) -> Self {
+        match from {
+            Dialect::Messages => StreamReader::Messages(MessagesStreamReader::default()),
+            Dialect::Responses => StreamReader::Responses(ResponsesStreamReader::default()),
+            Dialect::Gemini => StreamReader::Gemini(GeminiStreamReader::default()),
+            Dialect::Chat | Dialect::Embeddings => StreamReader::Chat(ChatStreamReader::default()),
+        }
+    }
+
     fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         match self {
             StreamReader::Chat(reader) => reader.event(data, each),
@@ -146,6 +138,14 @@ enum StreamWriter {
 }
 
 impl StreamWriter {
+    fn of(to: Dialect, include_usage: bool) -> Self {
+        match to {
+            Dialect::Messages => StreamWriter::Messages(MessagesStreamWriter::default()),
+            Dialect::Responses => StreamWriter::Responses(Box::default()),
+            _ => StreamWriter::Chat(ChatStreamWriter::new(include_usage)),
+        }
+    }
+
     fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         match self {
             StreamWriter::Chat(writer) => writer.write(event, out),
@@ -165,27 +165,14 @@ pub struct StreamTranslator {
 }
 
 impl StreamTranslator {
-    pub fn new(from: ProviderDialect, to: ClientDialect, context: AnswerContext) -> Self {
+    pub fn new(from: Dialect, to: Dialect, context: AnswerContext) -> Self {
         let include_usage = context.include_usage;
         StreamTranslator {
             // The last event of a response has all of it.
             splitter: Splitter::with_limit(bounds::COLLECT_BYTES),
-            reader: match from {
-                ProviderDialect::Chat => StreamReader::Chat(ChatStreamReader::default()),
-                ProviderDialect::Messages => {
-                    StreamReader::Messages(MessagesStreamReader::default())
-                }
-                ProviderDialect::Responses => {
-                    StreamReader::Responses(ResponsesStreamReader::default())
-                }
-                ProviderDialect::Gemini => StreamReader::Gemini(GeminiStreamReader::default()),
-            },
-            normalizer: Normalizer::new(context, to.has_seals()),
-            writer: match to {
-                ClientDialect::Chat => StreamWriter::Chat(ChatStreamWriter::new(include_usage)),
-                ClientDialect::Messages => StreamWriter::Messages(MessagesStreamWriter::default()),
-                ClientDialect::Responses => StreamWriter::Responses(Box::default()),
-            },
+            reader: StreamReader::of(from),
+            normalizer: Normalizer::new(context, has_seals(to)),
+            writer: StreamWriter::of(to, include_usage),
         }
     }
 
@@ -207,6 +194,11 @@ impl StreamTranslator {
     /// Whether the stream has its end, good or bad: nothing follows.
     pub fn is_over(&self) -> bool {
         self.normalizer.is_over()
+    }
+
+    /// Whether that end is an error.
+    pub fn has_failed(&self) -> bool {
+        self.normalizer.has_failed()
     }
 
     /// What the client's dialect had no place for so far.

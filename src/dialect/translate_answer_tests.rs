@@ -9,8 +9,7 @@ use crate::dialect::endpoint::Endpoint;
 use crate::dialect::recorded::{Exchange, exchanges, streams};
 use crate::dialect::stream::assemble;
 
-pub(super) const CLIENTS: [ClientDialect; 3] =
-    [ClientDialect::Chat, ClientDialect::Messages, ClientDialect::Responses];
+pub(super) const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 
 pub(super) fn context() -> AnswerContext {
     AnswerContext {
@@ -21,20 +20,20 @@ pub(super) fn context() -> AnswerContext {
     }
 }
 
-fn provider(exchange: &Exchange) -> Option<ProviderDialect> {
+fn provider(exchange: &Exchange) -> Option<Dialect> {
     match exchange.kind.as_str() {
-        "chat" => Some(ProviderDialect::Chat),
-        "messages" => Some(ProviderDialect::Messages),
-        "responses" => Some(ProviderDialect::Responses),
+        "chat" => Some(Dialect::Chat),
+        "messages" => Some(Dialect::Messages),
+        "responses" => Some(Dialect::Responses),
         _ => None,
     }
 }
 
-pub(super) fn endpoint(client: ClientDialect) -> Endpoint {
+pub(super) fn endpoint(client: Dialect) -> Endpoint {
     match client {
-        ClientDialect::Chat => Endpoint::ChatCompletions,
-        ClientDialect::Messages => Endpoint::Messages,
-        ClientDialect::Responses => Endpoint::Responses,
+        Dialect::Chat => Endpoint::ChatCompletions,
+        Dialect::Messages => Endpoint::Messages,
+        _ => Endpoint::Responses,
     }
 }
 
@@ -216,12 +215,7 @@ fn same(mut provider: Said, mut client: Said, what: &str) {
     assert_eq!(provider, client, "{what}");
 }
 
-pub(super) fn translated(
-    from: ProviderDialect,
-    to: ClientDialect,
-    stream: &[u8],
-    size: usize,
-) -> String {
+pub(super) fn translated(from: Dialect, to: Dialect, stream: &[u8], size: usize) -> String {
     let mut translator = StreamTranslator::new(from, to, context());
     let mut out = Vec::new();
     stream.chunks(size.max(1)).for_each(|chunk| translator.feed(chunk, &mut out));

@@ -39,7 +39,7 @@ fn call(index: Option<u64>, id: &str, name: &str, arguments: &str) -> Value {
     json!({ "tool_calls": [call] })
 }
 
-fn said_of(to: ClientDialect, stream: &str) -> String {
+fn said_of(to: Dialect, stream: &str) -> String {
     format!("{:?}", said(endpoint(to), &assemble(endpoint(to), stream.as_bytes())))
 }
 
@@ -64,7 +64,7 @@ fn tool_calls_side_by_side_come_one_after_another_in_messages() {
         ],
         "tool_calls",
     );
-    let messages = translated(ProviderDialect::Chat, ClientDialect::Messages, stream.as_bytes(), 9);
+    let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 9);
     let calls = message_calls(&messages);
     assert_eq!(calls[0], ("a".into(), "look".into(), json!({ "x": 1 })));
     assert_eq!((&*calls[1].0, &*calls[1].1), ("b", "hear"));
@@ -85,8 +85,7 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
             &[call(first, "a", "look", "{\"x\":1}"), call(second, "b", "look", "{\"x\":2}")],
             "stop",
         );
-        let messages =
-            translated(ProviderDialect::Chat, ClientDialect::Messages, stream.as_bytes(), 64);
+        let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 64);
         let calls = message_calls(&messages);
         assert_eq!(calls.len(), 2, "{messages}");
         assert_eq!(calls[1].2, json!({ "x": 2 }));
@@ -95,9 +94,9 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
     }
     let stream = chat_chunks(&[call(Some(0), "", "look", "")], "tool_calls");
     for to in CLIENTS {
-        let once = translated(ProviderDialect::Chat, to, stream.as_bytes(), 64);
+        let once = translated(Dialect::Chat, to, stream.as_bytes(), 64);
         assert!(once.contains("call_1_0"), "{once}");
-        assert_eq!(once, translated(ProviderDialect::Chat, to, stream.as_bytes(), 1));
+        assert_eq!(once, translated(Dialect::Chat, to, stream.as_bytes(), 1));
         // Without arguments a call has an empty object.
         assert!(said_of(to, &once).contains("(\"look\", Object {}, \"call_1_0\")"), "{once}");
     }
@@ -109,8 +108,7 @@ fn arguments_that_come_before_the_name_are_kept() {
         &[call(Some(0), "", "", "{\"x\""), call(Some(0), "a", "look", ":1}")],
         "tool_calls",
     );
-    let messages =
-        translated(ProviderDialect::Chat, ClientDialect::Messages, stream.as_bytes(), 64);
+    let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 64);
     assert_eq!(message_calls(&messages), [("a".into(), "look".into(), json!({ "x": 1 }))]);
 }
 
@@ -152,10 +150,9 @@ fn gemini_is_read_whole_and_as_a_stream() {
     let stream = events(&chunks);
     for to in CLIENTS {
         let body = answer.to_string();
-        let whole =
-            translate_answer(ProviderDialect::Gemini, to, body.as_bytes(), &context()).unwrap();
+        let whole = translate_answer(Dialect::Gemini, to, body.as_bytes(), &context()).unwrap();
         let text = String::from_utf8(whole.body.to_vec()).unwrap();
-        let streamed = translated(ProviderDialect::Gemini, to, stream.as_bytes(), 11);
+        let streamed = translated(Dialect::Gemini, to, stream.as_bytes(), 11);
         assert!(ends_well(&streamed), "{streamed}");
         let read = said(endpoint(to), &serde_json::from_str(&text).unwrap());
         assert_eq!(read, said(endpoint(to), &assemble(endpoint(to), streamed.as_bytes())));
@@ -163,7 +160,7 @@ fn gemini_is_read_whole_and_as_a_stream() {
             [(\"look\", Object {\"where\": String(\"Paris\"), \"n\": Number(1.5)}, \"call_abc_0\"), \
             (\"hear\", Object {}, \"own\")], stop: \"calls\", usage: Some([20, 5, 10, 3]) }";
         assert_eq!(format!("{read:?}"), expected, "{to:?}");
-        let signatures: &[_] = if to == ClientDialect::Chat {
+        let signatures: &[_] = if to == Dialect::Chat {
             &["reasoning_signatures", "citations"]
         } else {
             &["citations"]
@@ -171,8 +168,8 @@ fn gemini_is_read_whole_and_as_a_stream() {
         assert_eq!(whole.dropped, signatures);
     }
     let messages = translate_answer(
-        ProviderDialect::Gemini,
-        ClientDialect::Messages,
+        Dialect::Gemini,
+        Dialect::Messages,
         answer.to_string().as_bytes(),
         &context(),
     )
@@ -186,37 +183,25 @@ fn gemini_is_read_whole_and_as_a_stream() {
 fn what_gemini_blocks_is_a_refusal_and_what_it_cannot_use_an_error() {
     let blocked = json!({ "promptFeedback": { "blockReason": "SAFETY" }, "usageMetadata": { "promptTokenCount": 4 } });
     for to in CLIENTS {
-        let answer = translate_answer(
-            ProviderDialect::Gemini,
-            to,
-            blocked.to_string().as_bytes(),
-            &context(),
-        )
-        .unwrap();
+        let answer =
+            translate_answer(Dialect::Gemini, to, blocked.to_string().as_bytes(), &context())
+                .unwrap();
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
         assert!(text.contains("The prompt was blocked: SAFETY."), "{text}");
-        let streamed = translated(
-            ProviderDialect::Gemini,
-            to,
-            events(std::slice::from_ref(&blocked)).as_bytes(),
-            5,
-        );
+        let streamed =
+            translated(Dialect::Gemini, to, events(std::slice::from_ref(&blocked)).as_bytes(), 5);
         assert!(
             ends_well(&streamed) && said_of(to, &streamed).contains("stop: \"refusal\""),
             "{streamed}"
         );
         let broken = json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL" }] });
-        let failure = translate_answer(
-            ProviderDialect::Gemini,
-            to,
-            broken.to_string().as_bytes(),
-            &context(),
-        )
-        .unwrap_err();
+        let failure =
+            translate_answer(Dialect::Gemini, to, broken.to_string().as_bytes(), &context())
+                .unwrap_err();
         assert!(failure.message.contains("MALFORMED_FUNCTION_CALL"), "{failure:?}");
         let cut =
             events(&[json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] } }] })]);
-        assert!(!ends_well(&translated(ProviderDialect::Gemini, to, cut.as_bytes(), 5)));
+        assert!(!ends_well(&translated(Dialect::Gemini, to, cut.as_bytes(), 5)));
     }
 }
 
@@ -243,16 +228,16 @@ fn errors_have_the_client_s_envelope_the_status_s_type_and_the_provider_s_words(
             "The provider answered with status 500 and no message."),
     ] {
         let anthropic: Value =
-            serde_json::from_slice(&translate_error(ClientDialect::Messages, status, body.as_bytes())).unwrap();
+            serde_json::from_slice(&translate_error(Dialect::Messages, status, body.as_bytes())).unwrap();
         assert_eq!(anthropic, json!({ "type": "error", "error": { "type": kind, "message": message } }));
         let own: Value =
-            serde_json::from_slice(&translate_error(ClientDialect::Chat, status, body.as_bytes())).unwrap();
+            serde_json::from_slice(&translate_error(Dialect::Chat, status, body.as_bytes())).unwrap();
         let (kind, code) = openai;
         assert_eq!(own, json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }));
     }
     // Clients of Anthropic know a long prompt by these words only.
     let body = json!({ "error": { "message": "Too many tokens.", "type": "invalid_request_error", "code": "context_length_exceeded" } });
-    let error = translate_error(ClientDialect::Messages, 400, body.to_string().as_bytes());
+    let error = translate_error(Dialect::Messages, 400, body.to_string().as_bytes());
     assert!(String::from_utf8_lossy(&error).contains("prompt is too long: Too many tokens."));
 }
 
@@ -268,19 +253,19 @@ fn an_error_inside_a_stream_is_the_client_s_error_event() {
     );
     for (to, event) in [
         (
-            ClientDialect::Chat,
+            Dialect::Chat,
             "data: {\"error\":{\"message\":\"Boom\",\"type\":\"server_error\",\"param\":null,\"code\":\"provider_error\"}}\n\n",
         ),
         (
-            ClientDialect::Messages,
+            Dialect::Messages,
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Boom\"}}\n\n",
         ),
         (
-            ClientDialect::Responses,
+            Dialect::Responses,
             "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\"message\":\"Boom\",\"param\":null,\"sequence_number\":5}\n\n",
         ),
     ] {
-        let out = translated(ProviderDialect::Chat, to, stream.as_bytes(), 3);
+        let out = translated(Dialect::Chat, to, stream.as_bytes(), 3);
         assert!(out.ends_with(event) && !ends_well(&out), "{out}");
     }
 }
@@ -320,22 +305,14 @@ fn answer_strategy() -> impl Strategy<Value = Answer> {
     )
 }
 
-fn written(answer: &Answer, to: ClientDialect) -> Vec<u8> {
+fn written(answer: &Answer, to: Dialect) -> Vec<u8> {
     let mut out = Vec::new();
     match to {
-        ClientDialect::Chat => chat::answer_writer::write(answer, &mut out),
-        ClientDialect::Messages => messages::answer_writer::write(answer, &mut out),
-        ClientDialect::Responses => responses::answer_writer::write(answer, &mut out),
+        Dialect::Messages => messages::answer_writer::write(answer, &mut out),
+        Dialect::Responses => responses::answer_writer::write(answer, &mut out),
+        _ => chat::answer_writer::write(answer, &mut out),
     }
     out
-}
-
-fn as_provider(client: ClientDialect) -> ProviderDialect {
-    match client {
-        ClientDialect::Chat => ProviderDialect::Chat,
-        ClientDialect::Messages => ProviderDialect::Messages,
-        ClientDialect::Responses => ProviderDialect::Responses,
-    }
 }
 
 proptest! {
@@ -343,7 +320,7 @@ proptest! {
     fn there_and_back_keeps_the_answer(answer in answer_strategy()) {
         for there in CLIENTS {
             let first = written(&answer, there);
-            let (mut read, dropped) = read_answer(as_provider(there), true, &first, &context()).unwrap();
+            let (mut read, dropped) = read_answer(there, true, &first, &context()).unwrap();
             prop_assert!(dropped.is_empty());
             // Messages have no time, and always usage.
             read.created = answer.created;
@@ -351,8 +328,8 @@ proptest! {
             read.id = read.id.rsplit(['-', '_']).next().unwrap().to_owned();
             prop_assert_eq!(&read, &answer);
             for to in CLIENTS {
-                let other = translate_answer(as_provider(there), to, &first, &context()).unwrap();
-                let (again, _) = read_answer(as_provider(to), true, &other.body, &context()).unwrap();
+                let other = translate_answer(there, to, &first, &context()).unwrap();
+                let (again, _) = read_answer(to, true, &other.body, &context()).unwrap();
                 prop_assert_eq!(&again.content, &answer.content);
                 prop_assert_eq!(&again.stop, &answer.stop);
             }
@@ -361,7 +338,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_an_answer_or_a_failure(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        for from in [ProviderDialect::Chat, ProviderDialect::Gemini] {
+        for from in [Dialect::Chat, Dialect::Gemini] {
             for to in CLIENTS {
                 let _ = translate_answer(from, to, &body, &context());
                 translated(from, to, &body, 7);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::capture::record::Head;
 use crate::redaction;
 use crate::routing::{
-    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, TextPart, decide,
+    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, TextPart, Untranslatable, decide,
 };
 
 /// Where the state of the targets comes from.
@@ -99,12 +99,13 @@ pub(super) struct Judged<'h> {
 impl Question<'_> {
     /// Decides a capture again. `recorded` is the document of the recorded decision, if it is still
     /// known. `text` gives a text of the request if it was kept; it is called only if a signal has
-    /// to be computed again.
+    /// to be computed again. `refused` gives what other dialects cannot carry, likewise.
     pub(super) fn judge<'h>(
         &self,
         head: &'h Head,
         recorded: Option<&Routing>,
         text: &dyn Fn(TextPart) -> Option<String>,
+        refused: &dyn Fn() -> Option<Untranslatable>,
     ) -> Result<Judged<'h>, Skipped> {
         if let Some(skipped) = Skipped::of(head) {
             return Err(skipped);
@@ -117,6 +118,7 @@ impl Question<'_> {
             inputs.health.clone_from(health);
         }
         let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
+        inexact |= !inputs.complete_translation(self.candidate, refused);
         let after = decide(self.candidate, &inputs);
         // A snapshot leaves out healthy and idle targets, so a target that the recorded document
         // has is known even if the snapshot does not list it.
@@ -140,6 +142,7 @@ impl Question<'_> {
             Some(baseline) => {
                 inputs.keywords.clone_from(&stored.keywords);
                 inexact |= !inputs.complete(baseline, text);
+                inexact |= !inputs.complete_translation(baseline, refused);
                 decide(baseline, &inputs).map(Cow::Owned)
             }
         };

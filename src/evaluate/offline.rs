@@ -10,7 +10,7 @@ use super::report::EvaluationReport;
 use crate::capture::record::{Capture, Head};
 use crate::dialect::endpoint::Endpoint;
 use crate::prompt::Prompt;
-use crate::routing::{Routing, TextPart};
+use crate::routing::{Routing, TextPart, Untranslatable};
 
 /// Decides captures again without a gateway.
 pub(crate) struct OfflineEvaluation {
@@ -42,7 +42,8 @@ impl OfflineEvaluation {
             .flatten()
             .find(|known| Some(known.revision()) == revision);
         let text = |part| text_of(head, capture.bodies.request.clone(), part);
-        match question.judge(head, recorded, &text) {
+        let refused = || refused_of(head, capture.bodies.request.clone());
+        match question.judge(head, recorded, &text, &refused) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
                 let prices = PriceList { candidate, baseline: baseline.as_ref() };
@@ -62,10 +63,28 @@ impl OfflineEvaluation {
 /// A text of a captured request, if its body was kept unchanged. The system prompt of a request
 /// through an agent is not known: the agent's instructions are no part of the capture.
 pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String> {
-    let has_agent = || head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some());
-    if head.not_replayable().is_some() || (part == TextPart::System && has_agent()) {
+    if part == TextPart::System && has_agent(head) {
         return None;
     }
-    let prompt = Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()?;
-    Some(prompt.text(part))
+    Some(prompt_of(head, body)?.text(part))
+}
+
+/// What other dialects cannot carry of a captured request, likewise: not known of a request through
+/// an agent.
+pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
+    if has_agent(head) {
+        return None;
+    }
+    Some(prompt_of(head, body)?.untranslatable())
+}
+
+fn has_agent(head: &Head) -> bool {
+    head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some())
+}
+
+fn prompt_of(head: &Head, body: Bytes) -> Option<Prompt> {
+    if head.not_replayable().is_some() {
+        return None;
+    }
+    Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()
 }

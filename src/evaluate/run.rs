@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::cost::PriceList;
 use super::explain;
 use super::judge::{HealthSource, Question, Skipped};
-use super::offline::text_of;
+use super::offline::{refused_of, text_of};
 use super::report::EvaluationReport;
 use crate::app::{App, Live};
 use crate::archive::{Archive, CaptureReader};
@@ -241,14 +241,16 @@ impl EvaluationWorker {
             health,
         };
         let (archive, reader) = (&self.archive, RefCell::new(&mut self.reader));
-        let text = |part| {
+        let body = || {
             let bodies = head
                 .not_replayable()
                 .is_none()
                 .then(|| archive.bodies(&head.id, location, &mut reader.borrow_mut()));
-            text_of(head, bodies??.request, part)
+            Some(bodies??.request)
         };
-        match question.judge(head, recorded.as_deref(), &text) {
+        let text = |part| text_of(head, body()?, part);
+        let refused = || refused_of(head, body()?);
+        match question.judge(head, recorded.as_deref(), &text, &refused) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
                 let prices =

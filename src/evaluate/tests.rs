@@ -103,7 +103,7 @@ proptest! {
                 RequestId::new(at(0), &random), at(0), UserId::known("usr_1"), "chat.completions"
             );
             (head.inputs, head.decision) = (Some(inputs), Some(Arc::new(decision)));
-            let judged = question.judge(&head, Some(&routing), &|_| None).unwrap();
+            let judged = question.judge(&head, Some(&routing), &|_| None, &|| None).unwrap();
             prop_assert_eq!(
                 (judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}",
                 alteration

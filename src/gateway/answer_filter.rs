@@ -1,10 +1,12 @@
 //! What of a provider's answer may leave. This is the one place that hides our credentials in an
 //! answer that repeats them: in its headers, and in its body however that is cut. It also takes out
-//! the usage of a stream that only we asked for.
+//! the usage of a stream that only we asked for, and translates what has another dialect than the
+//! client's, behind the mask.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
+use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation};
 use crate::dialect::chat::usage_strip::UsageStrip;
 use crate::secret::{Mask, StreamMask};
 
@@ -22,12 +24,21 @@ pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
 pub(super) struct AnswerFilter {
     mask: StreamMask,
     usage: UsageStrip,
+    translation: Option<AnswerTranslation>,
 }
 
 impl AnswerFilter {
+    /// The filter of an answer that is translated.
+    pub(super) fn translating(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
+        let translation = Some(AnswerTranslation::begin(plan, status, stream));
+        AnswerFilter { translation, ..AnswerFilter::default() }
+    }
+
     /// Whether this piece, the next of the body, leaves unchanged. `strips`: usage is taken out.
     pub(super) fn passes(&self, piece: &[u8], credentials: Option<&Mask>, strips: bool) -> bool {
-        !strips && credentials.is_none_or(|credentials| self.mask.passes(credentials, piece))
+        !strips
+            && self.translation.is_none()
+            && credentials.is_none_or(|credentials| self.mask.passes(credentials, piece))
     }
 
     /// Takes the next piece of the body, the last one where `end`, and gives the bytes that may
@@ -46,6 +57,9 @@ impl AnswerFilter {
         if end {
             left = joined(left, self.mask.finish());
         }
+        if let Some(translation) = &mut self.translation {
+            return translation.feed(&left, end);
+        }
         if strips {
             left = self.usage.feed(&left);
             if end {
@@ -53,6 +67,36 @@ impl AnswerFilter {
             }
         }
         left
+    }
+
+    /// The translation that keeps the answer until it is whole, if there is one.
+    pub(super) fn whole(&self) -> Option<&WholeTranslation> {
+        match &self.translation {
+            Some(AnswerTranslation::Whole(whole)) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// The provider's bytes that are kept to be translated.
+    pub(super) fn held(&self) -> usize {
+        self.whole().map_or(0, WholeTranslation::held)
+    }
+
+    /// Whether a stream was given up: what came is no stream of the provider's dialect, or an
+    /// error.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.translation, Some(AnswerTranslation::Stream { failed: true, .. }))
+    }
+
+    /// The last event of a translated stream that broke off, in the client's dialect; empty if the
+    /// client has one already.
+    pub(super) fn break_off(&mut self) -> Option<Bytes> {
+        match &mut self.translation {
+            Some(translation @ AnswerTranslation::Stream { .. }) => {
+                Some(translation.feed(&[], true))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -9,13 +9,16 @@ use http::HeaderMap;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
+use super::answer_translation::AnswerPlan;
 use super::attempt_guard::AttemptGuard;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
-use super::relay::{Mode, Relay, RelayVerdict, Rules};
+use super::relay::Relay;
+use super::verdict::{Mode, RelayVerdict, Rules};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::record::Attempt;
+use crate::dialect::neutral::request::Request;
 use crate::id::{NodeId, RequestId};
 use crate::limits::ConcurrencySlot;
 use crate::nodes::ReadyNode;
@@ -59,6 +62,10 @@ pub(super) struct CallProgress {
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
+    /// The request in the neutral form, once a target needs it.
+    pub(super) neutral: Option<Box<Request>>,
+    /// How the answer to the present attempt is translated; `None` where it is not.
+    pub(super) translation: Option<Box<AnswerPlan>>,
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
     /// The engine, or a hook in it, panicked.
@@ -128,10 +135,11 @@ impl InferenceCall {
         app: &Arc<App>,
         id: RequestId,
         plan: CallPlan,
-        request: SentRequest,
+        mut request: SentRequest,
         mode: Mode,
     ) -> Self {
-        let mut progress = CallProgress::default();
+        let neutral = request.neutral.take();
+        let mut progress = CallProgress { neutral, ..CallProgress::default() };
         progress.relay.count_within(&app.body_memory);
         InferenceCall {
             app: app.clone(),
@@ -196,6 +204,7 @@ impl InferenceCall {
         progress.relay.target = progress.asked.len() - 1;
         progress.deadline = Some(now + target.provider.timeouts.first_byte);
         progress.connected = false;
+        progress.translation = None;
         progress.relay.reset();
         Some(target)
     }
@@ -341,6 +350,7 @@ impl InferenceCall {
         if progress.relay.committed {
             self.app.store.faults().pass(PanicPoint::Content);
         }
+        let translation = progress.translation.as_deref();
         let rules = Rules {
             mode: self.mode,
             // After the commit nothing depends on it.
@@ -349,7 +359,8 @@ impl InferenceCall {
                 && self.has_next(progress),
             captured: self.captured,
             capture_limit: self.app.server.capture.max_body,
-            endpoint: self.request.endpoint,
+            dialect: translation.map_or_else(|| self.request.endpoint.dialect(), |plan| plan.from),
+            translation,
             strip_usage: progress
                 .current()
                 .is_some_and(|target| self.request.own_question(target).is_some()),

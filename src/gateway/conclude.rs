@@ -12,8 +12,8 @@ use super::exchange::HttpExchange;
 use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::provider_headers::name_call;
-use super::relay::WholeAnswer;
 use super::respond::{self, RequestEnd, write_answer};
+use super::verdict::WholeAnswer;
 
 /// Writes the rest of the answer. Gives also the bytes that it added to the provider's answer.
 pub(super) async fn conclude(

@@ -23,7 +23,8 @@ fn has_type(headers: &HeaderMap, wanted: &str) -> bool {
     kind.trim_start().get(..wanted.len()).is_some_and(|start| start.eq_ignore_ascii_case(wanted))
 }
 
-fn is_plain(headers: &HeaderMap) -> bool {
+/// Whether the body has no content coding.
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_ENCODING)
         .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))

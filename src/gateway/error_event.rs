@@ -10,6 +10,9 @@ use crate::error::{Error, Kind};
 
 /// The last event of the stream of `call`.
 pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
+    if let Some(event) = outcome.last_event() {
+        return event.clone();
+    }
     let start = if outcome.is_between_events() { "" } else { "\n\n" };
     let event = rendered(call.request.endpoint, call.id.as_str(), outcome.next_event());
     Bytes::from(format!("{start}{event}"))

@@ -12,6 +12,7 @@ mod accounting;
 mod admission;
 mod allowance;
 mod answer_filter;
+mod answer_translation;
 mod attempt;
 mod attempt_guard;
 mod background;
@@ -47,6 +48,8 @@ mod retry_after;
 mod service;
 mod shadow;
 mod stages;
+mod translation;
+mod verdict;
 mod wrap;
 
 use std::sync::Arc;

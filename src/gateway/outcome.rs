@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::call::{AskedTarget, InferenceCall};
 use super::content_type::says_event_stream;
 use super::failure::AttemptFailure;
-use super::relay::{Relay, WholeAnswer};
+use super::relay::Relay;
+use super::verdict::WholeAnswer;
 use crate::bounds;
 use crate::capture::record::{Attempt, CaptureState, Served};
 use crate::dialect::Dialect;
@@ -31,6 +32,8 @@ pub(super) struct Outcome {
     pub(super) usage: Option<Usage>,
     /// Who answered, or was asked when the client left.
     served: Option<AskedTarget>,
+    /// The last event of a translated stream that broke off.
+    last_event: Option<Bytes>,
     /// The answer as it passed, and its copy for the capture.
     relay: Relay,
 }
@@ -63,8 +66,12 @@ impl Outcome {
             answer,
             usage: None,
             served,
+            last_event: None,
             relay,
         };
+        if outcome.breaks_off() {
+            outcome.last_event = outcome.relay.filter.break_off();
+        }
         if outcome.is_good() {
             outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
         } else if is_left {
@@ -76,6 +83,9 @@ impl Outcome {
     fn read_usage(&self, dialect: Dialect, prompt_tokens: u64) -> Option<Usage> {
         if self.relay.stream {
             return Some(self.relay.tally.usage_or_estimate(prompt_tokens));
+        }
+        if let Some(translated) = self.relay.filter.whole() {
+            return translated.usage();
         }
         if self.is_truncated() {
             return dialect.read_usage_at_end(&self.relay.ending);
@@ -119,6 +129,11 @@ impl Outcome {
     /// Whether the part of a stream that was passed on ends where an event ends.
     pub(super) fn is_between_events(&self) -> bool {
         self.relay.between_events()
+    }
+
+    /// The last event of a translated stream that broke off; empty if the client has it already.
+    pub(super) fn last_event(&self) -> Option<&Bytes> {
+        self.last_event.as_ref()
     }
 
     /// The sequence number of an event after those of the stream.

@@ -21,9 +21,9 @@ use super::node_signature::NodeSignatures;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
-use super::relay::Mode;
 use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
 use super::respond::{self, Rejection, RequestEnd, StageReply, respond, write_answer};
+use super::verdict::Mode;
 use super::wrap::proxy;
 use super::{ProxyHooks, allowance, gate, progress_stream, reply, shadow};
 use crate::api::{BodyKind, Handler, ProgressHandler, Responder};
@@ -228,12 +228,20 @@ impl Pipeline {
             Ok(()) => prompt.take_agent(app, principal).await,
             refused => refused,
         };
-        if allowed.is_ok() && prompt.agent().is_some() && prompt.sent().len() > bounds::READ_INLINE
-        {
-            // The agent's part was added in turn: the credential may be revoked meanwhile.
+        let live = app.live();
+        let translates = live.routing.translates(&prompt.request.model, endpoint);
+        if translates && allowed.is_ok() {
+            allowed = prompt.read_neutral(app, principal).await;
+            // Its neutral form, and its body for a provider of another dialect.
+            if !received.held.set(3 * prompt.body.len()) {
+                return Err(Held::full().into());
+            }
+        }
+        let is_read_twice = translates || prompt.agent().is_some();
+        if allowed.is_ok() && is_read_twice && prompt.sent().len() > bounds::READ_INLINE {
+            // It was read again in turn: the credential may be revoked meanwhile.
             allowed = app.auth.recheck(principal, app.clock.now());
         }
-        let live = app.live();
         let began = Instant::now();
         let inputs = gather(app, &live, exchange.at, &prompt, principal);
         let decided =
@@ -327,6 +335,7 @@ impl Pipeline {
         if let Some(agent) = &captured.inputs.request.agent {
             captured.prompt.take_agent_again(app, principal, agent).await?;
         }
+        captured.read_neutral(app, &live, principal).await?;
         let turn = app.reroutes.take(&app.auth.tenant(principal)).await;
         let _turn = turn.ok_or_else(|| {
             let why = "Too many reroutes are running; none ended in time.";

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
-use super::relay::Mode;
+use super::verdict::Mode;
 use crate::app::{App, Live};
 use crate::dialect::CLIENT_HEADERS;
 use crate::dialect::endpoint::Endpoint;
+use crate::dialect::neutral::request::Request;
 use crate::dialect::request;
 use crate::prompt::Prompt;
 use crate::routing::health::RetryBudget;
@@ -99,23 +100,29 @@ pub(super) struct SentRequest {
     /// The edit that asks for a stream's usage, where the client asks for a stream and not for
     /// that.
     pub(super) ask_usage: Option<Edit>,
+    /// Whether the client asks for the usage of a stream.
+    pub(super) includes_usage: bool,
     /// Headers of the client that providers see.
     pub(super) headers: HeaderMap,
     /// The part of the client's query that providers see.
     pub(super) query: Option<String>,
     /// The usage is held against a limit of the caller.
     pub(super) counted: bool,
+    /// The body in the neutral form, if it was read. It is given to the call.
+    pub(super) neutral: Option<Box<Request>>,
 }
 
 impl SentRequest {
     /// A request as it was read, with its headers.
-    pub(super) fn of_prompt(prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
+    pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
         SentRequest {
+            neutral: prompt.take_neutral(),
             endpoint: prompt.endpoint,
             headers: forwarded(headers),
             query: prompt.query,
             body: prompt.body,
             model: prompt.request.model_span,
+            includes_usage: prompt.request.ask_usage.is_none(),
             ask_usage: prompt.request.ask_usage,
             counted,
         }

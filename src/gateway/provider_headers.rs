@@ -2,18 +2,22 @@
 //! as the client gets it.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::response::Parts as ResponseParts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::{Error, ErrorType, Result};
 
 use super::allowance;
 use super::answer_filter::mask_headers;
+use super::answer_translation::{AnswerPlan, DROPPED};
 use super::call::InferenceCall;
-use super::content_type::is_event_stream;
+use super::content_type::{is_event_stream, is_plain};
 use super::failure::{CUT, fault};
+use super::plan::SentRequest;
 use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::protocol::Way;
 use crate::routing::{Target, header_of};
 use crate::store::PanicPoint;
 
@@ -94,25 +98,31 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
         .target()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     let made = written(target.provider.head.as_ref())?;
-    let body = call.request.body_for(&target);
+    let translated = match target.provider.protocol.way(call.request.endpoint) {
+        Some(Way::Translated(dialect)) => Some(call.translate(&target, dialect)?),
+        _ => None,
+    };
+    let is_native = translated.is_none();
+    let (uri, body) = match translated {
+        Some(translated) => translated,
+        None => {
+            // A provider that speaks the dialect of the request takes its query.
+            let SentRequest { endpoint, query, .. } = &call.request;
+            let uri = written(request_target(&target, *endpoint, query.as_deref()))?;
+            (uri, call.request.body_for(&target))
+        }
+    };
     let (mut fresh, ()) = http::Request::new(()).into_parts();
     fresh.method = Method::POST;
     // The version of Pingora's connection to the provider.
     fresh.version = head.version;
-    // All providers of a plan take the query, as they speak the dialect of the request.
-    let endpoint = call.request.endpoint;
-    fresh.uri = match (made.target(endpoint), call.request.query.as_deref()) {
-        (Some(made), None) => made.clone(),
-        (_, query) => {
-            let path = target.provider.base.target(endpoint, &target.model, query);
-            written(Uri::try_from(path).ok())?
-        }
-    };
+    fresh.uri = uri;
     // The map itself: Pingora's own insertion parses each name again, to keep its case.
     fresh.headers = written(call.headers())?;
     let headers = &mut fresh.headers;
     headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    for name in call.request.headers.keys().filter(|name| !made.sets(name)) {
+    // Those of a client concern its own dialect.
+    for name in call.request.headers.keys().filter(|name| is_native && !made.sets(name)) {
         // In the place of a default of ours.
         headers.remove(name);
         for value in call.request.headers.get_all(name) {
@@ -121,6 +131,19 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     }
     *head = RequestHeader::from(fresh);
     Ok(body)
+}
+
+/// The request target of an endpoint.
+pub(super) fn request_target(
+    target: &Target,
+    endpoint: Endpoint,
+    query: Option<&str>,
+) -> Option<Uri> {
+    let made = target.provider.head.as_ref()?.target(endpoint);
+    match (made, query) {
+        (Some(made), None) => Some(made.clone()),
+        _ => Uri::try_from(target.provider.base.target(endpoint, &target.model, query)).ok(),
+    }
 }
 
 /// A part of a head. The checks of the routing document see to it that it can be written; if it
@@ -159,6 +182,9 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     for name in gone {
         headers.remove(name);
     }
+    if let Some(plan) = &call.progress().translation {
+        translate_head(plan, parts.status, headers)?;
+    }
     headers.reserve(CALL_HEADERS + call.rates.len());
     if is_event_stream(headers) {
         // An error event may have to follow the end that the provider announced.
@@ -172,6 +198,22 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
         headers.insert(&UPSTREAM_REQUEST_ID, id);
     }
     *head = ResponseHeader::from(parts);
+    Ok(())
+}
+
+/// Makes the head one of a translated answer.
+fn translate_head(plan: &AnswerPlan, status: StatusCode, headers: &mut HeaderMap) -> Result<()> {
+    if !is_plain(headers) {
+        // It was asked for an answer as it is.
+        return Err(fault(CUT, true));
+    }
+    headers.remove(CONTENT_LENGTH);
+    if !(status.is_success() && is_event_stream(headers)) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    if let Some(dropped) = plan.dropped_header(&[]) {
+        headers.insert(&DROPPED, dropped);
+    }
     Ok(())
 }
 

@@ -8,73 +8,20 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::answer_filter::AnswerFilter;
+use super::answer_translation::{DROPPED, WholeTranslation};
 use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
+use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use crate::body_memory::{BodyClass, BodyMemory, Held};
 use crate::bounds;
-use crate::dialect::endpoint::Endpoint;
 use crate::dialect::stream::{self as tally, StreamTally};
-use crate::secret::Mask;
 use crate::wire::sse::ends_event;
-
-/// Where the answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// To the client at once, after the first content event.
-    Relay,
-    Collect,
-}
-
-/// What to do after a batch of the answer.
-pub(super) enum RelayVerdict {
-    Hold,
-    /// Write these to the client, then fail with `then`, if any.
-    Forward {
-        tasks: Vec<HttpTask>,
-        then: Option<Box<Error>>,
-    },
-    /// The whole answer is in memory.
-    Collected,
-    /// Give this attempt up.
-    Abandon(Box<Error>),
-}
 
 /// What to do in the middle of an answer.
 enum NextStep {
     Wait,
     Commit,
     Abandon(&'static str),
-}
-
-/// A whole answer kept in memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WholeAnswer {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-    /// Whether it is an event stream.
-    pub(super) stream: bool,
-    /// The attempt that gave it.
-    pub(super) index: usize,
-}
-
-/// What [`Relay::observe`] needs to know of the call.
-#[derive(Clone, Copy)]
-pub(super) struct Rules<'a> {
-    pub(super) mode: Mode,
-    /// Whether another target could still be tried.
-    pub(super) has_next: bool,
-    /// Whether the answer is captured. Without that no stream is copied; a document is, for its
-    /// usage.
-    pub(super) captured: bool,
-    /// Largest copy for the capture, in bytes.
-    pub(super) capture_limit: usize,
-    /// The endpoint, which names the events of a stream.
-    pub(super) endpoint: Endpoint,
-    /// We asked for the usage of a stream, and the client did not: it is taken out.
-    pub(super) strip_usage: bool,
-    /// Our credentials at the provider, which its answer must not repeat.
-    pub(super) credentials: Option<&'a Mask>,
 }
 
 /// The answer of the present attempt, so far.
@@ -94,7 +41,7 @@ pub(super) struct Relay {
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: StreamTally,
-    filter: AnswerFilter,
+    pub(super) filter: AnswerFilter,
     /// The copy for the capture: the body as the client gets it.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
@@ -163,8 +110,9 @@ impl Relay {
 
     /// What to do in the middle of an answer.
     fn next_step(&self, rules: Rules<'_>) -> NextStep {
-        if rules.mode == Mode::Collect {
-            let fits = self.held_bytes <= bounds::COLLECT_BYTES && !self.overfull;
+        if rules.mode == Mode::Collect || self.filter.whole().is_some() {
+            let bytes = self.held_bytes + self.filter.held();
+            let fits = bytes <= bounds::COLLECT_BYTES && !self.overfull;
             return if fits { NextStep::Wait } else { NextStep::Abandon(TOO_LARGE) };
         }
         if self.committed {
@@ -209,6 +157,12 @@ impl Relay {
 
     /// Judges an answer at its end.
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
+        if let Some(status) = self.filter.whole().and_then(WholeTranslation::failed_as) {
+            self.keep_answer();
+            // In the provider's answer an error stands behind a status of success.
+            self.answer = self.answer.take().map(|answer| WholeAnswer { status, ..answer });
+            return RelayVerdict::Abandon(fault(IN_BAND, true));
+        }
         // Content commits also where the end came with it. To clients, an event without its blank
         // line is none.
         if rules.mode == Mode::Relay
@@ -278,7 +232,11 @@ impl Relay {
                 self.reset();
                 self.status = Some(header.status.as_u16());
                 self.stream = is_event_stream(&header.headers);
-                self.tally = StreamTally::of(rules.endpoint);
+                self.tally = StreamTally::of(rules.dialect);
+                if let Some(plan) = rules.translation {
+                    let status = header.status.as_u16();
+                    self.filter = AnswerFilter::translating(plan, status, self.stream);
+                }
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
@@ -301,6 +259,12 @@ impl Relay {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
         let strips = self.strips(rules);
         match task {
+            // An answer without a body gets one.
+            HttpTask::Header(header, true) if self.filter.whole().is_some() => {
+                let body = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let header = HttpTask::Header(header, false);
+                [Some(header), Some(HttpTask::Body(Some(body), true))]
+            }
             HttpTask::Body(Some(ref bytes), _)
                 if self.filter.passes(bytes, rules.credentials, strips) =>
             {
@@ -309,16 +273,31 @@ impl Relay {
             HttpTask::Body(bytes, end) => {
                 let bytes = bytes.unwrap_or_default();
                 let left = part(self.filter.feed(bytes, end, rules.credentials, strips));
+                self.account_for_translation();
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
             // Trailers are not passed on.
             HttpTask::Trailer(_) | HttpTask::Done => {
                 let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
                 let rest = part(rest);
+                self.account_for_translation();
                 [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
             task => [None, Some(task)],
         }
+    }
+
+    /// Accounts for what is kept to be translated. When it is, the head says what was dropped.
+    fn account_for_translation(&mut self) {
+        let Some(whole) = self.filter.whole() else { return };
+        if let Some(dropped) = whole.dropped() {
+            self.headers.insert(&DROPPED, dropped.clone());
+            if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
+                // Only a name that is no name fails.
+                let _always = header.insert_header(&DROPPED, dropped.clone());
+            }
+        }
+        self.overfull |= !self.account(self.body.capacity());
     }
 
     /// Whether the usage of this answer is taken out.
@@ -368,7 +347,7 @@ impl Relay {
 
     /// Accounts for a copy of this many bytes, beside the held tasks.
     fn account(&mut self, copy: usize) -> bool {
-        let bytes = copy + self.held_bytes;
+        let bytes = copy + self.held_bytes + self.filter.held();
         self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
     }
 
@@ -407,7 +386,12 @@ impl Relay {
         self.committed
             && self.stream
             && self.ok()
-            && (self.tally.done_seen() || self.tally.error().is_some())
+            && (self.tally.done_seen() || self.tally.error().is_some() || self.is_unreadable())
+    }
+
+    /// Whether a stream cannot be translated to its end, though the provider named no error.
+    fn is_unreadable(&self) -> bool {
+        self.filter.is_given_up() && self.tally.error().is_none()
     }
 
     /// Whether the stream so far ends where an event ends.
@@ -429,6 +413,7 @@ impl Relay {
     pub(super) fn has_error(&self) -> bool {
         self.ok()
             && (self.tally.error().is_some()
+                || self.is_unreadable()
                 || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
@@ -458,7 +443,8 @@ impl Relay {
     }
 
     fn in_band_error(&self) -> bool {
-        self.stream && self.ok() && self.tally.verdict() == tally::StreamVerdict::Error
+        let is_error = self.tally.verdict() == tally::StreamVerdict::Error;
+        self.stream && self.ok() && (is_error || self.is_unreadable())
     }
 
     fn keep_answer(&mut self) {

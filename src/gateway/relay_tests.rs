@@ -4,7 +4,9 @@ use pingora::ErrorType;
 use proptest::prelude::*;
 
 use super::*;
+use crate::dialect::Dialect;
 use crate::dialect::chat::usage_strip::UsageStrip;
+use crate::dialect::endpoint::Endpoint;
 use crate::dialect::recorded;
 use crate::dialect::stream::assemble;
 
@@ -44,7 +46,8 @@ const RULES: Rules<'static> = Rules {
     has_next: true,
     captured: true,
     capture_limit: 1 << 20,
-    endpoint: Endpoint::ChatCompletions,
+    dialect: Dialect::Chat,
+    translation: None,
     strip_usage: false,
     credentials: None,
 };
@@ -315,7 +318,12 @@ fn run_of(
     chunks: &[usize],
     batches: &[usize],
 ) -> Became {
-    run(Made { end, rules: Rules { endpoint, ..RULES }, ..STREAM }, body, chunks, batches)
+    run(
+        Made { end, rules: Rules { dialect: endpoint.dialect(), ..RULES }, ..STREAM },
+        body,
+        chunks,
+        batches,
+    )
 }
 
 #[test]
@@ -331,7 +339,10 @@ fn every_recorded_stream_is_the_clients_and_the_capture_s_however_it_comes() {
             assert_eq!((became.error, became.between_events), (None, true), "{}", exchange.id);
             assert!(assemble(endpoint, &became.copy) == whole, "{}", exchange.id);
         }
-        let collect = Made { rules: Rules { endpoint, mode: Mode::Collect, ..RULES }, ..STREAM };
+        let collect = Made {
+            rules: Rules { dialect: endpoint.dialect(), mode: Mode::Collect, ..RULES },
+            ..STREAM
+        };
         assert_eq!(
             run(collect, body, &[1000], &[3]).collected,
             Some((200, body.to_vec())),

@@ -193,6 +193,23 @@ impl CapturedRequest {
         self.inputs.health = app.standing(&live.routing, name, exchange.at);
         let prompt = &self.prompt;
         self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
+        self.inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
+    }
+
+    /// Reads the request for providers of other dialects, if it may go to one. An agent has added
+    /// to it since the capture.
+    pub(super) async fn read_neutral(
+        &mut self,
+        app: &App,
+        live: &Live,
+        principal: &Principal,
+    ) -> Result<()> {
+        let prompt = &mut self.prompt;
+        if live.routing.translates(&self.inputs.request.name, prompt.endpoint) {
+            prompt.read_neutral(app, principal).await?;
+            self.inputs.request.untranslatable = Some(prompt.untranslatable());
+        }
+        Ok(())
     }
 
     /// The answer to a dry run: the decision alone.

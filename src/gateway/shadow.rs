@@ -16,7 +16,7 @@ use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest, forwarded};
 use super::record::Record;
-use super::relay::Mode;
+use super::verdict::Mode;
 use super::wrap::proxy;
 use crate::app::{App, Live, RequestGuard};
 use crate::body_memory::{BodyClass, Held};
@@ -137,9 +137,11 @@ impl ShadowCopy {
             body,
             model,
             ask_usage: None,
+            includes_usage: false,
             headers: std::mem::take(&mut self.headers),
             query: self.query.take(),
             counted: false,
+            neutral: None,
         };
         Ok(InferenceCall::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
     }

@@ -10,7 +10,7 @@ use pingora::protocols::http::HttpTask;
 use super::call::InferenceCall;
 use super::plan::{CallPlan, SentRequest};
 use super::provider_headers;
-use super::relay::{Mode, RelayVerdict};
+use super::verdict::{Mode, RelayVerdict};
 use crate::app::App;
 use crate::dialect::endpoint::Endpoint;
 use crate::id::RequestId;

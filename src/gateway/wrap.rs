@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::ProxyHooks;
 use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
-use super::relay::RelayVerdict;
+use super::verdict::RelayVerdict;
 use crate::bounds;
 
 tokio::task_local! {

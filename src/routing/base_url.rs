@@ -79,12 +79,15 @@ impl BaseUrl {
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
     /// client's query that the own query does not set.
     pub fn target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
-        let mut target = self.path.clone();
         if self.model_in_path {
-            target.push('/');
-            target.push_str(model);
+            return self.target_at(&["/", model, endpoint.path()].concat(), query);
         }
-        target.push_str(endpoint.path());
+        self.target_at(endpoint.path(), query)
+    }
+
+    /// The same for a path below this URL's.
+    pub fn target_at(&self, path: &str, query: Option<&str>) -> String {
+        let mut target = [self.path.as_str(), path].concat();
         let own = self.query.as_str();
         let is_free =
             |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));

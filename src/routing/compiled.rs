@@ -18,6 +18,7 @@ use super::name_patterns::{ModelTemplate, Patterns};
 use super::price_list;
 use super::provider::Provider;
 use super::target::Target;
+use crate::dialect::endpoint::Endpoint;
 
 /// What a name of the document stands for.
 pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
@@ -44,6 +45,8 @@ pub struct Routing {
     pub(super) target_patterns: Patterns<Arc<Target>>,
     /// Names under patterns that are known, each with its owner: an alias has none.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// The endpoints whose requests are translated for some target.
+    pub(super) translated: Vec<Endpoint>,
     /// Names whose prices are the shipped ones.
     pub(super) shipped: Vec<Arc<str>>,
     pub(super) warnings: Vec<Finding>,
@@ -177,6 +180,8 @@ pub struct Recipe {
     pub(super) rules: Vec<Rule>,
     pub(super) retry: RetryPolicy,
     pub(super) shadow: Option<Shadow>,
+    /// The endpoints whose requests are translated for some of its targets.
+    pub(super) translated: Vec<Endpoint>,
     pub(super) budget: OnceLock<Arc<RetryBudget>>,
 }
 

@@ -9,13 +9,14 @@ use super::compiled::{Recipe, Routing, Rule, WeightedTarget};
 use super::condition::{EvaluationContext, Signals};
 use super::decision::{Candidate, Decision, PlanEntry, Trace};
 use super::document::Strategy;
-use super::inputs::{BreakerState, Inputs};
+use super::inputs::{BreakerState, Inputs, RefusedFeature};
 use super::names::Destination;
 use super::refusal::{Refusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
 use crate::bounds;
 use crate::dialect::endpoint::Endpoint;
+use crate::dialect::protocol::Way;
 
 /// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
@@ -77,6 +78,7 @@ fn by_recipe(
             candidates: Vec::new(),
             retry_after: None,
             too_long: None,
+            untranslatable: None,
         });
     };
     let key = evaluator.key(rule);
@@ -171,7 +173,9 @@ impl Selection<'_> {
         let Some(first) = plan.first().cloned() else {
             let retry_after = soonest(choices, &candidates, inputs);
             let too_long = too_long(choices, &candidates, inputs);
-            return Err(Refusal::NoTarget { candidates, retry_after, too_long });
+            let untranslatable = choices.iter().find_map(|choice| refused(&choice.target, inputs));
+            let untranslatable = untranslatable.cloned();
+            return Err(Refusal::NoTarget { candidates, retry_after, too_long, untranslatable });
         };
         Ok(Decision {
             provider: first.provider,
@@ -231,10 +235,11 @@ fn too_long(
 /// Why a target is ineligible: first by the request, then by the target's state.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
-    if !Endpoint::named(&request.endpoint)
-        .is_some_and(|endpoint| target.provider.protocol.serves(endpoint))
-    {
+    if way(target, inputs).is_none() {
         return Some("endpoint");
+    }
+    if refused(target, inputs).is_some() {
+        return Some("translation");
     }
     if let Some(reason) = request.demand().against(target.context, target.capabilities.as_deref()) {
         return Some(reason);
@@ -244,6 +249,18 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     }
     let health = node_targets::state(target, inputs)?;
     if health.nodes == Some(0) { Some("no_node") } else { health.against(inputs.at) }
+}
+
+fn way(target: &Target, inputs: &Inputs) -> Option<Way> {
+    target.provider.protocol.way(Endpoint::named(&inputs.request.endpoint)?)
+}
+
+/// What the target's dialect cannot carry of the request.
+fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
+    match way(target, inputs)? {
+        Way::Native => None,
+        Way::Translated(dialect) => inputs.request.refused(dialect),
+    }
 }
 
 #[cfg(test)]

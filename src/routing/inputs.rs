@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
+use crate::dialect::Dialect;
 use crate::dialect::endpoint::Endpoint;
 
 /// What `decide` sees of a request, its sender and the state of the targets.
@@ -82,9 +83,30 @@ pub struct RequestFacts {
     /// The headers that `routing.signal_headers` names, lower-case.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// By dialect, what the request asks for that the dialect cannot carry. Absent if no target
+    /// that the name may lead to needs a translation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untranslatable: Option<Untranslatable>,
+}
+
+/// What a request asks for, by the dialect that cannot carry it.
+pub type Untranslatable = BTreeMap<String, RefusedFeature>;
+
+/// Something that a request asks for and a dialect cannot carry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedFeature {
+    /// The member of the client's request that asks for it.
+    pub member: String,
+    /// A sentence for the client.
+    pub detail: String,
 }
 
 impl RequestFacts {
+    /// What a dialect cannot carry of the request.
+    pub(super) fn refused(&self, dialect: Dialect) -> Option<&RefusedFeature> {
+        self.untranslatable.as_ref()?.get(dialect.name())
+    }
+
     /// Assumed length of the answer: `max_tokens`, else [`bounds::ANSWER_TOKENS`]; 0 where the
     /// endpoint generates nothing.
     pub fn answer_tokens(&self) -> u64 {

@@ -49,7 +49,7 @@ pub(crate) use estimate_correction::EstimateCorrection;
 pub(crate) use inputs::{
     Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth, TextMatches,
 };
-pub use inputs::{Inputs, PrincipalFacts, RequestFacts};
+pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
 pub(crate) use presets::PRESETS;
 pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::compiled::{Recipe, Routing, Rule, WeightedTarget};
 use super::name_patterns::{Matched, is_model_name};
 use super::target::Target;
+use crate::dialect::endpoint::Endpoint;
 
 /// What a name leads to.
 pub(super) enum Destination<'r, 'n> {
@@ -61,6 +62,18 @@ impl Routing {
     /// Whether clients may ask for this name.
     pub(crate) fn is_askable(&self, name: &str) -> bool {
         self.destination(name).is_some()
+    }
+
+    /// Whether a request for this name may have to be translated.
+    pub(crate) fn translates(&self, name: &str, endpoint: Endpoint) -> bool {
+        self.translated.contains(&endpoint)
+            && match self.destination(name) {
+                Some(Destination::Alias { recipe, .. }) => recipe.translated.contains(&endpoint),
+                Some(Destination::Target(target) | Destination::Pattern(target)) => {
+                    target.is_translated(endpoint)
+                }
+                None => false,
+            }
     }
 
     /// The alias or `provider/model` of the document by which a name is known, as written. There

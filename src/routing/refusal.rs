@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::decision::Candidate;
+use super::inputs::RefusedFeature;
 use crate::bounds;
 use crate::error::{Error, Kind};
 
@@ -19,6 +20,8 @@ pub enum Refusal {
         retry_after: Option<Duration>,
         /// Set if the request exceeds the context of a target.
         too_long: Option<TooLong>,
+        /// What the dialect of a target cannot carry, if it is ineligible for that.
+        untranslatable: Option<RefusedFeature>,
     },
 }
 
@@ -42,8 +45,8 @@ impl From<Refusal> for Error {
                 )
                 .at("model")
             }
-            Refusal::NoTarget { candidates, retry_after, too_long } => {
-                no_target(&candidates, retry_after, too_long)
+            Refusal::NoTarget { candidates, retry_after, too_long, untranslatable } => {
+                no_target(&candidates, retry_after, too_long, untranslatable)
             }
         }
     }
@@ -55,6 +58,7 @@ fn no_target(
     candidates: &[Candidate],
     retry_after: Option<Duration>,
     too_long: Option<TooLong>,
+    untranslatable: Option<RefusedFeature>,
 ) -> Error {
     let reasons = || candidates.iter().filter_map(|candidate| candidate.reason.as_deref());
     let why: Vec<String> = candidates
@@ -80,6 +84,10 @@ fn no_target(
             "No provider that the request may go to speaks the protocol of this endpoint ({why})."
         );
         Error::new(Kind::UnsupportedFeature, message).at("model")
+    } else if let Some(RefusedFeature { member, detail }) =
+        untranslatable.filter(|_| reasons().all(is_permanent))
+    {
+        Error::new(Kind::UnsupportedFeature, format!("{detail} ({why})")).at(member)
     } else if reasons().all(is_permanent) {
         Error::new(
             Kind::UnsupportedFeature,
@@ -115,5 +123,5 @@ impl TooLong {
 
 /// Whether the reason is a property of the request, so that a later attempt would fail as well.
 pub(super) fn is_permanent(reason: &str) -> bool {
-    matches!(reason, "endpoint" | "capability" | "context")
+    matches!(reason, "endpoint" | "translation" | "capability" | "context")
 }

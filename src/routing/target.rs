@@ -10,6 +10,8 @@ use super::price_list;
 use super::prices::Prices;
 use super::provider::Provider;
 use super::request_head::header_of;
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::protocol::Way;
 
 /// One model of one provider.
 #[derive(Debug)]
@@ -37,6 +39,11 @@ impl Target {
     /// Whether nodes serve it.
     pub fn is_on_nodes(&self) -> bool {
         self.provider.is_of_nodes()
+    }
+
+    /// Whether requests to this endpoint are translated for it.
+    pub(super) fn is_translated(&self, endpoint: Endpoint) -> bool {
+        matches!(self.provider.protocol.way(endpoint), Some(Way::Translated(_)))
     }
 
     /// The same target at one node, with that node's state.
@@ -88,4 +95,13 @@ impl Target {
     pub fn state(&self) -> &TargetState {
         self.state.get_or_init(Arc::default)
     }
+}
+
+/// The endpoints whose requests are translated for some of these targets.
+pub(super) fn translated<'t>(
+    targets: impl Iterator<Item = &'t Arc<Target>> + Clone,
+) -> Vec<Endpoint> {
+    let is_translated =
+        |endpoint: &Endpoint| targets.clone().any(|target| target.is_translated(*endpoint));
+    Endpoint::ALL.into_iter().filter(is_translated).collect()
 }

@@ -4,6 +4,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::agent::{self, AgentPreset};
 use rerouter::internals::dialect::chat::usage_strip::UsageStrip;
 use rerouter::internals::dialect::endpoint::Endpoint;
@@ -11,8 +12,7 @@ use rerouter::internals::dialect::neutral::{Answer, AnswerContext, Part};
 use rerouter::internals::dialect::request::{self, ModelRequest};
 use rerouter::internals::dialect::stream::{StreamTally, assemble};
 use rerouter::internals::dialect::translate_answer::{
-    ClientDialect, ProviderDialect, StreamTranslator, read_answer, translate_answer,
-    translate_error,
+    StreamTranslator, read_answer, translate_answer, translate_error,
 };
 use rerouter::internals::wire::coding::{Coding, Decoder};
 use rerouter::internals::wire::sse::{Splitter, SseEvent};
@@ -225,13 +225,11 @@ fn decode(coding: Coding, coded: &[u8], size: usize) -> Option<Bytes> {
 pub fn answers(data: &[u8]) {
     let Some((size, rest)) = pieces(data) else { return };
     let Some((which, body)) = rest.split_first() else { return };
-    use ProviderDialect::{Chat, Gemini, Messages, Responses};
+    use Dialect::{Chat, Gemini, Messages, Responses};
     let from = [Chat, Messages, Responses, Gemini][usize::from(which % 4)];
-    let (to, back) = [
-        (ClientDialect::Chat, Chat),
-        (ClientDialect::Messages, Messages),
-        (ClientDialect::Responses, Responses),
-    ][usize::from(which / 4 % 3)];
+    let (to, back) =
+        [(Dialect::Chat, Chat), (Dialect::Messages, Messages), (Dialect::Responses, Responses)]
+            [usize::from(which / 4 % 3)];
     let context = AnswerContext { id: "req_1".into(), created: 1, ..AnswerContext::default() };
     if let Ok((first, _)) = read_answer(from, false, body, &context) {
         let translated = translate_answer(from, to, body, &context).expect("what can be read");
@@ -274,8 +272,8 @@ fn content(answer: &Answer) -> (usize, usize, Vec<(String, String)>) {
 }
 
 fn translated_stream(
-    from: ProviderDialect,
-    to: ClientDialect,
+    from: Dialect,
+    to: Dialect,
     context: &AnswerContext,
     stream: &[u8],
     size: usize,

@@ -30,6 +30,8 @@ use super::{Dialect, DialectRow, EndpointRow};
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "chat",
+    title: "chat completions",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::Text,
@@ -70,6 +72,7 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {
     word: "openai",
     dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
+    translated: Some(Dialect::Chat),
     key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,

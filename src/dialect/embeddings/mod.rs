@@ -12,6 +12,8 @@ use super::{Dialect, DialectRow, EndpointRow};
 
 /// An answer is no stream; what comes as one is read as a chat completion.
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "embeddings",
+    title: "embeddings",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::Text,

@@ -15,6 +15,8 @@ use super::stream::event::{OversizedRule, StreamRules};
 use super::{Dialect, DialectRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "gemini",
+    title: "Gemini",
     stream: StreamRules {
         look: stream_events::look,
         // Images and audio.
@@ -27,6 +29,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
 pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     word: "gemini",
     dialects: &[Dialect::Gemini],
+    translated: Some(Dialect::Gemini),
     key: KeyHeader::Named("x-goog-api-key"),
     version: None,
     is_versioned: false,

@@ -31,6 +31,8 @@ pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-be
 pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "messages",
+    title: "Anthropic messages",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::Ignored,
@@ -99,6 +101,7 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
 pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
     word: "anthropic",
     dialects: &[Dialect::Messages],
+    translated: Some(Dialect::Messages),
     key: KeyHeader::Named("x-api-key"),
     version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),
     is_versioned: true,

@@ -1,6 +1,6 @@
 //! What holds of the events of every dialect, whatever its provider leaves out or does otherwise.
 
-use super::answer::{AnswerContext, StopReason};
+use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{PartKind, StreamEvent, dropped};
 use super::{failure, ids};
 use crate::bounds;
@@ -19,6 +19,7 @@ pub(crate) struct Normalizer {
     refused: bool,
     stopped: bool,
     over: bool,
+    failed: bool,
     dropped: Vec<&'static str>,
 }
 
@@ -33,6 +34,7 @@ impl Normalizer {
             refused: false,
             stopped: false,
             over: false,
+            failed: false,
             dropped: Vec::new(),
         }
     }
@@ -40,6 +42,11 @@ impl Normalizer {
     /// The stream has its end: what comes after it is not of the answer.
     pub(crate) fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// Whether that end is an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
     }
 
     pub(crate) fn dropped(&self) -> &[&'static str] {
@@ -66,11 +73,9 @@ impl Normalizer {
                 each(StreamEvent::Stop(self.fitting(stop)));
             }
             StreamEvent::Dropped(name) => self.drop(name),
-            StreamEvent::End if !self.stopped => {
-                self.over = true;
-                each(StreamEvent::Failed(failure::ended_early()));
-            }
-            StreamEvent::End | StreamEvent::Failed(_) => {
+            StreamEvent::End if !self.stopped => self.fail(failure::ended_early(), each),
+            StreamEvent::Failed(failure) => self.fail(failure, each),
+            StreamEvent::End => {
                 self.over = true;
                 each(event);
             }
@@ -102,8 +107,7 @@ impl Normalizer {
     fn part(&mut self, index: usize, part: PartKind<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         self.parts += 1;
         if self.parts > bounds::ANSWER_PARTS {
-            self.over = true;
-            return each(StreamEvent::Failed(failure::too_long()));
+            return self.fail(failure::too_long(), each);
         }
         self.refused |= part == PartKind::Refusal;
         let PartKind::ToolCall { id, name } = part else {
@@ -125,6 +129,11 @@ impl Normalizer {
             StopReason::End if self.refused => StopReason::Refusal,
             stop => stop,
         }
+    }
+
+    fn fail(&mut self, failure: Failure, each: &mut impl FnMut(StreamEvent<'_>)) {
+        (self.over, self.failed) = (true, true);
+        each(StreamEvent::Failed(failure));
     }
 
     fn drop(&mut self, name: &'static str) {

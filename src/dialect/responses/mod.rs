@@ -20,6 +20,8 @@ use super::usage::USAGE;
 use super::{Dialect, DialectRow, EndpointRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "responses",
+    title: "OpenAI responses",
     stream: StreamRules {
         look: stream_events::look,
         oversized: OversizedRule::End(stream_events::is_end),

@@ -16,6 +16,7 @@ use super::compiled::{NameIndex, Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
 use super::name_patterns::{Patterns, beginning};
 use super::request_head::header_of;
+use super::target::translated;
 use crate::bounds;
 
 /// What a document is built with, besides its spec.
@@ -76,6 +77,7 @@ impl Routing {
         let (patterns, exact): (Vec<_>, Vec<_>) =
             compiler.target_index.into_iter().partition(|(_, target)| target.is_pattern());
         let mut routing = Routing {
+            translated: translated(compiler.targets.iter()),
             revision: origin.revision.into(),
             shown_revision: header_of(origin.revision),
             text: origin.text.into(),

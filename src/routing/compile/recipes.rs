@@ -11,6 +11,7 @@ use crate::routing::condition::{Compiled, Condition, Flaw, StickyKey};
 use crate::routing::document::{Located, RecipeSpec, RetryOn, RuleSpec, Strategy, TargetSpec};
 use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
+use crate::routing::target::translated;
 
 impl Compiler<'_> {
     pub(super) fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
@@ -29,12 +30,15 @@ impl Compiler<'_> {
             let (target, template) = self.rule_target(&shadow.target)?;
             Some(Shadow { target, template, percent: shadow.percent })
         });
+        let targets = rules.iter().flat_map(Rule::choices).map(WeightedTarget::target);
+        let translated = translated(targets.chain(shadow.as_ref().map(|shadow| &shadow.target)));
         Recipe {
             shown: header_of(&spec.name.value),
             name: spec.name.value.as_str().into(),
             rules,
             retry,
             shadow,
+            translated,
             budget: OnceLock::new(),
         }
     }
