@@ -159,7 +159,7 @@ pub(crate) static CLIENT_HEADERS: [HeaderName; 3] =
     [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 
 #[cfg(test)]
-mod feature_samples;
+mod fixtures;
 #[cfg(test)]
 #[path = "recorded_tests.rs"]
 pub(crate) mod recorded;

@@ -6,7 +6,7 @@ use serde_json::{Number, Value, json};
 
 use super::Dialect;
 use super::feature::{Fate, Feature};
-use super::feature_samples::{plain, samples};
+use super::fixtures::{plain, samples};
 use super::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
 use super::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, Turn,

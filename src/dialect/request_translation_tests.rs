@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Dialect;
 use super::feature::{Fate, Feature};
-use super::feature_samples::{plain, samples};
+use super::fixtures::{plain, samples};
 use super::neutral::part::Source;
 use super::neutral::seal::Seal;
 use super::request_translation::{
