@@ -37,8 +37,14 @@ async fn post(path: &str, body: Value) -> (u16, http::HeaderMap, Vec<u8>, bool) 
 }
 
 fn ask(model: &str, stream: bool) -> Value {
-    let messages = json!([{"role": "user", "content": "first"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "say héllo twice"}]);
-    json!({ "model": model, "messages": messages, "stream": stream, "stream_options": { "include_usage": true } })
+    let messages = json!([
+        {"role": "user", "content": "first"}, {"role": "assistant", "content": "x"},
+        {"role": "user", "content": "say héllo twice"},
+    ]);
+    json!({
+        "model": model, "messages": messages, "stream": stream,
+        "stream_options": { "include_usage": true },
+    })
 }
 
 #[tokio::test]
@@ -108,7 +114,12 @@ fn data(stream: &[u8]) -> Vec<Value> {
 
 #[tokio::test]
 async fn responses_and_messages_stream_what_they_say_whole() {
-    let ask = |field: &str, stream: bool| json!({ "model": "echo", field: [{"role": "user", "content": "say héllo twice"}], "max_tokens": 9, "stream": stream });
+    let ask = |field: &str, stream: bool| {
+        json!({
+            "model": "echo", field: [{"role": "user", "content": "say héllo twice"}],
+            "max_tokens": 9, "stream": stream,
+        })
+    };
     let whole = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap();
     let response = whole(post("/0/v1/responses", ask("input", false)).await.2);
     assert_eq!(response["output"][0]["content"][0]["text"], "say héllo twice");

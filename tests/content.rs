@@ -10,8 +10,10 @@ providers: { demo: { protocol: mock } }
 recipes:
   main:
     rules:
-      - { name: money, when: \"user_message.matches('(?i)invoice [0-9]+')\", targets: [{ target: demo/money }] }
-      - { name: legal, when: \"system_prompt.matches('^You are a lawyer') && !stream\", targets: [{ target: demo/legal }] }
+      - { name: money, when: \"user_message.matches('(?i)invoice [0-9]+')\", \
+        targets: [{ target: demo/money }] }
+      - { name: legal, when: \"system_prompt.matches('^You are a lawyer') && !stream\", \
+        targets: [{ target: demo/legal }] }
       - { name: default, targets: [{ target: demo/other }] }
 aliases: { auto: main }
 ";
@@ -65,13 +67,18 @@ async fn rules_look_at_the_texts_of_each_dialect() {
         ),
         (
             "/v1/messages",
-            json!({ "model": "auto", "max_tokens": 9, "system": [{ "type": "text", "text": lawyer }],
-                    "messages": [{ "role": "user", "content": "Hello" }] }),
+            json!({
+                "model": "auto", "max_tokens": 9, "system": [{ "type": "text", "text": lawyer }],
+                "messages": [{ "role": "user", "content": "Hello" }],
+            }),
             "legal",
         ),
         (
             "/v1/messages",
-            json!({ "model": "auto", "max_tokens": 9, "messages": [{ "role": "user", "content": invoice }] }),
+            json!({
+                "model": "auto", "max_tokens": 9,
+                "messages": [{ "role": "user", "content": invoice }],
+            }),
             "money",
         ),
         (

@@ -13,8 +13,10 @@ fn document(well: &Provider) -> String {
     format!(
         "providers:\n{}{}models:\n  well/priced: {{ input_per_mtok: 1, output_per_mtok: 2 }}\n  \
          \"well/*\": {{ input_per_mtok: 3, output_per_mtok: 4 }}\n\
-         recipes:\n  rest:\n    rules:\n      - {{ name: only, targets: [ {{ target: \"hub/org/${{match}}\" }} ] }}\n  \
-         whole:\n    rules:\n      - {{ name: only, targets: [ {{ target: \"well/${{model}}\" }} ] }}\n    \
+         recipes:\n  rest:\n    rules:\n      \
+         - {{ name: only, targets: [ {{ target: \"hub/org/${{match}}\" }} ] }}\n  \
+         whole:\n    rules:\n      \
+         - {{ name: only, targets: [ {{ target: \"well/${{model}}\" }} ] }}\n    \
          shadow: {{ target: \"hub/copy-${{model}}\", percent: 100 }}\n\
          aliases: {{ \"claude/*\": rest, \"gpt-*\": whole }}\n",
         provider("well", &well.url(), "${UPSTREAM_API_KEY}"),

@@ -8,7 +8,9 @@ use crate::support::provider::{self as scripted, Provider};
 
 fn document(providers: &str, target: &str) -> String {
     format!(
-        "providers:\n{providers}\nrecipes: {{ r: {{ rules: [ {{ name: x, targets: [ {{ target: \"{target}\" }} ] }} ] }} }}\n\
+        "providers:\n{providers}\n\
+         recipes: {{ r: {{ rules: [ \
+         {{ name: x, targets: [ {{ target: \"{target}\" }} ] }} ] }} }}\n\
          aliases: {{ auto: r }}\n"
     )
 }
@@ -156,7 +158,8 @@ async fn documents_with_presets_are_checked_like_others() {
         ("preset: bedrock", "base_url: https://bedrock-runtime.REGION.amazonaws.com"),
         ("preset: groq, protocol: anthropic", "`groq` speaks `openai`"),
         (
-            "preset: azure, base_url: https://x, api_key: \"${A_API_KEY}\", headers: { api-key: \"${B_API_KEY}\" }",
+            "preset: azure, base_url: https://x, api_key: \"${A_API_KEY}\", \
+             headers: { api-key: \"${B_API_KEY}\" }",
             "`api_key` sets this header already",
         ),
         ("api_key: \"${A_API_KEY}\"", "`protocol` is missing"),

@@ -19,7 +19,8 @@ fn document(provider: &Provider, models: &str, more: &str) -> String {
         "providers:\n  openai: {{ preset: openai, base_url: {root}, api_key: sk-prices-1 }}\n  \
          other: {{ protocol: openai, base_url: {root}/v1 }}\n\
          models: {{ {models} }}\n\
-         recipes: {{ r: {{ rules: [ {{ name: x, targets: [ {{ target: openai/gpt-5-mini }} ] }} ] }} }}\n\
+         recipes: {{ r: {{ rules: [ \
+         {{ name: x, targets: [ {{ target: openai/gpt-5-mini }} ] }} ] }} }}\n\
          aliases: {{ auto: r }}\n{more}"
     )
 }
@@ -74,7 +75,10 @@ async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
         assert_eq!(answer.status, status, "{usd} {model}: {}", answer.text());
     }
     // What the list knows of a model is in its plan: gpt-5-nano does not hear.
-    let audio = r#"{"model":"openai/gpt-5-nano","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]}"#;
+    let audio = concat!(
+        r#"{"model":"openai/gpt-5-nano","messages":[{"role":"user","#,
+        r#""content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]}"#,
+    );
     let refused = gateway.chat(&key, audio.as_bytes()).await;
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(refused.text().contains("openai/gpt-5-nano: capability"), "{}", refused.text());
@@ -95,7 +99,8 @@ async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
 #[tokio::test]
 async fn a_document_s_own_prices_win_together_and_all_can_be_left_out() {
     let provider = provider().await;
-    let own = "openai/gpt-5-mini: { input_per_mtok: 1, output_per_mtok: 1 }, \"openai/gpt-5-n*\": { context: 100000 }";
+    let own = "openai/gpt-5-mini: { input_per_mtok: 1, output_per_mtok: 1 }, \
+        \"openai/gpt-5-n*\": { context: 100000 }";
     let gateway = Setup::new(&document(&provider, own, "")).start().await;
     let key = gateway.create_key().await;
     // No cached price from another list: cached tokens cost as the others.

@@ -18,28 +18,54 @@ fn samples() -> [(Dialect, String, String, Value); 4] {
     let long = "word ".repeat(8 * 1_024 / 5);
     let chunk = |delta: Value| {
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });
-        let chunk = json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice] });
+        let chunk = json!({
+            "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [choice],
+        });
         format!("data: {chunk}\n\n")
     };
     let event = |data: Value| {
         format!("event: {}\ndata: {data}\n\n", data["type"].as_str().expect("a type"))
     };
-    let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{ "type": "text", "text": long }], "stop_reason": "end_turn", "usage": { "input_tokens": 9, "output_tokens": 9 } });
-    let response = json!({ "id": "resp_1", "status": "completed", "model": "m", "created_at": 1, "output": [{ "type": "message", "content": [{ "type": "output_text", "text": long }] }], "usage": { "input_tokens": 9, "output_tokens": 9 } });
-    let candidate = |text: &str| json!({ "candidates": [{ "content": { "parts": [{ "text": text }], "role": "model" }, "index": 0 }], "modelVersion": "m", "responseId": "r" });
+    let message = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+        "content": [{ "type": "text", "text": long }], "stop_reason": "end_turn",
+        "usage": { "input_tokens": 9, "output_tokens": 9 },
+    });
+    let response = json!({
+        "id": "resp_1", "status": "completed", "model": "m", "created_at": 1,
+        "output": [{ "type": "message", "content": [{ "type": "output_text", "text": long }] }],
+        "usage": { "input_tokens": 9, "output_tokens": 9 },
+    });
+    let candidate = |text: &str| {
+        json!({
+            "candidates": [{
+                "content": { "parts": [{ "text": text }], "role": "model" }, "index": 0,
+            }],
+            "modelVersion": "m", "responseId": "r",
+        })
+    };
     [
         (
             Dialect::Chat,
             chunk(json!({ "role": "assistant", "content": "" })),
             chunk(json!({ "content": " word" })),
-            json!({ "id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{ "index": 0, "message": { "role": "assistant", "content": long }, "finish_reason": "stop" }], "usage": { "prompt_tokens": 9, "completion_tokens": 9 } }),
+            json!({
+                "id": "chatcmpl-1", "created": 1, "model": "m",
+                "choices": [{
+                    "index": 0, "message": { "role": "assistant", "content": long },
+                    "finish_reason": "stop",
+                }],
+                "usage": { "prompt_tokens": 9, "completion_tokens": 9 },
+            }),
         ),
         (
             Dialect::Messages,
             event(json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } })),
-            event(
-                json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": " word" } }),
-            ),
+            event(json!({
+                "type": "content_block_delta", "index": 0,
+                "delta": { "type": "text_delta", "text": " word" },
+            })),
             message,
         ),
         (
@@ -47,16 +73,21 @@ fn samples() -> [(Dialect, String, String, Value); 4] {
             event(
                 json!({ "type": "response.created", "response": { "id": "resp_1", "model": "m" } }),
             ),
-            event(
-                json!({ "type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": " word", "sequence_number": 4, "logprobs": [] }),
-            ),
+            event(json!({
+                "type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0,
+                "content_index": 0, "delta": " word", "sequence_number": 4, "logprobs": [],
+            })),
             response,
         ),
         (
             Dialect::Gemini,
             format!("data: {}\n\n", candidate("")),
             format!("data: {}\n\n", candidate(" word")),
-            json!({ "candidates": [{ "content": { "parts": [{ "text": long }] }, "finishReason": "STOP" }] }),
+            json!({
+                "candidates": [{
+                    "content": { "parts": [{ "text": long }] }, "finishReason": "STOP",
+                }],
+            }),
         ),
     ]
 }

@@ -87,21 +87,31 @@ proptest! {
     #[test]
     fn what_is_shown_reads_back_to_what_is_shown(
         request in prop::collection::vec(any::<u8>(), 1..100),
-        response: Vec<u8>, text: String, flags: [bool; 6], node: Option<String>, cost: Option<f64>, seed: u64,
+        response: Vec<u8>,
+        text: String,
+        flags: [bool; 6],
+        node: Option<String>,
+        cost: Option<f64>,
+        seed: u64,
     ) {
         let mut capture = capture(5, &UserId::known("usr_1"), &Random::seeded(seed));
         let head = &mut capture.head;
-        (head.request_captured, head.request_truncated, head.response_truncated) = (flags[0], flags[1], flags[2]);
+        (head.request_captured, head.request_truncated, head.response_truncated) =
+            (flags[0], flags[1], flags[2]);
         (head.redacted, head.response_stream, head.stream) = (flags[3], flags[4], flags[5]);
         head.query = flags[0].then(|| text.clone());
-        (head.error, head.agent, head.cost_usd) = (Some(text.clone()), node.clone(), cost.filter(|cost| cost.is_finite()));
+        (head.error, head.agent, head.cost_usd) =
+            (Some(text.clone()), node.clone(), cost.filter(|cost| cost.is_finite()));
         head.served.as_mut().unwrap().node = node;
         head.inputs.as_mut().unwrap().seed = seed;
         head.request_headers.push(("x-text".to_owned(), text));
         capture.bodies = Bodies { request: request.into(), response: response.into() };
         let read = back(&capture);
         prop_assert_eq!(read.whole(), capture.whole());
-        prop_assert_eq!((&read.head.inputs, &read.head.decision), (&capture.head.inputs, &capture.head.decision));
+        prop_assert_eq!(
+            (&read.head.inputs, &read.head.decision),
+            (&capture.head.inputs, &capture.head.decision)
+        );
         prop_assert_eq!(read.head.not_replayable(), capture.head.not_replayable());
         if capture.head.request_captured {
             prop_assert_eq!(&read.bodies, &capture.bodies);

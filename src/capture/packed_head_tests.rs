@@ -54,25 +54,34 @@ proptest! {
         let mut one = some();
         let [first, second, third, fourth] = texts;
         let head = &mut one.head;
-        (head.query, head.agent) = (flags[0].then(|| first.clone()), flags[1].then(|| second.clone()));
+        (head.query, head.agent) =
+            (flags[0].then(|| first.clone()), flags[1].then(|| second.clone()));
         head.key = flags[2].then(|| KeyId::known(&third));
         (head.request_whole, head.response_assembled) = (flags[3], flags[4]);
         (head.total_ms, head.ttft_ms) = (numbers[0], flags[5].then_some(numbers[1]));
         head.cost_usd = cost.filter(|cost| cost.is_finite());
         head.attempts[0].node = flags[0].then(|| first.as_str().into());
-        head.request_headers = vec![(first.clone(), second.clone()), (third.clone(), fourth.clone())];
+        head.request_headers =
+            vec![(first.clone(), second.clone()), (third.clone(), fourth.clone())];
         head.response_headers = if flags[1] { vec![(fourth, third.clone())] } else { Vec::new() };
         let inputs = head.inputs.as_mut().unwrap();
         inputs.seed = numbers[2];
         inputs.request.headers.insert(first.clone(), second.clone());
-        inputs.request.agent = flags[2].then(|| AgentRef { id: third, name: first.clone(), etag: second.clone() });
+        inputs.request.agent =
+            flags[2].then(|| AgentRef { id: third, name: first.clone(), etag: second.clone() });
         let hit = serde_json::json!({ first.clone(): { "hash": first.clone(), "hit": flags[3] } });
         inputs.keywords = serde_json::from_value(hit).unwrap();
         let node = NodeFacts { models: vec![first.as_str().into()], ..NodeFacts::default() };
-        inputs.health.insert(second, TargetHealth {
-            breaker: BreakerState::HalfOpen, ewma_us: Some(numbers[3]),
-            nodes: flags[4].then_some(3), node: flags[5].then_some(node), ..TargetHealth::default()
-        });
+        inputs.health.insert(
+            second,
+            TargetHealth {
+                breaker: BreakerState::HalfOpen,
+                ewma_us: Some(numbers[3]),
+                nodes: flags[4].then_some(3),
+                node: flags[5].then_some(node),
+                ..TargetHealth::default()
+            },
+        );
         Arc::make_mut(head.decision.as_mut().unwrap()).rule = None;
         one.bodies.request = request.into();
         let packed = PackedCapture::new(one.clone().into()).unwrap();
@@ -81,6 +90,7 @@ proptest! {
         let head = &one.head;
         // Damage is told or makes another head, and never more than that.
         let stored = packed_head(head).unwrap();
-        let _other = PackedHead::split(stored.get(..cut).unwrap_or_default()).and_then(PackedHead::read);
+        let _other =
+            PackedHead::split(stored.get(..cut).unwrap_or_default()).and_then(PackedHead::read);
     }
 }

@@ -8,13 +8,21 @@ use crate::id::Random;
 fn the_summary_is_the_contract_s() {
     let capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
     let expected = json!({
-        "object": "replay", "id": capture.head.id, "created_at": "2025-11-24T16:00:00.000000Z", "state": "completed",
-        "endpoint": "chat.completions", "model": "auto", "key": null, "user": "usr_1", "agent": null,
-        "decision": {"provider": "openai", "model": "gpt-5", "recipe": "balanced", "rule": "default", "revision": "9f2c41d07a1b"},
+        "object": "replay", "id": capture.head.id, "created_at": "2025-11-24T16:00:00.000000Z",
+        "state": "completed", "endpoint": "chat.completions", "model": "auto", "key": null,
+        "user": "usr_1", "agent": null,
+        "decision": {
+            "provider": "openai", "model": "gpt-5", "recipe": "balanced", "rule": "default",
+            "revision": "9f2c41d07a1b",
+        },
         "served": {"provider": "demo", "model": "echo"}, "status": 200, "stream": false,
-        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "cached_tokens": null, "estimated": false},
+        "usage": {
+            "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "cached_tokens": null,
+            "estimated": false,
+        },
         "cost_usd": null, "latency": {"routing_us": 7, "ttft_ms": null, "total_ms": 934},
-        "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null, "shadow_of": null,
+        "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null,
+        "shadow_of": null,
     });
     assert_eq!(capture.summary(), expected);
 }

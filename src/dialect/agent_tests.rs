@@ -34,13 +34,22 @@ fn speaker() -> Written {
 }
 
 fn sampler() -> Written {
-    let defaults = json!({"temperature": 0.5, "top_p": 1, "top_k": 4, "seed": 7, "stop": "END", "max_tokens": 9, "presence_penalty": 0});
+    let defaults = json!({
+        "temperature": 0.5, "top_p": 1, "top_k": 4, "seed": 7, "stop": "END", "max_tokens": 9,
+        "presence_penalty": 0,
+    });
     Written { instructions: None, defaults, tools: json!([]) }
 }
 
 fn toolbox() -> Written {
     let tools = json!([
-        {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object"}, "strict": true}},
+        {
+            "type": "function",
+            "function": {
+                "name": "look", "description": "d", "parameters": {"type": "object"},
+                "strict": true,
+            },
+        },
         {"type": "function", "function": {"name": "rest"}}]);
     Written { instructions: None, defaults: json!({}), tools }
 }
@@ -66,10 +75,17 @@ fn instructions_stand_before_what_the_client_says() {
         ),
         (
             CHAT,
-            r#"{"messages":[ {"role":"system","content":"\u00e4 \"messages\":[]"}],"model":"agent/a","x":{"messages":[1]}}"#,
-            format!(
-                r#"{{"messages":[{system}, {{"role":"system","content":"\u00e4 \"messages\":[]"}}],"model":"auto","x":{{"messages":[1]}}}}"#
+            concat!(
+                r#"{"messages":[ {"role":"system","content":"\u00e4 \"messages\":[]"}],"#,
+                r#""model":"agent/a","x":{"messages":[1]}}"#,
             ),
+            [
+                r#"{"messages":["#,
+                &system,
+                r#", {"role":"system","content":"\u00e4 \"messages\":[]"}],"#,
+                r#""model":"auto","x":{"messages":[1]}}"#,
+            ]
+            .concat(),
         ),
         (CHAT, r#"{"model":"agent/a"}"#, r#"{"model":"auto"}"#.to_owned()),
         (
@@ -141,22 +157,37 @@ fn the_client_s_fields_win_over_the_agent_s() {
         (
             CHAT,
             r#"{"model":"agent/a","temperature":null,"Top_P":0.1,"max_completion_tokens":3}"#,
-            r#"{"model":"auto","top_k":4,"seed":7,"stop":"END","presence_penalty":0,"temperature":null,"Top_P":0.1,"max_completion_tokens":3}"#,
+            concat!(
+                r#"{"model":"auto","top_k":4,"seed":7,"stop":"END","presence_penalty":0,"#,
+                r#""temperature":null,"Top_P":0.1,"max_completion_tokens":3}"#,
+            ),
         ),
         (
             CHAT,
             r#"{"x":{"temperature":1},"model":"agent/a"}"#,
-            r#"{"x":{"temperature":1},"model":"auto","temperature":0.5,"top_p":1,"top_k":4,"seed":7,"stop":"END","max_tokens":9,"presence_penalty":0}"#,
+            concat!(
+                r#"{"x":{"temperature":1},"model":"auto","temperature":0.5,"top_p":1,"top_k":4,"#,
+                r#""seed":7,"stop":"END","max_tokens":9,"presence_penalty":0}"#,
+            ),
         ),
         (
             Endpoint::Messages,
             r#"{"model":"agent/a","temperature":1}"#,
-            r#"{"model":"auto","top_p":1,"top_k":4,"stop_sequences":["END"],"max_tokens":9,"temperature":1}"#,
+            concat!(
+                r#"{"model":"auto","top_p":1,"top_k":4,"stop_sequences":["END"],"max_tokens":9,"#,
+                r#""temperature":1}"#,
+            ),
         ),
         (
             Endpoint::Messages,
-            r#"{"model":"agent/a","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"temperature":1}"#,
-            r#"{"model":"auto","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"temperature":1}"#,
+            concat!(
+                r#"{"model":"agent/a","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"#,
+                r#""temperature":1}"#,
+            ),
+            concat!(
+                r#"{"model":"auto","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"#,
+                r#""temperature":1}"#,
+            ),
         ),
         (
             Endpoint::Responses,
@@ -191,8 +222,15 @@ fn the_agent_s_tools_stand_before_the_client_s_in_each_dialect_s_shape() {
         .map(Value::to_string)
         .collect::<Vec<_>>()
         .join(",");
-    let messages = r#"{"name":"look","description":"d","input_schema":{"type":"object"},"strict":true},{"name":"rest","input_schema":{"type":"object","properties":{}}}"#;
-    let responses = r#"{"type":"function","name":"look","description":"d","parameters":{"type":"object"},"strict":true},{"type":"function","name":"rest","parameters":{"type":"object","properties":{}},"strict":false}"#;
+    let messages = concat!(
+        r#"{"name":"look","description":"d","input_schema":{"type":"object"},"strict":true},"#,
+        r#"{"name":"rest","input_schema":{"type":"object","properties":{}}}"#,
+    );
+    let responses = concat!(
+        r#"{"type":"function","name":"look","description":"d","parameters":{"type":"object"},"#,
+        r#""strict":true},{"type":"function","name":"rest","parameters":{"type":"object","#,
+        r#""properties":{}},"strict":false}"#,
+    );
     let own = r#"{"function":{"na\u006de":"other"},"type":"function"}"#;
     for (endpoint, brought) in [
         (CHAT, chat.as_str()),
@@ -358,25 +396,57 @@ fn is_within(client: &str, made: &str) -> bool {
 proptest! {
     #[test]
     fn the_edits_are_all_that_changes(
-        endpoint in prop::sample::select(&[CHAT, Endpoint::Messages, Endpoint::CountTokens, Endpoint::Responses][..]),
-        members in prop::collection::vec((prop::sample::select(&["a", "temperature", "max_tokens", "top_p", "stop", "metadata", "Stop_", "input_"][..]), value()), 0..5),
-        speech in prop_oneof![Just(None), Just(Some(Value::Null)), Just(Some(json!([]))), prop::collection::vec(value(), 0..3).prop_map(|list| Some(list.into())), "[ -~]{0,6}".prop_map(|text| Some(text.into()))],
-        tools in prop_oneof![Just(None), Just(Some(Value::Null)), prop::collection::vec(value(), 0..3).prop_map(|list| Some(list.into()))],
+        endpoint in prop::sample::select(
+            &[CHAT, Endpoint::Messages, Endpoint::CountTokens, Endpoint::Responses][..],
+        ),
+        members in prop::collection::vec(
+            (
+                prop::sample::select(&[
+                    "a", "temperature", "max_tokens", "top_p", "stop", "metadata", "Stop_",
+                    "input_",
+                ][..]),
+                value(),
+            ),
+            0..5,
+        ),
+        speech in prop_oneof![
+            Just(None),
+            Just(Some(Value::Null)),
+            Just(Some(json!([]))),
+            prop::collection::vec(value(), 0..3).prop_map(|list| Some(list.into())),
+            "[ -~]{0,6}".prop_map(|text| Some(text.into()))
+        ],
+        tools in prop_oneof![
+            Just(None),
+            Just(Some(Value::Null)),
+            prop::collection::vec(value(), 0..3).prop_map(|list| Some(list.into()))
+        ],
         front in any::<bool>(),
         odd in prop::collection::vec(any::<u8>(), 32),
     ) {
-        let written = Written { instructions: Some("In \"short\".\n\u{1f600}"), defaults: sampler().defaults, tools: toolbox().tools };
+        let written = Written {
+            instructions: Some("In \"short\".\n\u{1f600}"),
+            defaults: sampler().defaults,
+            tools: toolbox().tools,
+        };
         let rules = endpoint.row().agent.as_ref().unwrap();
         let name = rules.speech;
         // Each dialect's own refusals are not what this is about.
-        let speech = speech.filter(|speech| endpoint != CHAT || speech.is_array()).filter(|speech| endpoint != Endpoint::Responses || !speech.is_array());
+        let speech = speech
+            .filter(|speech| endpoint != CHAT || speech.is_array())
+            .filter(|speech| endpoint != Endpoint::Responses || !speech.is_array());
         let mut body = Map::new();
         if front {
             body.insert("model".into(), "agent/a".into());
         }
         body.extend(speech.map(|speech| (name.to_owned(), speech)));
         // A count is one, or nothing.
-        let member = |(name, value): (&str, Value)| (name.to_owned(), if name == "max_tokens" && !value.is_u64() { Value::Null } else { value });
+        let member = |(name, value): (&str, Value)| {
+            (
+                name.to_owned(),
+                if name == "max_tokens" && !value.is_u64() { Value::Null } else { value },
+            )
+        };
         body.extend(members.into_iter().map(member));
         body.extend(tools.map(|tools| ("tools".to_owned(), tools)));
         body.entry("model").or_insert("agent/a".into());
@@ -385,13 +455,25 @@ proptest! {
         write(&body, &mut odd.into_iter().cycle(), &mut text);
         prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), body.clone());
         let made = written.apply(endpoint, &text).unwrap();
-        prop_assert_eq!(serde_json::from_str::<Value>(&made).unwrap(), Value::Object(expected(&body, &written, endpoint)), "{}", made);
+        prop_assert_eq!(
+            serde_json::from_str::<Value>(&made).unwrap(),
+            Value::Object(expected(&body, &written, endpoint)),
+            "{}",
+            made
+        );
         let span = read_request(text.as_bytes(), endpoint).unwrap().model_span;
         // Before the model and after it, all that the client wrote is there, as it wrote it.
         let (before, after) = (&text[..span.start], &text[span.end..]);
         let null = |text: &str| text.contains("null");
         if !null(&text) {
-            prop_assert!(is_within(before, &made) && is_within(after, &made) && is_within(&[before, after].concat(), &made), "{}\n{}", text, made);
+            prop_assert!(
+                is_within(before, &made)
+                    && is_within(after, &made)
+                    && is_within(&[before, after].concat(), &made),
+                "{}\n{}",
+                text,
+                made
+            );
         }
         // What no edit touches is there at one piece.
         for (name, value) in body.as_object().unwrap() {
@@ -410,7 +492,9 @@ proptest! {
     }
 
     #[test]
-    fn any_body_that_is_read_is_taken_or_refused(body in "\\{(\"(model|messages|tools|system|name)\":|\"x\"|[\\[\\]{},: ]|null|3){0,14}\\}") {
+    fn any_body_that_is_read_is_taken_or_refused(
+        body in "\\{(\"(model|messages|tools|system|name)\":|\"x\"|[\\[\\]{},: ]|null|3){0,14}\\}",
+    ) {
         for endpoint in Endpoint::ALL {
             let written = Written { tools: toolbox().tools, ..speaker() };
             if let Ok(made) = written.apply(endpoint, &body) {

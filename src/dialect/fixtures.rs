@@ -31,7 +31,11 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
     };
     let uses = |client: Dialect, tool: Value| (client, json!({"tools": [tool]}));
     let items = |item: Value| (R, json!({"input": [{"role": "user", "content": "hi"}, item]}));
-    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let call = |id: &str| {
+        json!({
+            "id": id, "type": "function", "function": {"name": "f", "arguments": "{}"},
+        })
+    };
     let data = "data:application/pdf;base64,AAAA";
     match feature {
         Feature::Text => vec![
@@ -54,7 +58,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             says(
                 M,
                 "user",
-                json!([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]),
+                json!([{
+                    "type": "image",
+                    "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+                }]),
             ),
             says(
                 R,
@@ -79,7 +86,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             says(
                 M,
                 "user",
-                json!([{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}]),
+                json!([{
+                    "type": "document",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "x"},
+                }]),
             ),
             says(
                 R,
@@ -91,7 +101,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             says(
                 C,
                 "user",
-                json!([{"type": "file", "file": {"file_data": "data:application/msword;base64,AAAA"}}]),
+                json!([{
+                    "type": "file",
+                    "file": {"file_data": "data:application/msword;base64,AAAA"},
+                }]),
             ),
             says(
                 R,
@@ -139,7 +152,11 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::ToolCalls => vec![
             (
                 C,
-                json!({"messages": [{"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]}]}),
+                json!({
+                    "messages": [{
+                        "role": "assistant", "content": null, "tool_calls": [call("a"), call("b")],
+                    }],
+                }),
             ),
             says(
                 M,
@@ -156,16 +173,25 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::ResultMedia => vec![
             (
                 C,
-                json!({"messages": [{"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+                json!({
+                    "messages": [{
+                        "role": "tool", "tool_call_id": "a",
+                        "content": [{"type": "image_url", "image_url": {"url": url}}],
+                    }],
+                }),
             ),
             says(
                 M,
                 "user",
-                json!([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": {"type": "url", "url": url}}]}]),
+                json!([{
+                    "type": "tool_result", "tool_use_id": "a",
+                    "content": [{"type": "image", "source": {"type": "url", "url": url}}],
+                }]),
             ),
-            items(
-                json!({"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": url}]}),
-            ),
+            items(json!({
+                "type": "function_call_output", "call_id": "a",
+                "output": [{"type": "input_image", "image_url": url}],
+            })),
         ],
         Feature::ResultErrors => vec![says(
             M,
@@ -175,37 +201,68 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::ToolChoice => vec![
             (
                 C,
-                json!({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"}),
+                json!({
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                    "tool_choice": "required",
+                }),
             ),
             (
                 M,
-                json!({"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": "f"}}),
+                json!({
+                    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                    "tool_choice": {"type": "tool", "name": "f"},
+                }),
             ),
             (
                 R,
-                json!({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}}),
+                json!({
+                    "tools": [{"type": "function", "name": "f"}],
+                    "tool_choice": {"type": "function", "name": "f"},
+                }),
             ),
         ],
         Feature::AllowedTools => vec![
             (
                 C,
-                json!({"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}], "tool_choice":
-                {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}}}),
+                json!({
+                    "tools": [
+                        {"type": "function", "function": {"name": "f"}},
+                        {"type": "function", "function": {"name": "g"}},
+                    ],
+                    "tool_choice": {
+                        "type": "allowed_tools",
+                        "allowed_tools": {
+                            "mode": "auto",
+                            "tools": [{"type": "function", "function": {"name": "f"}}],
+                        },
+                    },
+                }),
             ),
             (
                 R,
-                json!({"tools": [{"type": "function", "name": "f"}], "tool_choice":
-                {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}),
+                json!({
+                    "tools": [{"type": "function", "name": "f"}],
+                    "tool_choice": {
+                        "type": "allowed_tools", "mode": "required",
+                        "tools": [{"type": "function", "name": "f"}],
+                    },
+                }),
             ),
         ],
         Feature::ParallelCalls => vec![
             (
                 C,
-                json!({"tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false}),
+                json!({
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                    "parallel_tool_calls": false,
+                }),
             ),
             (
                 M,
-                json!({"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}}),
+                json!({
+                    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                    "tool_choice": {"type": "auto", "disable_parallel_tool_use": true},
+                }),
             ),
             (
                 R,
@@ -235,26 +292,41 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::WebSearchAllowed => vec![
             uses(
                 M,
-                json!({"type": "web_search_20250305", "name": "web_search", "allowed_domains": ["a.example"]}),
+                json!({
+                    "type": "web_search_20250305", "name": "web_search",
+                    "allowed_domains": ["a.example"],
+                }),
             ),
             uses(R, json!({"type": "web_search", "filters": {"allowed_domains": ["a.example"]}})),
         ],
         Feature::WebSearchBlocked => vec![uses(
             M,
-            json!({"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["a.example"]}),
+            json!({
+                "type": "web_search_20250305", "name": "web_search",
+                "blocked_domains": ["a.example"],
+            }),
         )],
         Feature::WebSearchPlace => vec![
             (
                 C,
-                json!({"web_search_options": {"user_location": {"type": "approximate", "approximate": {"city": "Ulm"}}}}),
+                json!({
+                    "web_search_options": {
+                        "user_location": {"type": "approximate", "approximate": {"city": "Ulm"}},
+                    },
+                }),
             ),
             uses(
                 M,
-                json!({"type": "web_search_20250305", "name": "web_search", "user_location": {"type": "approximate", "city": "Ulm"}}),
+                json!({
+                    "type": "web_search_20250305", "name": "web_search",
+                    "user_location": {"type": "approximate", "city": "Ulm"},
+                }),
             ),
             uses(
                 R,
-                json!({"type": "web_search", "user_location": {"type": "approximate", "city": "Ulm"}}),
+                json!({
+                    "type": "web_search", "user_location": {"type": "approximate", "city": "Ulm"},
+                }),
             ),
         ],
         Feature::WebSearchSize => vec![
@@ -279,23 +351,43 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             says(
                 M,
                 "assistant",
-                json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
-                {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result", "url": url, "title": "t", "encrypted_content": "e"}]},
-                {"type": "bash_code_execution_tool_result", "tool_use_id": "s", "content": {"type": "bash_code_execution_result", "stdout": "1"}}]),
+                json!([
+                    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+                    {
+                        "type": "web_search_tool_result", "tool_use_id": "s",
+                        "content": [{
+                            "type": "web_search_result", "url": url, "title": "t",
+                            "encrypted_content": "e",
+                        }],
+                    },
+                    {
+                        "type": "bash_code_execution_tool_result", "tool_use_id": "s",
+                        "content": {"type": "bash_code_execution_result", "stdout": "1"},
+                    },
+                ]),
             ),
-            items(
-                json!({"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search"}}),
-            ),
+            items(json!({
+                "type": "web_search_call", "id": "ws", "status": "completed",
+                "action": {"type": "search"},
+            })),
         ],
         Feature::Thinking => vec![
             (
                 C,
-                json!({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x", "reasoning_content": "t"}]}),
+                json!({
+                    "messages": [
+                        {"role": "user", "content": "hi"},
+                        {"role": "assistant", "content": "x", "reasoning_content": "t"},
+                    ],
+                }),
             ),
             says(
                 M,
                 "assistant",
-                json!([{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}]),
+                json!([
+                    {"type": "thinking", "thinking": "t", "signature": "s"},
+                    {"type": "redacted_thinking", "data": "d"},
+                ]),
             ),
             items(
                 json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}),
@@ -316,16 +408,31 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::JsonSchema => vec![
             (
                 C,
-                json!({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}),
+                json!({
+                    "response_format": {
+                        "type": "json_schema",
+                        "json_schema": {"name": "n", "schema": {"type": "object"}},
+                    },
+                }),
             ),
             (
                 M,
-                json!({"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}),
+                json!({
+                    "output_config": {
+                        "format": {"type": "json_schema", "schema": {"type": "object"}},
+                    },
+                }),
             ),
             (M, json!({"output_format": {"type": "json_schema", "schema": {"type": "object"}}})),
             (
                 R,
-                json!({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}}),
+                json!({
+                    "text": {
+                        "format": {
+                            "type": "json_schema", "name": "n", "schema": {"type": "object"},
+                        },
+                    },
+                }),
             ),
         ],
         Feature::Verbosity => {
@@ -397,7 +504,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::Citations => vec![says(
             M,
             "user",
-            json!([{"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": true}}]),
+            json!([{
+                "type": "document", "source": {"type": "text", "data": "x"},
+                "citations": {"enabled": true},
+            }]),
         )],
         Feature::Region => vec![(M, json!({"inference_geo": "us"}))],
         Feature::Hints => vec![

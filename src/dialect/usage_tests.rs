@@ -6,8 +6,10 @@ use super::*;
 
 #[test]
 fn an_answer_is_read_as_far_as_it_goes() {
-    let body = r#"{"id":"chatcmpl-1","model":"m-2024","choices":[{"finish_reason":"stop","message":{}},{"finish_reason":"length"}],
-        "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+    let body = r#"{"id":"chatcmpl-1","model":"m-2024",
+        "choices":[{"finish_reason":"stop","message":{}},{"finish_reason":"length"}],
+        "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,
+            "prompt_tokens_details":{"cached_tokens":4}}}"#;
     let usage = Usage {
         prompt_tokens: 9,
         completion_tokens: 3,
@@ -41,30 +43,48 @@ fn vendors_and_protocols_are_understood() {
     for (written, expected) in [
         (r#"{"prompt_tokens":4,"total_tokens":4}"#, (4, None, 0, 4)),
         (
-            r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}"#,
+            concat!(
+                r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"#,
+                r#""prompt_cache_miss_tokens":1}"#,
+            ),
             (9, Some(8), 3, 12),
         ),
         (r#"{"prompt_tokens":9,"completion_tokens":3,"num_cached_tokens":5}"#, (9, Some(5), 3, 12)),
         (
-            r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null,"cached_tokens":0}"#,
+            concat!(
+                r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null,"#,
+                r#""cached_tokens":0}"#,
+            ),
             (9, Some(0), 3, 12),
         ),
         (
-            r#"{"prompt_tokens":9.0,"completion_tokens":3e0,"prompt_tokens_details":{"cached_tokens":null}}"#,
+            concat!(
+                r#"{"prompt_tokens":9.0,"completion_tokens":3e0,"#,
+                r#""prompt_tokens_details":{"cached_tokens":null}}"#,
+            ),
             (9, None, 3, 12),
         ),
         (r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#, (35, None, 12, 109)),
         (
-            r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3,"total_tokens":12}"#,
+            concat!(
+                r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"#,
+                r#""output_tokens":3,"total_tokens":12}"#,
+            ),
             (9, Some(4), 3, 12),
         ),
         (
-            r#"{"input_tokens":9,"cache_creation_input_tokens":100,"cache_read_input_tokens":20,"output_tokens":3}"#,
+            concat!(
+                r#"{"input_tokens":9,"cache_creation_input_tokens":100,"#,
+                r#""cache_read_input_tokens":20,"output_tokens":3}"#,
+            ),
             (129, Some(20), 3, 132),
         ),
         // A gateway that counts the whole prompt as OpenAI does, and the parts as Anthropic does.
         (
-            r#"{"prompt_tokens":129,"completion_tokens":3,"cache_creation_input_tokens":100,"cache_read_input_tokens":20}"#,
+            concat!(
+                r#"{"prompt_tokens":129,"completion_tokens":3,"cache_creation_input_tokens":100,"#,
+                r#""cache_read_input_tokens":20}"#,
+            ),
             (129, Some(20), 3, 132),
         ),
     ] {
@@ -97,9 +117,10 @@ fn absurd_counts_are_not_believed() {
         assert_eq!(Usage::read(written), None, "{written}");
     }
     // What stands beside the counts is left out alone.
-    let usage = Usage::read(
-        r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"prompt_tokens_details":{"cached_tokens":"x"}}"#,
-    );
+    let usage = Usage::read(concat!(
+        r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"#,
+        r#""prompt_tokens_details":{"cached_tokens":"x"}}"#,
+    ));
     assert_eq!(
         usage,
         Some(Usage {
@@ -125,7 +146,11 @@ proptest! {
 
 #[test]
 fn of_an_answer_whose_beginning_was_not_kept_the_last_usage_counts() {
-    let ending = br#"ext \"usage\": {\"prompt_tokens\":1} and so on"},"usage":{"prompt_tokens":1}}],"usage" : {"prompt_tokens":9,"completion_tokens":3},"id":1}"#;
+    let ending = concat!(
+        r#"ext \"usage\": {\"prompt_tokens\":1} and so on"},"usage":{"prompt_tokens":1}}],"#,
+        r#""usage" : {"prompt_tokens":9,"completion_tokens":3},"id":1}"#,
+    )
+    .as_bytes();
     let usage = read_ending(ending).unwrap();
     assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.estimated), (9, 3, false));
     for none in [

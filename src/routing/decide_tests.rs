@@ -250,7 +250,9 @@ proptest! {
 
     #[test]
     fn a_decision_repeats_plans_only_the_eligible_and_reads_back(
-        seed: u64, states in prop::collection::vec(health(), 3), weights in prop::array::uniform3(0.0f64..100.0),
+        seed: u64,
+        states in prop::collection::vec(health(), 3),
+        weights in prop::array::uniform3(0.0f64..100.0),
     ) {
         let routing = three([weights[0] + 0.1, weights[1], weights[2]]);
         let mut inputs = chat("auto", seed);
@@ -260,26 +262,52 @@ proptest! {
         prop_assert_eq!(&first, &decide(&routing, &copy));
         match first {
             Ok(decision) => {
-                let eligible: Vec<&str> = decision.candidates.iter().filter(|c| c.eligible).map(|c| &*c.model).collect();
+                let eligible: Vec<&str> =
+                    decision.candidates.iter().filter(|c| c.eligible).map(|c| &*c.model).collect();
                 let mut planned = models(&decision);
                 planned.sort_unstable();
                 prop_assert_eq!(planned, eligible);
-                prop_assert!(decision.propensity > 0.0 || decision.candidates.iter().all(|c| c.model != decision.model || c.eligible));
+                prop_assert!(
+                    decision.propensity > 0.0
+                        || decision
+                            .candidates
+                            .iter()
+                            .all(|c| c.model != decision.model || c.eligible)
+                );
                 prop_assert!(decision.propensity <= 1.0);
-                let read: Decision = serde_json::from_str(&serde_json::to_string(&decision).unwrap()).unwrap();
+                let read: Decision =
+                    serde_json::from_str(&serde_json::to_string(&decision).unwrap()).unwrap();
                 prop_assert_eq!(read, decision);
             }
-            Err(Refusal::NoTarget { candidates, .. }) => prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some())),
+            Err(Refusal::NoTarget { candidates, .. }) => {
+                prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some()))
+            }
             Err(other) => prop_assert!(false, "{other:?}"),
         }
     }
 
     #[test]
-    fn one_weight_moves_only_its_own_target(seed: u64, a in 0.1f64..50.0, b in 0.1f64..50.0, more in 0.1f64..50.0) {
+    fn one_weight_moves_only_its_own_target(
+        seed: u64,
+        a in 0.1f64..50.0,
+        b in 0.1f64..50.0,
+        more in 0.1f64..50.0,
+    ) {
         let before = decide(&three([a, b, 10.0]), &chat("auto", seed)).unwrap();
         let after = decide(&three([a, b, 10.0 + more]), &chat("auto", seed)).unwrap();
-        prop_assert!(after.model == before.model || &*after.model == "c", "{} became {}", before.model, after.model);
-        let others = |decision: &Decision| models(decision).into_iter().filter(|model| *model != "c").map(str::to_owned).collect::<Vec<_>>();
+        prop_assert!(
+            after.model == before.model || &*after.model == "c",
+            "{} became {}",
+            before.model,
+            after.model
+        );
+        let others = |decision: &Decision| {
+            models(decision)
+                .into_iter()
+                .filter(|model| *model != "c")
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         prop_assert_eq!(others(&before), others(&after));
     }
 }

@@ -82,7 +82,8 @@ mod tests {
 
     fn routing(model: &str) -> Routing {
         let text = format!(
-            "providers: {{ p: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: x, targets: [{{ target: p/{model} }}] }}] }} }}\n\
+            "providers: {{ p: {{ protocol: mock }} }}\n\
+             recipes: {{ r: {{ rules: [{{ name: x, targets: [{{ target: p/{model} }}] }}] }} }}\n\
              aliases: {{ auto: r }}\n"
         );
         let server = config::read_server("server.yaml", "", &|_| None).unwrap();

@@ -75,19 +75,23 @@ mod tests {
         for (language, text) in [
             (
                 "en",
-                "Please summarise the following contract in three sentences and name the key deadlines.",
+                "Please summarise the following contract in three sentences and name the key \
+                 deadlines.",
             ),
             (
                 "de",
-                "Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die wichtigsten Fristen.",
+                "Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die \
+                 wichtigsten Fristen.",
             ),
             (
                 "fr",
-                "Merci de résumer le contrat suivant en trois phrases et d'indiquer les délais principaux.",
+                "Merci de résumer le contrat suivant en trois phrases et d'indiquer les délais \
+                 principaux.",
             ),
             (
                 "es",
-                "Por favor resume el siguiente contrato en tres frases y menciona los plazos más importantes.",
+                "Por favor resume el siguiente contrato en tres frases y menciona los plazos más \
+                 importantes.",
             ),
             ("it", "Riassumi il seguente contratto in tre frasi e indica le scadenze principali."),
             (
@@ -96,7 +100,8 @@ mod tests {
             ),
             (
                 "nl",
-                "Vat het volgende contract samen in drie zinnen en noem de belangrijkste termijnen.",
+                "Vat het volgende contract samen in drie zinnen en noem \
+                 de belangrijkste termijnen.",
             ),
             (
                 "pl",
@@ -117,10 +122,13 @@ mod tests {
 
     #[test]
     fn only_the_beginning_counts() {
-        let german = "Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die wichtigsten Fristen. Ein Gesetz ist eine \
-            Sammlung von allgemein verbindlichen Rechtsnormen, die in einem förmlichen Verfahren von dem dazu ermächtigten Organ \
-            erlassen worden ist. Am Abend gingen wir noch einmal durch die Stadt, sahen die alten Häuser am Fluss und sprachen \
-            über das, was im Frühling werden sollte. Niemand wusste es genau, aber alle hofften auf besseres Wetter. ";
+        let german = "\
+            Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die wichtigsten \
+            Fristen. Ein Gesetz ist eine Sammlung von allgemein verbindlichen Rechtsnormen, die in \
+            einem förmlichen Verfahren von dem dazu ermächtigten Organ erlassen worden ist. Am \
+            Abend gingen wir noch einmal durch die Stadt, sahen die alten Häuser am Fluss und \
+            sprachen über das, was im Frühling werden sollte. Niemand wusste es genau, aber alle \
+            hofften auf besseres Wetter. ";
         assert_eq!(
             detect(&format!(
                 "{german}{german}{german}{}",

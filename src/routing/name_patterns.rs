@@ -134,15 +134,22 @@ mod tests {
             name in "[ab/]{0,6}",
         ) {
             let found = Patterns::new(patterns.iter().map(|p| (format!("{p}*").into(), ())));
-            let longest = patterns.iter().filter(|p| name.starts_with(&***p)).max_by_key(|p| p.len());
+            let longest =
+                patterns.iter().filter(|p| name.starts_with(&***p)).max_by_key(|p| p.len());
             let first = found.matching(&name).next();
-            prop_assert_eq!(first.as_ref().map(|first| first.rest), longest.map(|p| &name[p.len()..]));
+            prop_assert_eq!(
+                first.as_ref().map(|first| first.rest),
+                longest.map(|p| &name[p.len()..])
+            );
             prop_assert_eq!(first.map(|first| first.pattern.len()), longest.map(|p| p.len() + 1));
         }
 
         #[test]
         fn what_a_template_fills_is_asked_for_again(
-            before in "p/[ab]{0,3}", after in "[ab]{0,3}", alias in "[ab]{0,3}", rest in "[ab]{0,4}",
+            before in "p/[ab]{0,3}",
+            after in "[ab]{0,3}",
+            alias in "[ab]{0,3}",
+            rest in "[ab]{0,4}",
         ) {
             let name = [alias.as_str(), &rest].concat();
             for word in ["model", "match"] {

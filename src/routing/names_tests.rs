@@ -27,7 +27,11 @@ recipes:
   exact: { rules: [{ name: x, targets: [{ target: q/exact }] }] }
   any:
     rules:
-      - { name: x, targets: [{ target: q/fixed }, { target: "q/org/${model}" }, { target: "p/${match}:free" }] }
+      - name: x
+        targets:
+          - { target: q/fixed }
+          - { target: "q/org/${model}" }
+          - { target: "p/${match}:free" }
     shadow: { target: "q/copy-${match}", percent: 100 }
   long: { rules: [{ name: x, targets: [{ target: q/long }, { target: "q/${match}" }] }] }
 aliases: { claude-3: exact, "claude-*": any, "claude-3-*": long }
@@ -127,7 +131,8 @@ fn what_can_never_be_reached_or_read_is_reported_where_it_stands() {
     let document = |models: &str, aliases: &str, target: &str| {
         format!(
             "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\n\
-             recipes: {{ r: {{ rules: [{{ name: x, targets: [{{ target: \"{target}\" }}] }}] }} }}\n\
+             recipes: {{ r: {{ rules: [\
+             {{ name: x, targets: [{{ target: \"{target}\" }}] }}] }} }}\n\
              aliases: {{ {aliases} }}\n"
         )
     };

@@ -18,7 +18,8 @@ use crate::error::{Error, Kind};
 /// out.
 fn document(rules: &str, models: &str) -> Routing {
     let text = format!(
-        "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\nrecipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
+        "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\n\
+         recipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
     );
     let server = config::read_server("server.yaml", "", &|_| None).unwrap();
     config::read_routing("routing.yaml", &text, &server, &|_| None, None).unwrap_or_else(
@@ -64,7 +65,8 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
 fn shadowed(shadow: &str) -> Routing {
     document(
         &format!(
-            "{{ name: only, targets: [ {{ target: p/a }}, {{ target: p/b }} ] }} ]\n    shadow: {shadow}\n  other:\n    rules: [ {{ name: x, targets: [ {{ target: p/x }} ] }}"
+            "{{ name: only, targets: [ {{ target: p/a }}, {{ target: p/b }} ] }} ]\n    \
+             shadow: {shadow}\n  other:\n    rules: [ {{ name: x, targets: [ {{ target: p/x }} ] }}"
         ),
         "p/s: { context: 100 }",
     )
@@ -146,10 +148,13 @@ fn the_least_busy_is_first_and_ties_go_by_the_document() {
 
 #[test]
 fn the_cheapest_is_first_and_what_has_no_price_last() {
-    let models = "p/half: { input_per_mtok: 0.001 }, p/in: { input_per_mtok: 1, output_per_mtok: 10 }, \
-        p/out: { input_per_mtok: 10, output_per_mtok: 1 }, p/free: { input_per_mtok: 0, output_per_mtok: 0 }, \
+    let models = "p/half: { input_per_mtok: 0.001 }, \
+        p/in: { input_per_mtok: 1, output_per_mtok: 10 }, \
+        p/out: { input_per_mtok: 10, output_per_mtok: 1 }, \
+        p/free: { input_per_mtok: 0, output_per_mtok: 0 }, \
         p/same: { input_per_mtok: 1, output_per_mtok: 10 }";
-    let targets = "{ target: p/none }, { target: p/half }, { target: p/out }, { target: p/in }, { target: p/same }, { target: p/free }";
+    let targets = "{ target: p/none }, { target: p/half }, { target: p/out }, { target: p/in }, \
+        { target: p/same }, { target: p/free }";
     let routing =
         document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
     let mut inputs = chat("auto", 1);
@@ -332,7 +337,8 @@ fn health() -> impl Strategy<Value = TargetHealth> {
 /// all outcomes come.
 fn priced(strategy: &str) -> Routing {
     let targets = NAMES.map(|name| format!("{{ target: p/{name} }}")).join(", ");
-    let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, p/b: { input_per_mtok: 1, output_per_mtok: 3, context: 1000 }, \
+    let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, \
+        p/b: { input_per_mtok: 1, output_per_mtok: 3, context: 1000 }, \
         p/c: { capabilities: [tools] }";
     document(&format!("{{ name: only, strategy: {strategy}, targets: [ {targets} ] }}"), models)
 }
@@ -355,15 +361,23 @@ fn eligible(name: &str, inputs: &Inputs) -> bool {
 
 prop_compose! {
     fn requests()(
-        seed: u64, prompt_tokens in 0u64..2500, max_tokens in prop::option::of(0u64..1500), vision: bool,
-        states in prop::collection::vec(prop::option::of(health()), NAMES.len()), user in prop::option::of(0u8..20),
+        seed: u64,
+        prompt_tokens in 0u64..2500,
+        max_tokens in prop::option::of(0u64..1500),
+        vision: bool,
+        states in prop::collection::vec(prop::option::of(health()), NAMES.len()),
+        user in prop::option::of(0u8..20),
     ) -> Inputs {
         let mut inputs = chat("auto", seed);
         inputs.request.prompt_tokens = prompt_tokens;
         inputs.request.max_tokens = max_tokens;
         inputs.request.needs = if vision { vec!["vision".into()] } else { vec!["tools".into()] };
         inputs.principal.user = user.map(|user| format!("usr_{user}").into());
-        inputs.health = NAMES.iter().zip(states).filter_map(|(name, state)| Some((format!("p/{name}"), state?))).collect();
+        inputs.health = NAMES
+            .iter()
+            .zip(states)
+            .filter_map(|(name, state)| Some((format!("p/{name}"), state?)))
+            .collect();
         inputs
     }
 }
@@ -372,7 +386,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_decision_repeats_and_plans_all_that_is_eligible_and_nothing_else(inputs in requests(), strategy in prop::sample::select(&STRATEGIES[..])) {
+    fn a_decision_repeats_and_plans_all_that_is_eligible_and_nothing_else(
+        inputs in requests(),
+        strategy in prop::sample::select(&STRATEGIES[..]),
+    ) {
         let routing = priced(strategy);
         let first = decide(&routing, &inputs);
         let copy: Inputs = serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
@@ -380,7 +397,8 @@ proptest! {
         let wanted: Vec<&str> = NAMES.into_iter().filter(|name| eligible(name, &inputs)).collect();
         match first {
             Ok(decision) => {
-                let mut found: Vec<&str> = decision.plan.iter().map(|choice| &*choice.model).collect();
+                let mut found: Vec<&str> =
+                    decision.plan.iter().map(|choice| &*choice.model).collect();
                 prop_assert_eq!(&*decision.model, found[0]);
                 found.sort_unstable();
                 prop_assert_eq!(found, wanted);
@@ -392,10 +410,23 @@ proptest! {
             Err(refusal) => {
                 prop_assert!(wanted.is_empty());
                 let Refusal::NoTarget { candidates, .. } = &refusal else { panic!("{refusal:?}") };
-                let reasons: Vec<&str> = candidates.iter().map(|candidate| candidate.reason.as_deref().unwrap()).collect();
-                let possible: Vec<&&str> = reasons.iter().filter(|reason| !matches!(**reason, "context" | "capability")).collect();
-                let limited = possible.iter().all(|reason| matches!(**reason, "cooldown" | "concurrency"));
-                let status = if possible.is_empty() { 400 } else if limited { 429 } else { 503 };
+                let reasons: Vec<&str> = candidates
+                    .iter()
+                    .map(|candidate| candidate.reason.as_deref().unwrap())
+                    .collect();
+                let possible: Vec<&&str> = reasons
+                    .iter()
+                    .filter(|reason| !matches!(**reason, "context" | "capability"))
+                    .collect();
+                let limited =
+                    possible.iter().all(|reason| matches!(**reason, "cooldown" | "concurrency"));
+                let status = if possible.is_empty() {
+                    400
+                } else if limited {
+                    429
+                } else {
+                    503
+                };
                 let error = Error::from(refusal.clone());
                 prop_assert_eq!(error.status().as_u16(), status, "{:?}", reasons);
                 prop_assert_eq!(error.retry_after_s().is_some(), status == 429);
@@ -405,27 +436,50 @@ proptest! {
     }
 
     #[test]
-    fn a_target_that_leaves_moves_only_its_own_keys(user in 0u32..1_000_000, gone in 0usize..4, seed: u64, keyed: bool) {
+    fn a_target_that_leaves_moves_only_its_own_keys(
+        user in 0u32..1_000_000,
+        gone in 0usize..4,
+        seed: u64,
+        keyed: bool,
+    ) {
         let mut inputs = chat("auto", seed);
         inputs.principal.user = keyed.then(|| format!("usr_{user}").into());
         let before = planned(&over(&NAMES, STICKY), &inputs);
-        let left: Vec<&str> = NAMES.into_iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, name)| name).collect();
+        let left: Vec<&str> = NAMES
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| *at != gone)
+            .map(|(_, name)| name)
+            .collect();
         // Gone from the document, or not eligible: the others keep their order.
-        let wanted = before.split(' ').filter(|name| *name != NAMES[gone]).collect::<Vec<_>>().join(" ");
+        let wanted =
+            before.split(' ').filter(|name| *name != NAMES[gone]).collect::<Vec<_>>().join(" ");
         prop_assert_eq!(&planned(&over(&left, STICKY), &inputs), &wanted);
-        inputs.health.insert(format!("p/{}", NAMES[gone]), TargetHealth { breaker: BreakerState::Open, ..TargetHealth::default() });
+        inputs.health.insert(
+            format!("p/{}", NAMES[gone]),
+            TargetHealth { breaker: BreakerState::Open, ..TargetHealth::default() },
+        );
         prop_assert_eq!(&planned(&over(&NAMES, STICKY), &inputs), &wanted);
     }
 
     #[test]
-    fn the_order_of_the_document_moves_no_draw(seed: u64, user in prop::option::of(0u32..100), strategy in prop::sample::select(vec!["weighted", STICKY])) {
+    fn the_order_of_the_document_moves_no_draw(
+        seed: u64,
+        user in prop::option::of(0u32..100),
+        strategy in prop::sample::select(vec!["weighted", STICKY]),
+    ) {
         let mut inputs = chat("auto", seed);
         inputs.principal.user = user.map(|user| format!("usr_{user}").into());
-        prop_assert_eq!(planned(&over(&["a", "b", "c"], strategy), &inputs), planned(&over(&["c", "a", "b"], strategy), &inputs));
+        prop_assert_eq!(
+            planned(&over(&["a", "b", "c"], strategy), &inputs),
+            planned(&over(&["c", "a", "b"], strategy), &inputs)
+        );
     }
 
     #[test]
-    fn the_propensity_of_two_choices_is_how_often_they_fall(latencies in prop::collection::vec(1u64..50, 4)) {
+    fn the_propensity_of_two_choices_is_how_often_they_fall(
+        latencies in prop::collection::vec(1u64..50, 4),
+    ) {
         let routing = over(&NAMES, "least_latency");
         let mut inputs = chat("auto", 0);
         for (name, latency) in NAMES.into_iter().zip(&latencies) {
@@ -441,16 +495,31 @@ proptest! {
         }
         for (model, (propensity, count)) in &falls {
             let off = 5.0 * (600.0 * propensity * (1.0 - propensity)).sqrt();
-            prop_assert!((count - 600.0 * propensity).abs() < off, "{}: {} of 600, not {}", model, count, propensity);
+            prop_assert!(
+                (count - 600.0 * propensity).abs() < off,
+                "{}: {} of 600, not {}",
+                model,
+                count,
+                propensity
+            );
         }
-        prop_assert!((falls.values().map(|(propensity, _)| propensity).sum::<f64>() - 1.0).abs() < 1e-12);
+        prop_assert!(
+            (falls.values().map(|(propensity, _)| propensity).sum::<f64>() - 1.0).abs() < 1e-12
+        );
     }
 
     #[test]
     fn any_weights_are_matched_by_the_picks(weights in prop::collection::vec(0u32..50, 4)) {
         prop_assume!(weights.iter().any(|weight| *weight > 0));
-        let targets: Vec<String> = NAMES.iter().zip(&weights).map(|(name, weight)| format!("{{ target: p/{name}, weight: {weight} }}")).collect();
-        let routing = document(&format!("{{ name: only, strategy: weighted, targets: [ {} ] }}", targets.join(", ")), "");
+        let targets: Vec<String> = NAMES
+            .iter()
+            .zip(&weights)
+            .map(|(name, weight)| format!("{{ target: p/{name}, weight: {weight} }}"))
+            .collect();
+        let routing = document(
+            &format!("{{ name: only, strategy: weighted, targets: [ {} ] }}", targets.join(", ")),
+            "",
+        );
         let sum = f64::from(weights.iter().sum::<u32>());
         let mut picks = [0.0; 4];
         for seed in seeds(600) {
@@ -461,7 +530,13 @@ proptest! {
         }
         for (count, weight) in picks.into_iter().zip(&weights) {
             let share = f64::from(*weight) / sum;
-            prop_assert!((count - 600.0 * share).abs() <= 5.0 * (600.0 * share * (1.0 - share)).sqrt() + 1e-9, "{:?} for {:?}", picks, weights);
+            prop_assert!(
+                (count - 600.0 * share).abs()
+                    <= 5.0 * (600.0 * share * (1.0 - share)).sqrt() + 1e-9,
+                "{:?} for {:?}",
+                picks,
+                weights
+            );
         }
     }
 }

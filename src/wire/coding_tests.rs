@@ -163,7 +163,9 @@ fn parts_follow_each_other_where_the_coding_says_so() {
 
 #[test]
 fn what_is_cut_or_damaged_or_followed_by_something_else_is_refused() {
-    let body = b"{\"model\":\"auto\",\"messages\":[{\"role\":\"user\",\"content\":\"damage does not go unseen\"}]}".repeat(20);
+    let body = b"{\"model\":\"auto\",\"messages\":[{\"role\":\"user\",\
+        \"content\":\"damage does not go unseen\"}]}"
+        .repeat(20);
     for coding in CODINGS {
         let coded = encode(coding, &body);
         assert_eq!(refused(coding, b""), 400, "{coding:?}: nothing");
@@ -232,14 +234,19 @@ fn a_zstd_window_is_bounded() {
 
 proptest! {
     #[test]
-    fn cutting_changes_nothing(coded in prop::collection::vec(any::<u8>(), 0..200), head in 0usize..5, sizes in prop::collection::vec(1usize..40, 1..4)) {
+    fn cutting_changes_nothing(
+        coded in prop::collection::vec(any::<u8>(), 0..200),
+        head in 0usize..5,
+        sizes in prop::collection::vec(1usize..40, 1..4),
+    ) {
         // Some of it begins as it should.
         let coded = match CODINGS.get(head) {
             Some(coding) => [encode(*coding, &coded), coded].concat(),
             None => coded,
         };
         for coding in CODINGS {
-            let (whole, cut) = (decode(coding, &coded, &[], 300), decode(coding, &coded, &sizes, 300));
+            let (whole, cut) =
+                (decode(coding, &coded, &[], 300), decode(coding, &coded, &sizes, 300));
             // Damage beyond the limit may be seen before or after it.
             prop_assert_eq!(whole.ok(), cut.ok());
         }

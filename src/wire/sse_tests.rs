@@ -75,7 +75,10 @@ fn lines_of_one_event_are_joined_in_one_buffer() {
 proptest! {
     #[test]
     fn lines_are_joined_whatever_stands_between(
-        lines in prop::collection::vec(prop::sample::select(&["data: x", "data:", "data", ":c", "event: e", "data:  y"][..]), 0..12),
+        lines in prop::collection::vec(
+            prop::sample::select(&["data: x", "data:", "data", ":c", "event: e", "data:  y"][..]),
+            0..12,
+        ),
     ) {
         let event = lines.join("\r\n");
         let data: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("data")).map(|rest| {
@@ -88,7 +91,10 @@ proptest! {
 
     #[test]
     fn chunking_changes_nothing(
-        parts in prop::collection::vec(prop::sample::select(&["data: x", ":c", "\n", "\n", "\r", "\r\n", "\r\n\r\n", "é"][..]), 0..40),
+        parts in prop::collection::vec(
+            prop::sample::select(&["data: x", ":c", "\n", "\n", "\r", "\r\n", "\r\n\r\n", "é"][..]),
+            0..40,
+        ),
         sizes in prop::collection::vec(1usize..9, 1..5),
         limit in 8usize..40,
     ) {

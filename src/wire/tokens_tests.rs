@@ -25,7 +25,8 @@ fn scripts_code_and_data_are_near_what_tokenizers_count() {
         (11, "The members agreed to postpone the vote until next month."),
         (
             23,
-            "Der Ausschuss vertagte die Abstimmung über die Änderungen des Gemeindehaushalts auf die nächste Sitzung.",
+            "Der Ausschuss vertagte die Abstimmung über die Änderungen des Gemeindehaushalts auf \
+             die nächste Sitzung.",
         ),
         (22, "Несколько членов считали увеличение расходов на общественный транспорт оправданным."),
         (33, "委员会星期二开会讨论市政预算的拟议修改。几位委员认为增加公共交通支出是合理的，"),
@@ -37,11 +38,13 @@ fn scripts_code_and_data_are_near_what_tokenizers_count() {
         ),
         (
             24,
-            "  if (!response.ok) {\n    throw new Error(`HTTP error! status: ${response.status}`);\n  }\n",
+            "  if (!response.ok) {\n    throw new Error(`HTTP error! status: \
+             ${response.status}`);\n  }\n",
         ),
         (
             29,
-            "{\"location\":{\"type\":\"string\",\"description\":\"The city and state, e.g. San Francisco, CA\"},\"unit\":1}",
+            "{\"location\":{\"type\":\"string\",\"description\":\"The city and state, e.g. San \
+             Francisco, CA\"},\"unit\":1}",
         ),
     ] {
         for found in both(text) {
@@ -161,7 +164,11 @@ fn tools_and_images_of_some_families_cost_more() {
 proptest! {
     /// Whoever knows the places of the samples gains a known factor at most.
     #[test]
-    fn cheap_text_where_the_samples_are_hides_little(cheap in pattern(), dear in pattern(), length in WHOLE + 1..40_000) {
+    fn cheap_text_where_the_samples_are_hides_little(
+        cheap in pattern(),
+        dear in pattern(),
+        length in WHOLE + 1..40_000,
+    ) {
         let mut text: Vec<u8> = dear.bytes().cycle().take(length).collect();
         let size = (length / (8 * SAMPLES)).clamp(*SAMPLE.start(), *SAMPLE.end());
         let apart = (length - size) / (SAMPLES - 1);
@@ -176,14 +183,22 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic_and_no_text_is_dear(bytes in prop::collection::vec(any::<u8>(), 0..80), text in "\\PC{0,40}") {
+    fn no_bytes_panic_and_no_text_is_dear(
+        bytes in prop::collection::vec(any::<u8>(), 0..80),
+        text in "\\PC{0,40}",
+    ) {
         prop_assert!(estimate(&bytes) <= 3 * bytes.len() as u64);
         let [plain, escaped] = both(&text);
         prop_assert_eq!(plain, escaped);
     }
 
     #[test]
-    fn words_at_one_go_cost_what_they_cost_one_by_one(text in "[a-z ]{0,40}[A-Z.,1 ]{0,4}[a-z ]{0,20}") {
-        prop_assert_eq!(estimate(text.as_bytes()), estimate(text.replace(' ', "\\u0020").as_bytes()));
+    fn words_at_one_go_cost_what_they_cost_one_by_one(
+        text in "[a-z ]{0,40}[A-Z.,1 ]{0,4}[a-z ]{0,20}",
+    ) {
+        prop_assert_eq!(
+            estimate(text.as_bytes()),
+            estimate(text.replace(' ', "\\u0020").as_bytes())
+        );
     }
 }

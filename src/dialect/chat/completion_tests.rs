@@ -98,11 +98,15 @@ fn json() -> impl Strategy<Value = Value> {
 fn bent() -> impl Strategy<Value = Value> {
     let chat = json!({
         "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi", "tool_calls": []}, "finish_reason": "stop"}],
+        "choices": [{
+            "index": 0, "message": {"role": "assistant", "content": "hi", "tool_calls": []},
+            "finish_reason": "stop",
+        }],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
     });
     let message = json!({
-        "id": "c", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
+        "id": "c", "type": "message", "role": "assistant", "model": "m",
+        "content": [{"type": "text", "text": "hi"}],
         "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2},
     });
     let paths = [
@@ -150,7 +154,10 @@ fn bent() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_answer_has_the_shape(answer in prop_oneof![json(), bent()], bytes in prop::option::of(0..bounds::USAGE_TOKENS)) {
+    fn any_answer_has_the_shape(
+        answer in prop_oneof![json(), bent()],
+        bytes in prop::option::of(0..bounds::USAGE_TOKENS),
+    ) {
         let usage = bytes.map(|bytes| Usage::estimate(9, bytes));
         let defaults = CompletionDefaults { usage, ..DEFAULTS };
         for answer in [answer.clone(), as_chat_completion(&answer)] {
@@ -164,19 +171,36 @@ proptest! {
 #[test]
 fn a_good_answer_stays_as_it_is() {
     let good = json!({
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "system_fingerprint": "f",
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+        "system_fingerprint": "f",
         "choices": [
-            {"index": 1, "message": {"role": "assistant", "content": "hi", "refusal": null, "annotations": []}, "logprobs": null, "finish_reason": "length"},
-            {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "content_filter"},
+            {
+                "index": 1,
+                "message": {
+                    "role": "assistant", "content": "hi", "refusal": null, "annotations": [],
+                },
+                "logprobs": null, "finish_reason": "length",
+            },
+            {
+                "index": 0, "message": {"role": "assistant", "content": ""},
+                "finish_reason": "content_filter",
+            },
         ],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 2}},
+        "usage": {
+            "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 5,
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        },
     });
     assert_eq!(shape(good.clone()), good);
 }
 
 #[test]
 fn what_is_estimated_is_marked_and_what_was_told_is_not() {
-    let answer = |usage: Value| json!({"choices": [{"message": {"content": "twelve bytes"}}], "usage": usage});
+    let answer = |usage: Value| {
+        json!({
+            "choices": [{"message": {"content": "twelve bytes"}}], "usage": usage,
+        })
+    };
     for (usage, (prompt, completion, total), estimated) in [
         (Value::Null, (9, 3, 12), true),
         (json!({}), (9, 3, 12), true),
@@ -198,6 +222,8 @@ fn what_is_estimated_is_marked_and_what_was_told_is_not() {
     let shaped = shaped(answer(Value::Null), &defaults);
     assert_eq!(
         shaped["usage"],
-        json!({"prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109, "estimated": true})
+        json!({
+            "prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109, "estimated": true,
+        })
     );
 }

@@ -31,7 +31,12 @@ fn whole(answer: &MockAnswer<'_>) -> Value {
 }
 
 fn events(answer: &MockAnswer<'_>) -> Vec<String> {
-    let chunk = |choices: Value| json!({ "id": format!("chatcmpl-mock-{}", answer.mark), "object": "chat.completion.chunk", "created": 0, "model": answer.model, "choices": choices });
+    let chunk = |choices: Value| {
+        json!({
+            "id": format!("chatcmpl-mock-{}", answer.mark), "object": "chat.completion.chunk",
+            "created": 0, "model": answer.model, "choices": choices,
+        })
+    };
     let delta = |delta: Value, finish: Value| {
         chunk(json!([{ "index": 0, "delta": delta, "finish_reason": finish }]))
     };

@@ -54,7 +54,8 @@ mod tests {
 
     const CONTENT: &str =
         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n";
-    const LAST: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
+    const LAST: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"b\"},\
+        \"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
     const FILTER: &str = "data: {\"choices\":[],\"prompt_filter_results\":[{}],\"usage\":null}\n\n";
     const USAGE: &str =
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
@@ -101,7 +102,8 @@ mod tests {
     #[test]
     fn text_that_speaks_of_usage_passes() {
         let said = "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\": {}\"}}]}\n\n";
-        let error = "data: {\"error\":{\"message\":\"no\"},\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n";
+        let error = "data: {\"error\":{\"message\":\"no\"},\"choices\":[],\
+            \"usage\":{\"prompt_tokens\":1}}\n\n";
         let odd = "event: note\ndata: \"usage\"\n\n";
         assert_eq!(strip(&[said, error, odd].concat(), &[11]), [said, error, odd].concat());
     }
@@ -109,7 +111,12 @@ mod tests {
     proptest! {
         #[test]
         fn chunking_changes_nothing(
-            parts in prop::collection::vec(prop::sample::select(&[CONTENT, LAST, FILTER, USAGE, DONE, ": c\n\n", ": c\n", "\r\n\r\n", "data: x"][..]), 0..12),
+            parts in prop::collection::vec(
+                prop::sample::select(&[
+                    CONTENT, LAST, FILTER, USAGE, DONE, ": c\n\n", ": c\n", "\r\n\r\n", "data: x",
+                ][..]),
+                0..12,
+            ),
             sizes in prop::collection::vec(1usize..90, 1..5),
         ) {
             let stream = parts.concat();

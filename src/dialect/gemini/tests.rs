@@ -96,7 +96,11 @@ fn a_stream_ends_with_its_finish_reason() {
 
 #[test]
 fn every_candidate_has_to_end() {
-    let candidate = |index: u32, finish: Value| json!({ "index": index, "content": { "parts": [{ "text": "x" }] }, "finishReason": finish });
+    let candidate = |index: u32, finish: Value| {
+        json!({
+            "index": index, "content": { "parts": [{ "text": "x" }] }, "finishReason": finish,
+        })
+    };
     let two = json!({ "candidates": [candidate(0, Value::Null), candidate(1, "STOP".into())] });
     let last = json!({ "candidates": [candidate(0, "MAX_TOKENS".into())] });
     assert!(!tally(&event(&two), &[]).finished());

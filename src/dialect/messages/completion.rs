@@ -26,10 +26,12 @@ pub(crate) fn as_chat_completion(message: &Value) -> Value {
     if !calls.is_empty() {
         said.insert("tool_calls".into(), calls.into());
     }
-    let choice = json!({ "index": 0, "message": said, "finish_reason": finish_reason(message.get("stop_reason")) });
+    let choice = json!({
+        "index": 0, "message": said, "finish_reason": finish_reason(message.get("stop_reason")),
+    });
     json!({
-        "id": message.get("id"), "object": "chat.completion", "model": message.get("model"), "choices": [choice],
-        "usage": message.get("usage").map(usage),
+        "id": message.get("id"), "object": "chat.completion", "model": message.get("model"),
+        "choices": [choice], "usage": message.get("usage").map(usage),
     })
 }
 

@@ -30,13 +30,17 @@ fn whole(answer: &MockAnswer<'_>) -> Value {
 
 fn message(answer: &MockAnswer<'_>, content: Value, stop: Value, usage: Value) -> Value {
     json!({
-        "id": format!("msg_mock_{}", answer.mark), "type": "message", "role": "assistant", "model": answer.model, "content": content,
-        "stop_reason": stop, "stop_sequence": null, "usage": usage,
+        "id": format!("msg_mock_{}", answer.mark), "type": "message", "role": "assistant",
+        "model": answer.model, "content": content, "stop_reason": stop, "stop_sequence": null,
+        "usage": usage,
     })
 }
 
 fn events(answer: &MockAnswer<'_>) -> Vec<String> {
-    let begun = json!({ "input_tokens": answer.usage.prompt_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1 });
+    let begun = json!({
+        "input_tokens": answer.usage.prompt_tokens, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0, "output_tokens": 1,
+    });
     let mut events = vec![
         ("message_start", json!({ "message": message(answer, json!([]), Value::Null, begun) })),
         (

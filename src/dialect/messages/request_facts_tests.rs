@@ -19,16 +19,37 @@ fn the_facts_of_a_request() {
         "messages": [
             {"role": "user", "content": [
                 {"type": "text", "text": "What is"}, {"text": "in these?", "type": "text"},
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA".repeat(1000)}},
+                {
+                    "type": "image",
+                    "source": {
+                        "type": "base64", "media_type": "image/png", "data": "AAAA".repeat(1000),
+                    },
+                },
                 {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
-                {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "one two three"}}]},
+                {
+                    "type": "document",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "one two three"},
+                }]},
             {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "A long thought about this and that.", "signature": "abc"},
+                {
+                    "type": "thinking", "thinking": "A long thought about this and that.",
+                    "signature": "abc",
+                },
                 {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": 1}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [
-                {"type": "text", "text": "a cat"}, {"type": "image", "source": {"type": "url", "url": "https://example.com/b.png"}}]}]}],
-        "model": "auto", "max_tokens": 77, "stream": true, "tools": [{"name": "look", "input_schema": {}}],
-        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+            {"role": "user", "content": [{
+                "type": "tool_result", "tool_use_id": "toolu_1",
+                "content": [
+                    {"type": "text", "text": "a cat"},
+                    {
+                        "type": "image",
+                        "source": {"type": "url", "url": "https://example.com/b.png"},
+                    },
+                ]}]}],
+        "model": "auto", "max_tokens": 77, "stream": true,
+        "tools": [{"name": "look", "input_schema": {}}],
+        "output_config": {
+            "effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}},
+        },
     });
     let request = read(&body);
     assert_eq!(
@@ -50,7 +71,10 @@ fn the_facts_of_a_request() {
 
 #[test]
 fn plain_texts_and_counts() {
-    let body = json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}], "stream": 1});
+    let body = json!({
+        "model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}],
+        "stream": 1,
+    });
     let request = read_request(body.to_string().as_bytes(), Endpoint::CountTokens).unwrap();
     let texts = ["Be brief.", "Hello"].map(|text| tokens::estimate(text.as_bytes()));
     assert_eq!(
@@ -74,8 +98,17 @@ fn plain_texts_and_counts() {
 proptest! {
     #[test]
     fn whatever_stands_in_a_list_is_passed_over(
-        names in prop::collection::vec(prop::sample::select(&["messages", "system", "tools", "content", "type", "source", "output_config", "input"][..]), 1..6),
-        leaf in prop::sample::select(&["1", "\"x\"", "null", "[]", "{}", "[[\"a\",{}]]", "{\"type\":\"text\",\"text\":\"t\"}", "[{\"content\":[{}]}]"][..]),
+        names in prop::collection::vec(
+            prop::sample::select(&[
+                "messages", "system", "tools", "content", "type", "source", "output_config",
+                "input",
+            ][..]),
+            1..6,
+        ),
+        leaf in prop::sample::select(&[
+            "1", "\"x\"", "null", "[]", "{}", "[[\"a\",{}]]",
+            "{\"type\":\"text\",\"text\":\"t\"}", "[{\"content\":[{}]}]",
+        ][..]),
     ) {
         let mut body = leaf.to_owned();
         for name in &names {

@@ -106,14 +106,22 @@ fn audio_and_files_count_by_their_length() {
 
 proptest! {
     #[test]
-    fn base64_is_read_in_any_place(file in prop::collection::vec(any::<u8>(), 0..40), at in 0usize..40) {
+    fn base64_is_read_in_any_place(
+        file in prop::collection::vec(any::<u8>(), 0..40),
+        at in 0usize..40,
+    ) {
         let expected = file.get(at..at + 5).map(|five| <[u8; 5]>::try_from(five).unwrap());
         let found = bytes::<5>(written(&file).trim_end_matches('=').as_bytes(), at);
         prop_assert_eq!(found, expected);
     }
 
     #[test]
-    fn no_characters_panic(data in prop::collection::vec(any::<u8>(), 0..60), begins in prop::sample::select(&["", "/9j/", "iVBORw0KGgo", "UklGRAAAAABXRUJQ", "R0lGODlh"][..])) {
+    fn no_characters_panic(
+        data in prop::collection::vec(any::<u8>(), 0..60),
+        begins in prop::sample::select(
+            &["", "/9j/", "iVBORw0KGgo", "UklGRAAAAABXRUJQ", "R0lGODlh"][..],
+        ),
+    ) {
         look(&[begins.as_bytes(), &data].concat());
     }
 }

@@ -15,10 +15,14 @@ fn read(body: &str) -> Result<ModelRequest, Error> {
 #[test]
 fn the_facts_of_a_request() {
     let body = r#"{"messages":[{"role":"system","content":"Be brief."},
-        {"role":"user","content":[{"type":"text","text":"Say \u00e9"},{"image_url":{"url":"data:..."},"type":"image_url"},{"type":"input_audio","input_audio":{}}]},
+        {"role":"user","content":[{"type":"text","text":"Say \u00e9"},
+            {"image_url":{"url":"data:..."},"type":"image_url"},
+            {"type":"input_audio","input_audio":{}}]},
         {"role":"assistant","content":null,"tool_calls":[{"id":"c"}]}],
-        "model" : "au\u0074o", "stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function"},{}],
-        "response_format":{"type":"json_schema","json_schema":{}},"max_tokens":5,"max_completion_tokens":70,"seed":1.50e3}"#;
+        "model" : "au\u0074o", "stream":true,"stream_options":{"include_usage":true},
+        "tools":[{"type":"function"},{}],
+        "response_format":{"type":"json_schema","json_schema":{}},"max_tokens":5,
+        "max_completion_tokens":70,"seed":1.50e3}"#;
     let request = read(body).unwrap();
     assert_eq!((&*request.model, &body[request.model_span.clone()]), ("auto", r#""au\u0074o""#));
     assert!(request.stream && request.include_usage && request.json_output);
@@ -45,19 +49,27 @@ fn what_a_prompt_is_estimated_by() {
     // Thoughts of earlier answers are not told again; wherever the role stands, and only an
     // answer's.
     for message in [
-        r#"{"content":"<think>\nA long thought about this and that.\n</think>Well then, here it is.","role":"assistant"}"#,
-        r#"{"role":"assistant","reasoning_content":"A long thought.","reasoning":"And more.","content":"Well then, here it is."}"#,
+        concat!(
+            r#"{"content":"<think>\nA long thought about this and that.\n</think>Well then, here "#,
+            r#"it is.","role":"assistant"}"#,
+        ),
+        concat!(
+            r#"{"role":"assistant","reasoning_content":"A long thought.","reasoning":"And more.","#,
+            r#""content":"Well then, here it is."}"#,
+        ),
     ] {
         assert_eq!(tokens(message), said, "{message}");
     }
     assert!(
-        tokens(
-            r#"{"role":"user","content":"<think>\nA long thought about this and that.\n</think>Well then, here it is."}"#
-        ) > said + 8
+        tokens(concat!(
+            r#"{"role":"user","content":"<think>\nA long thought about this and "#,
+            r#"that.\n</think>Well then, here it is."}"#,
+        )) > said + 8
     );
     let image = |detail: &str| {
+        let url = format!(r#"{{"url":"data:image/png;base64,AAAA"{detail}}}"#);
         tokens(&format!(
-            r#"{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,AAAA"{detail}}}}}]}}"#
+            r#"{{"role":"user","content":[{{"type":"image_url","image_url":{url}}}]}}"#
         ))
     };
     assert_eq!(
@@ -65,14 +77,16 @@ fn what_a_prompt_is_estimated_by() {
         (8 + 765, 8 + 85, 8 + 765)
     );
     assert_eq!(
-        tokens(
-            r#"{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}]}"#
-        ),
+        tokens(concat!(
+            r#"{"role":"user","content":[{"type":"file","#,
+            r#""file":{"file_data":"data:application/pdf;base64,AAAA"}}]}"#,
+        )),
         8 + 250
     );
-    let call = tokens(
-        r#"{"role":"assistant","tool_calls":[{"id":"call_0123456789abcdefghijklmn","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
-    );
+    let call = tokens(concat!(
+        r#"{"role":"assistant","tool_calls":[{"id":"call_0123456789abcdefghijklmn","#,
+        r#""type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+    ));
     assert!((14..24).contains(&call), "{call}");
 }
 
@@ -120,7 +134,10 @@ fn what_is_refused_names_its_field() {
 
 #[test]
 fn what_is_not_acted_on_may_come_twice() {
-    let body = r#"{"model":"a","seed":1,"seed":2,"max_tokens":1,"max_completion_tokens":2,"stream_options":{"x":1,"x":2},"metadata":{"model":1,"model":2}}"#;
+    let body = concat!(
+        r#"{"model":"a","seed":1,"seed":2,"max_tokens":1,"max_completion_tokens":2,"#,
+        r#""stream_options":{"x":1,"x":2},"metadata":{"model":1,"model":2}}"#,
+    );
     assert_eq!(read(body).unwrap().max_tokens, Some(2));
 }
 
@@ -173,7 +190,13 @@ fn a_count_is_a_whole_number_in_digits() {
     ] {
         assert_eq!(read(body).unwrap_err().field(), Some(field), "{body}");
     }
-    assert!(read(r#"{"model":"a","extra_body":{"google":{"max_tokens":"5"}},"thinking":true,"reasoning":null}"#).is_ok());
+    assert!(
+        read(concat!(
+            r#"{"model":"a","extra_body":{"google":{"max_tokens":"5"}},"thinking":true,"#,
+            r#""reasoning":null}"#,
+        ))
+        .is_ok()
+    );
 }
 
 #[test]
@@ -237,7 +260,11 @@ fn what_is_acted_on_has_one_spelling_at_any_depth() {
         let error = read_request(body.as_bytes(), endpoint).unwrap_err();
         assert_eq!((error.status().as_u16(), error.field()), (400, Some(field)), "{body}");
     }
-    let others = r#"{"model":"a","Temperature":1,"metadata":{"Model":"b","N":"5"},"messages":[{"role":"user","content":"x","Tool_Call_ID":1}],"tools":[{"function":{"Type":1}}]}"#;
+    let others = concat!(
+        r#"{"model":"a","Temperature":1,"metadata":{"Model":"b","N":"5"},"#,
+        r#""messages":[{"role":"user","content":"x","Tool_Call_ID":1}],"#,
+        r#""tools":[{"function":{"Type":1}}]}"#,
+    );
     assert!(read(others).is_ok());
 }
 
@@ -354,9 +381,10 @@ fn what_cannot_be_seen_is_open() {
         (responses, item(r#"{"id":"msg_1"}"#)),
         (
             responses,
-            item(
-                r#"{"role":"user","content":[{"type":"input_file","file_url":"https://a.test/b.pdf"}]}"#,
-            ),
+            item(concat!(
+                r#"{"role":"user","content":[{"type":"input_file","#,
+                r#""file_url":"https://a.test/b.pdf"}]}"#,
+            )),
         ),
         (
             messages,
@@ -364,9 +392,10 @@ fn what_cannot_be_seen_is_open() {
         ),
         (
             messages,
-            said(
-                r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0x"}}"#,
-            ),
+            said(concat!(
+                r#"{"type":"document","source":{"type":"base64","#,
+                r#""media_type":"application/pdf","data":"JVBERi0x"}}"#,
+            )),
         ),
         (messages, said(r#"{"type":"container_upload","file_id":"file_1"}"#)),
         (
@@ -380,45 +409,53 @@ fn what_cannot_be_seen_is_open() {
         (chat, said(r#"{"type":"text","text":"x"},{"type":"refusal","refusal":"x"},"x""#)),
         (
             chat,
-            said(
-                r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},{"type":"input_audio","input_audio":{"data":"AAAA"}}"#,
-            ),
+            said(concat!(
+                r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},"#,
+                r#"{"type":"input_audio","input_audio":{"data":"AAAA"}}"#,
+            )),
         ),
         (
             chat,
-            beside(
-                r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[],"enable_search":false"#,
-            ),
+            beside(concat!(
+                r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"#,
+                r#""conversation":null,"plugins":[],"enable_search":false"#,
+            )),
         ),
         (
             responses,
-            item(
-                r#"{"type":"function_call_output","output":[{"type":"input_image","file_id":"file_1"}]},{"type":"reasoning","summary":[],"encrypted_content":"x"}"#,
-            ),
+            item(concat!(
+                r#"{"type":"function_call_output","output":[{"type":"input_image","#,
+                r#""file_id":"file_1"}]},{"type":"reasoning","summary":[],"#,
+                r#""encrypted_content":"x"}"#,
+            )),
         ),
         (
             responses,
-            item(
-                r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"https://a.test/s.png"}},{"type":"local_shell_call"}"#,
-            ),
+            item(concat!(
+                r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","#,
+                r#""image_url":"https://a.test/s.png"}},{"type":"local_shell_call"}"#,
+            )),
         ),
         (
             messages,
-            said(
-                r#"{"type":"document","source":{"type":"text","data":"x"}},{"type":"image","source":{"type":"url","url":"https://a.test/b.png"}}"#,
-            ),
+            said(concat!(
+                r#"{"type":"document","source":{"type":"text","data":"x"}},{"type":"image","#,
+                r#""source":{"type":"url","url":"https://a.test/b.png"}}"#,
+            )),
         ),
         (
             messages,
-            said(
-                r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},{"type":"thinking","thinking":"x"}"#,
-            ),
+            said(concat!(
+                r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},"#,
+                r#"{"type":"thinking","thinking":"x"}"#,
+            )),
         ),
         (
             messages,
-            beside(
-                r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]"#,
-            ),
+            beside(concat!(
+                r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","#,
+                r#""name":"bash"}]"#,
+            )),
         ),
     ] {
         let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
@@ -533,10 +570,21 @@ fn member() -> impl Strategy<Value = (String, Value)> {
 
 proptest! {
     #[test]
-    fn a_new_name_changes_nothing_else(before in prop::collection::vec(member(), 0..4), after in prop::collection::vec(member(), 0..4), old in "\\PC{1,12}", new in "\\PC{0,12}|[\"\\\\\n\u{1}]{1,4}") {
-        let write = |members: &[(String, Value)]| members.iter().map(|(n, v)| format!("{}: {v}", Value::from(n.as_str()))).collect::<Vec<_>>();
+    fn a_new_name_changes_nothing_else(
+        before in prop::collection::vec(member(), 0..4),
+        after in prop::collection::vec(member(), 0..4),
+        old in "\\PC{1,12}",
+        new in "\\PC{0,12}|[\"\\\\\n\u{1}]{1,4}",
+    ) {
+        let write = |members: &[(String, Value)]| {
+            members
+                .iter()
+                .map(|(n, v)| format!("{}: {v}", Value::from(n.as_str())))
+                .collect::<Vec<_>>()
+        };
         let model = format!("\"model\" :{}", Value::from(old.as_str()));
-        let text = format!("{{ {} }}", [write(&before), vec![model], write(&after)].concat().join(" ,"));
+        let text =
+            format!("{{ {} }}", [write(&before), vec![model], write(&after)].concat().join(" ,"));
         let body = Bytes::from(text.clone());
         let request = read_request(&body, Endpoint::ChatCompletions).unwrap();
         prop_assert_eq!(&*request.model, &*old);

@@ -29,9 +29,10 @@ fn usage(answer: &MockAnswer<'_>) -> Value {
 
 fn response(answer: &MockAnswer<'_>, status: &str, output: Value, usage: Value) -> Value {
     json!({
-        "id": format!("resp_mock_{}", answer.mark), "object": "response", "created_at": 0, "status": status, "error": null,
-        "incomplete_details": null, "instructions": null, "metadata": {}, "model": answer.model, "output": output,
-        "parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0, "usage": usage,
+        "id": format!("resp_mock_{}", answer.mark), "object": "response", "created_at": 0,
+        "status": status, "error": null, "incomplete_details": null, "instructions": null,
+        "metadata": {}, "model": answer.model, "output": output, "parallel_tool_calls": true,
+        "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0, "usage": usage,
     })
 }
 
@@ -40,7 +41,10 @@ fn item_id(answer: &MockAnswer<'_>) -> String {
 }
 
 fn item(answer: &MockAnswer<'_>, status: &str, content: Value) -> Value {
-    json!({ "id": item_id(answer), "type": "message", "status": status, "role": "assistant", "content": content })
+    json!({
+        "id": item_id(answer), "type": "message", "status": status, "role": "assistant",
+        "content": content,
+    })
 }
 
 fn part(text: &str) -> Value {

@@ -199,15 +199,30 @@ mod tests {
             "input": [
                 {"role": "user", "content": "First."},
                 {"type": "message", "role": "user", "content": [
-                    {"type": "input_text", "text": "What is in"}, {"text": "these?", "type": "input_text"},
-                    {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}, {"type": "input_image", "file_id": "file_1"},
-                    {"type": "input_file", "file_data": "data:application/pdf;base64,AAAA"}, {"type": "input_audio", "input_audio": {}}]},
-                {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}], "content": [{"type": "reasoning_text", "text": "A long thought."}]},
+                    {"type": "input_text", "text": "What is in"},
+                    {"text": "these?", "type": "input_text"},
+                    {
+                        "type": "input_image", "image_url": "data:image/png;base64,AAAA",
+                        "detail": "low",
+                    },
+                    {"type": "input_image", "file_id": "file_1"},
+                    {"type": "input_file", "file_data": "data:application/pdf;base64,AAAA"},
+                    {"type": "input_audio", "input_audio": {}}]},
+                {
+                    "type": "reasoning", "id": "rs_1",
+                    "summary": [{"type": "summary_text", "text": "Hm."}],
+                    "content": [{"type": "reasoning_text", "text": "A long thought."}],
+                },
                 {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "call_1", "output": "a cat"},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]}],
-            "model": "auto", "max_output_tokens": 40, "stream": true, "tools": [{"type": "function", "name": "look"}],
-            "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}},
+                {"type": "message", "role": "assistant",
+                    "content": [{"type": "output_text", "text": "A cat."}]}],
+            "model": "auto", "max_output_tokens": 40, "stream": true,
+            "tools": [{"type": "function", "name": "look"}],
+            "text": {
+                "verbosity": "low",
+                "format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}},
+            },
         });
         let text = body.to_string();
         let request = read_request(text.as_bytes(), Endpoint::Responses).unwrap();

@@ -6,18 +6,27 @@ use super::super::look;
 use super::*;
 use crate::dialect::Dialect;
 
-const OPENAI: &str = "data: {\"id\":\"c\",\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"TEXT\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":null,\"obfuscation\":\"PADDING\"}\n\n";
+const OPENAI: &str = "data: {\"id\":\"c\",\"choices\":[{\"index\":1,\
+    \"delta\":{\"role\":\"assistant\",\"content\":\"TEXT\"},\"logprobs\":null,\
+    \"finish_reason\":null}],\"usage\":null,\"obfuscation\":\"PADDING\"}\n\n";
 const REASONING: &str =
     "data: {\"choices\":[{\"delta\":{\"content\":null,\"reasoning_content\":\"TEXT\"}}]}\r\n\r\n";
-const CALL: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"PADDING\"}}]}}]}\n\n";
-const TWO: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"}},{\"index\":2,\"delta\":{\"content\":\"b\"}}]}\n\n";
+const CALL: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\",\
+    \"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"PADDING\"}}]}}]}\n\n";
+const TWO: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"}},{\"index\":2,\
+    \"delta\":{\"content\":\"b\"}}]}\n\n";
 const END: &str =
     "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"},\"finish_reason\":\"stop\"}]}\n\n";
-const COUNTED: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
+const COUNTED: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"}}],\
+    \"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
 const FAILED: &str =
     "data: {\"error\":{\"message\":\"x\"},\"choices\":[{\"delta\":{\"content\":\"TEXT\"}}]}\n\n";
-const ANTHROPIC: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"TEXT\"}}\n\n";
-const ARGUMENTS: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"TEXT\"}}\n\n";
+const ANTHROPIC: &str = "event: content_block_delta\n\
+    data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\
+    \"text\":\"TEXT\"}}\n\n";
+const ARGUMENTS: &str = "event: content_block_delta\n\
+    data: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\
+    \"partial_json\":\"TEXT\"}}\n\n";
 
 const EVENTS: [(Dialect, &str); 9] = [
     (Dialect::Chat, OPENAI),

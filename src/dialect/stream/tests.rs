@@ -24,8 +24,12 @@ fn a_recorded_answer_is_assembled() {
     let whole = assemble(CHAT, TEXT);
     assert_eq!(whole["id"], "chatcmpl-Dx0Xq5Xx9rHB2ehcHZCRDsnuymUXc");
     assert_eq!(whole["object"], "chat.completion");
-    let expected = json!([{"index": 0, "finish_reason": "stop",
-        "message": {"role": "assistant", "content": "The capital of the UK is London.", "refusal": null}}]);
+    let expected = json!([{
+        "index": 0, "finish_reason": "stop",
+        "message": {
+            "role": "assistant", "content": "The capital of the UK is London.", "refusal": null,
+        },
+    }]);
     assert_eq!(whole["choices"], expected);
     assert_eq!(whole["usage"]["total_tokens"], 87);
     let counted = tally(TEXT, 100);
@@ -80,7 +84,8 @@ fn events_are_what_they_are() {
         ("\n", EventKind::Comment),
         ("data: [DONE]\n\n", EventKind::Done),
         (
-            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[ ]}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\",\
+             \"tool_calls\":[ ]}}]}\n\n",
             EventKind::Preamble,
         ),
         ("data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n", EventKind::Preamble),
@@ -94,7 +99,8 @@ fn events_are_what_they_are() {
             EventKind::Content,
         ),
         (
-            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1}}\n\n",
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\
+             \"usage\":{\"prompt_tokens\":1}}\n\n",
             EventKind::Content,
         ),
         (
@@ -102,7 +108,8 @@ fn events_are_what_they_are() {
             EventKind::Usage,
         ),
         (
-            "data: {\"error\":{\"message\":\"slow down\",\"type\":\"rate_limit_error\",\"code\":null}}\n\n",
+            "data: {\"error\":{\"message\":\"slow down\",\"type\":\"rate_limit_error\",\
+             \"code\":null}}\n\n",
             error("slow down", Some(429)),
         ),
         ("data: {\"error\":\"boom\"}\n\n", error("boom", None)),
@@ -123,7 +130,10 @@ fn the_first_telling_event_decides() {
     let mut counted = StreamTally::default();
     counted.feed(b": wait\n\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n");
     assert_eq!(counted.verdict(), StreamVerdict::Open);
-    counted.feed(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n");
+    counted.feed(
+        b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n\
+        data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n",
+    );
     assert_eq!(counted.verdict(), StreamVerdict::Error);
     assert!(!counted.finished());
     let mut huge = StreamTally::default();
@@ -148,12 +158,20 @@ fn without_a_count_there_is_an_estimate() {
 
 #[test]
 fn choices_and_calls_keep_apart() {
-    let stream = br#"data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}
-
-data: {"choices":[{"index":1,"delta":{"content":"B"}},{"index":0,"delta":{"tool_calls":[{"index":1,"id":"y","function":{"name":"g","arguments":"2"}},{"index":0,"id":"x","function":{"name":"f","arguments":"1"}}]}}]}
-
-data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"3"}}]}}]}
-"#;
+    let stream = concat!(
+        r#"data: {"choices":[{"index":1,"delta":{"content":"b"}},"#,
+        r#"{"index":0,"delta":{"content":"a"}}]}"#,
+        "\n\n",
+        r#"data: {"choices":[{"index":1,"delta":{"content":"B"}},"#,
+        r#"{"index":0,"delta":{"tool_calls":["#,
+        r#"{"index":1,"id":"y","function":{"name":"g","arguments":"2"}},"#,
+        r#"{"index":0,"id":"x","function":{"name":"f","arguments":"1"}}]}}]}"#,
+        "\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{"tool_calls":["#,
+        r#"{"index":1,"function":{"arguments":"3"}}]}}]}"#,
+        "\n",
+    )
+    .as_bytes();
     let whole = assemble(CHAT, stream);
     assert_eq!(whole["choices"][1]["message"]["content"], "bB");
     assert_eq!(whole["choices"][0]["message"]["content"], "a");
@@ -164,19 +182,33 @@ data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"argu
 
 proptest! {
     #[test]
-    fn chunking_changes_no_count(size in 1usize..700, which in 0usize..3, windows in any::<bool>()) {
+    fn chunking_changes_no_count(
+        size in 1usize..700,
+        which in 0usize..3,
+        windows in any::<bool>(),
+    ) {
         let stream = [TEXT, CALL, ERROR][which];
-        let stream = if windows { String::from_utf8_lossy(stream).replace('\n', "\r\n").into_bytes() } else { stream.to_vec() };
+        let stream = if windows {
+            String::from_utf8_lossy(stream).replace('\n', "\r\n").into_bytes()
+        } else {
+            stream.to_vec()
+        };
         let (one, many) = (tally(&stream, stream.len()), tally(&stream, size));
         prop_assert_eq!(one.usage(), many.usage());
         prop_assert_eq!(one.events(), many.events());
         prop_assert_eq!(one.content_bytes(), many.content_bytes());
-        prop_assert_eq!((one.verdict(), one.finished(), one.error()), (many.verdict(), many.finished(), many.error()));
+        prop_assert_eq!(
+            (one.verdict(), one.finished(), one.error()),
+            (many.verdict(), many.finished(), many.error())
+        );
         prop_assert_eq!(assemble(CHAT, &stream), assemble(CHAT, [TEXT, CALL, ERROR][which]));
     }
 
     #[test]
-    fn no_bytes_panic(stream in "(data: |event: |\\{\"choices\":\\[|\\{\"delta\":|\"content\":|\"tool_calls\":\\[|\\{\"index\":|7|\\}|\\]|,|\"x\"|\n){0,30}") {
+    fn no_bytes_panic(
+        stream in "(data: |event: |\\{\"choices\":\\[|\\{\"delta\":|\"content\":|\
+            \"tool_calls\":\\[|\\{\"index\":|7|\\}|\\]|,|\"x\"|\n){0,30}",
+    ) {
         tally(stream.as_bytes(), 7);
         assemble(CHAT, stream.as_bytes());
     }
@@ -197,7 +229,10 @@ fn events_of_a_response_are_what_they_are() {
         |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     responses(&[
         (
-            r#"{"type":"response.created","response":{"status":"queued","usage":null,"error":null}}"#,
+            concat!(
+                r#"{"type":"response.created","response":{"status":"queued","usage":null,"#,
+                r#""error":null}}"#,
+            ),
             EventKind::Preamble,
         ),
         (r#"{"type":"response.queued","response":{}}"#, EventKind::Preamble),
@@ -230,33 +265,54 @@ fn events_of_a_response_are_what_they_are() {
             EventKind::Content,
         ),
         (
-            r#"{"type":"response.output_item.added","item":{"type":"function_call","name":"f","arguments":""}}"#,
+            concat!(
+                r#"{"type":"response.output_item.added","item":{"type":"function_call","#,
+                r#""name":"f","arguments":""}}"#,
+            ),
             EventKind::Content,
         ),
         (
-            r#"{"type":"response.output_item.done","item":{"type":"message","content":[{"text":"a"}]}}"#,
+            concat!(
+                r#"{"type":"response.output_item.done","item":{"type":"message","#,
+                r#""content":[{"text":"a"}]}}"#,
+            ),
             EventKind::Content,
         ),
         (r#"{"type":"response.web_search_call.searching"}"#, EventKind::Content),
         (
-            r#"{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":2}}}"#,
+            concat!(
+                r#"{"type":"response.completed","response":{"usage":{"input_tokens":1,"#,
+                r#""output_tokens":2}}}"#,
+            ),
             EventKind::Done,
         ),
         (
-            r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
+            concat!(
+                r#"{"type":"response.incomplete","#,
+                r#""response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
+            ),
             EventKind::Done,
         ),
         (
-            r#"{"type":"response.failed","response":{"error":{"code":"server_error","message":"Oh"}}}"#,
+            concat!(
+                r#"{"type":"response.failed","response":{"error":{"code":"server_error","#,
+                r#""message":"Oh"}}}"#,
+            ),
             error("Oh", Some(500)),
         ),
         (
-            r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"Slow"}}}"#,
+            concat!(
+                r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","#,
+                r#""message":"Slow"}}}"#,
+            ),
             error("Slow", Some(429)),
         ),
         (r#"{"type":"response.failed"}"#, error("The response failed.", None)),
         (
-            r#"{"type":"error","code":"invalid_prompt","message":"Oh","param":null,"sequence_number":3}"#,
+            concat!(
+                r#"{"type":"error","code":"invalid_prompt","message":"Oh","param":null,"#,
+                r#""sequence_number":3}"#,
+            ),
             error("Oh", Some(400)),
         ),
         (
@@ -291,19 +347,31 @@ fn events_of_a_message_are_what_they_are() {
             EventKind::Preamble,
         ),
         (
-            r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+            concat!(
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","#,
+                r#""thinking":"","signature":""}}"#,
+            ),
             EventKind::Preamble,
         ),
         (
-            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"A"}}"#,
+            concat!(
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","#,
+                r#""text":"A"}}"#,
+            ),
             EventKind::Content,
         ),
         (
-            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{}}}"#,
+            concat!(
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","#,
+                r#""name":"f","input":{}}}"#,
+            ),
             EventKind::Content,
         ),
         (
-            r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"x"}}"#,
+            concat!(
+                r#"{"type":"content_block_start","index":0,"#,
+                r#""content_block":{"type":"redacted_thinking","data":"x"}}"#,
+            ),
             EventKind::Content,
         ),
         (
@@ -315,15 +383,24 @@ fn events_of_a_message_are_what_they_are() {
             EventKind::Content,
         ),
         (
-            r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm"}}"#,
+            concat!(
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","#,
+                r#""thinking":"Hm"}}"#,
+            ),
             EventKind::Content,
         ),
         (
-            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
+            concat!(
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","#,
+                r#""partial_json":"{"}}"#,
+            ),
             EventKind::Content,
         ),
         (
-            r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"x"}}"#,
+            concat!(
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","#,
+                r#""signature":"x"}}"#,
+            ),
             EventKind::Content,
         ),
         (
@@ -332,7 +409,10 @@ fn events_of_a_message_are_what_they_are() {
         ),
         (r#"{"type":"content_block_stop","index":0}"#, EventKind::Preamble),
         (
-            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+            concat!(
+                r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"#,
+                r#""usage":{"output_tokens":9}}"#,
+            ),
             EventKind::Content,
         ),
         (r#"{"type":"message_stop"}"#, EventKind::Done),
@@ -365,7 +445,9 @@ fn events_of_a_message_are_what_they_are() {
 fn an_event_too_large_to_be_read_may_still_be_the_end() {
     let picture = "A".repeat(crate::bounds::SSE_EVENT_BYTES);
     let event = format!(
-        "event: response.completed\ndata: {{\"type\":\"response.completed\",\"response\":{{\"output\":[{{\"result\":\"{picture}\"}}]}}}}\n\n"
+        "event: response.completed\n\
+         data: {{\"type\":\"response.completed\",\
+         \"response\":{{\"output\":[{{\"result\":\"{picture}\"}}]}}}}\n\n"
     );
     let unnamed = event.replace("event: response.completed\n", "");
     for (stream, finished) in [
@@ -396,7 +478,9 @@ fn an_event_too_large_to_be_read_may_still_be_the_end() {
 fn a_count_of_a_part_is_no_count_of_the_whole() {
     let chunk = |content: &str, finish: &str, completion: u64| {
         format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{content}\"}},\"finish_reason\":{finish}}}],\"usage\":{{\"prompt_tokens\":9,\"completion_tokens\":{completion}}}}}\n\n"
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{content}\"}},\
+             \"finish_reason\":{finish}}}],\"usage\":{{\"prompt_tokens\":9,\
+             \"completion_tokens\":{completion}}}}}\n\n"
         )
     };
     let along = [chunk("Hello", "null", 1), chunk(" and so on and on", "null", 3)].concat();
@@ -417,33 +501,51 @@ fn a_count_of_a_part_is_no_count_of_the_whole() {
         (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens, whole.estimated),
         (9, 5, 14, false)
     );
-    let groq = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3}}}\n\n";
+    let groq = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\
+        \"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3}}}\n\n";
     assert_eq!(tally(groq.as_bytes(), 7).usage().map(|usage| usage.total_tokens), Some(5));
 }
 
 #[test]
 fn what_is_cut_off_is_assembled_as_far_as_it_came() {
     let message = concat!(
-        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[],\"usage\":{\"input_tokens\":4,\"output_tokens\":1}}}\n\n",
-        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"name\":\"f\",\"input\":{}}}\n\n",
-        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\": 1\"}}\n\n",
+        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[],\
+         \"usage\":{\"input_tokens\":4,\"output_tokens\":1}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\
+         \"content_block\":{\"type\":\"tool_use\",\"name\":\"f\",\"input\":{}}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\
+         \"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\": 1\"}}\n\n",
         "data: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Oh\"}}\n\n",
     );
-    let expected = json!({"id": "m", "content": [{"type": "tool_use", "name": "f", "input": "{\"a\": 1"}],
-        "usage": {"input_tokens": 4, "output_tokens": 1}, "error": {"type": "api_error", "message": "Oh"}});
+    let expected = json!({
+        "id": "m", "content": [{"type": "tool_use", "name": "f", "input": "{\"a\": 1"}],
+        "usage": {"input_tokens": 4, "output_tokens": 1},
+        "error": {"type": "api_error", "message": "Oh"},
+    });
     assert_eq!(assemble(Endpoint::Messages, message.as_bytes()), expected);
     let response = concat!(
-        "data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"status\":\"in_progress\",\"output\":[]}}\n\n",
-        "data: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"reasoning\",\"summary\":[]}}\n\n",
-        "data: {\"type\":\"response.reasoning_summary_text.delta\",\"output_index\":0,\"summary_index\":0,\"delta\":\"Hm\"}\n\n",
-        "data: {\"type\":\"response.output_item.added\",\"output_index\":1,\"item\":{\"type\":\"message\",\"content\":[]}}\n\n",
-        "data: {\"type\":\"response.content_part.added\",\"output_index\":1,\"content_index\":0,\"part\":{\"type\":\"output_text\",\"text\":\"\"}}\n\n",
-        "data: {\"type\":\"response.output_text.delta\",\"output_index\":1,\"content_index\":0,\"delta\":\"On\"}\n\n",
-        "data: {\"type\":\"response.output_text.delta\",\"output_index\":1,\"content_index\":7,\"delta\":\"nowhere\"}\n\n",
-        "data: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"Oh\",\"param\":null,\"sequence_number\":6}\n\n",
+        "data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\
+         \"status\":\"in_progress\",\"output\":[]}}\n\n",
+        "data: {\"type\":\"response.output_item.added\",\"output_index\":0,\
+         \"item\":{\"type\":\"reasoning\",\"summary\":[]}}\n\n",
+        "data: {\"type\":\"response.reasoning_summary_text.delta\",\"output_index\":0,\
+         \"summary_index\":0,\"delta\":\"Hm\"}\n\n",
+        "data: {\"type\":\"response.output_item.added\",\"output_index\":1,\
+         \"item\":{\"type\":\"message\",\"content\":[]}}\n\n",
+        "data: {\"type\":\"response.content_part.added\",\"output_index\":1,\"content_index\":0,\
+         \"part\":{\"type\":\"output_text\",\"text\":\"\"}}\n\n",
+        "data: {\"type\":\"response.output_text.delta\",\"output_index\":1,\"content_index\":0,\
+         \"delta\":\"On\"}\n\n",
+        "data: {\"type\":\"response.output_text.delta\",\"output_index\":1,\"content_index\":7,\
+         \"delta\":\"nowhere\"}\n\n",
+        "data: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"Oh\",\"param\":null,\
+         \"sequence_number\":6}\n\n",
     );
     let expected = json!({"id": "r", "status": "in_progress",
-        "output": [{"type": "reasoning", "summary": [{"text": "Hm"}]}, {"type": "message", "content": [{"type": "output_text", "text": "On"}]}],
+        "output": [
+            {"type": "reasoning", "summary": [{"text": "Hm"}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "On"}]},
+        ],
         "error": {"code": "server_error", "message": "Oh", "param": null}});
     assert_eq!(assemble(Endpoint::Responses, response.as_bytes()), expected);
 }
@@ -463,12 +565,19 @@ fn an_error_in_a_document_is_seen() {
 proptest! {
     #[test]
     fn no_events_panic(
-        parts in prop::collection::vec(prop::sample::select(&[
-            "data: ", "{\"type\":\"", "message_start\"", "content_block_start\"", "content_block_delta\"", "message_delta\"", "error\"",
-            "response.created\"", "response.output_item.added\"", "response.output_text.delta\"", "response.completed\"",
-            ",\"index\":0", ",\"output_index\":0", ",\"content_index\":1", ",\"delta\":{\"text\":\"a\"}", ",\"delta\":\"a\"", ",\"item\":{}",
-            ",\"item\":{\"content\":7}", ",\"content_block\":{}", ",\"message\":{\"content\":[]}", ",\"response\":{\"output\":[]}", "}\n\n", "}\n\n",
-        ][..]), 0..40),
+        parts in prop::collection::vec(
+            prop::sample::select(&[
+                "data: ", "{\"type\":\"", "message_start\"", "content_block_start\"",
+                "content_block_delta\"", "message_delta\"", "error\"", "response.created\"",
+                "response.output_item.added\"", "response.output_text.delta\"",
+                "response.completed\"", ",\"index\":0", ",\"output_index\":0",
+                ",\"content_index\":1", ",\"delta\":{\"text\":\"a\"}", ",\"delta\":\"a\"",
+                ",\"item\":{}", ",\"item\":{\"content\":7}", ",\"content_block\":{}",
+                ",\"message\":{\"content\":[]}", ",\"response\":{\"output\":[]}", "}\n\n",
+                "}\n\n",
+            ][..]),
+            0..40,
+        ),
     ) {
         let stream = parts.concat();
         for endpoint in Endpoint::ALL {
@@ -482,7 +591,10 @@ proptest! {
 
 #[test]
 fn a_call_behind_the_last_index_there_is_breaks_nothing() {
-    let calls = json!([{"index": u64::MAX, "id": "a", "function": {"name": "f"}}, {"id": "b", "function": {"arguments": "{}"}}]);
+    let calls = json!([
+        {"index": u64::MAX, "id": "a", "function": {"name": "f"}},
+        {"id": "b", "function": {"arguments": "{}"}},
+    ]);
     let event =
         format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}));
     let whole = assemble(CHAT, event.as_bytes());

@@ -47,7 +47,8 @@ fn signals_are_read() {
         ("language == '' && agent == ''", true),
         ("headers['x-tier'] == 'gold' && size(headers) == 1", true),
         (
-            "model.matches('^a.t[no]$') && !model.matches('^[0-9]+$') && matches(headers['x-tier'], '(?i)GOLD')",
+            "model.matches('^a.t[no]$') && !model.matches('^[0-9]+$') && \
+             matches(headers['x-tier'], '(?i)GOLD')",
             true,
         ),
         ("'auto'.contains(model) ? tools + images + audio == 0 : json_output", true),
@@ -80,7 +81,8 @@ fn mistakes_show_when_compiled() {
         ("model.matches('(a{1000}){1000}')", "the pattern of `matches` is wrong: it is too large"),
         (
             "prompt_tokens.matches('a')",
-            "at character 22: `matches` does not work on a whole number and text / for example `model.matches",
+            "at character 22: `matches` does not work on a whole number and text / for example \
+             `model.matches",
         ),
         ("model.startWith('a')", "unknown function `startWith` / did you mean `startsWith`?"),
         ("prompt_tokens +", "not an expression, at character 16: unexpected end"),
@@ -95,7 +97,8 @@ fn mistakes_show_when_compiled() {
         ("keywords.exists('a', true)", "a macro's variable has to be a name"),
         (
             "stream && prompt_tokens > 'a'",
-            "at character 25: `>` does not work on a whole number and text / numbers stand without quotes",
+            "at character 25: `>` does not work on a whole number and text / numbers stand \
+             without quotes",
         ),
         (
             "'ä' == model && prompt_tokens + 1.5 > 2.0",
@@ -113,7 +116,8 @@ fn mistakes_show_when_compiled() {
         ),
         (
             "keywords['a'] == ''",
-            "the list of keyword sets is asked for by number, not by text / for example `'code' in keywords`",
+            "the list of keyword sets is asked for by number, not by text / for example `'code' in \
+             keywords`",
         ),
         ("headers[0] == ''", "headers are asked for by name, not by a whole number"),
         ("'a' in model", "`in` does not work on text and text"),
@@ -232,7 +236,8 @@ fn what_always_comes_out_the_same_is_doubted() {
         ("0u <= tools", "`0u <= tools` always holds", true),
         (
             "endpoint == 'chat'",
-            "`endpoint == 'chat'` never holds / `endpoint` is one of chat.completions, embeddings, responses",
+            "`endpoint == 'chat'` never holds / `endpoint` is one of chat.completions, embeddings, \
+             responses",
             false,
         ),
         ("endpoint != 'chat'", "`endpoint != 'chat'` always holds", true),
@@ -336,11 +341,18 @@ proptest! {
     }
 
     #[test]
-    fn no_expression_panics(parts in prop::collection::vec(prop::sample::select(vec![
-        "model", "stream", "key.labels", "headers", "prompt_tokens", "(", ")", "[", "]", "{", "}", "?", ":", ".", ",", "'a'", "\"", "1", "-1", "1.5",
-        "9223372036854775807", "0u", "b'x'", "r'\\'", "'\\u00'", "==", "<", "&&", "||", "!", "-", "+", "*", "/", "%", " in ", "has(", "size(", "int(",
-        "string(", "double(", ".exists(x,", ".map(x,", ".filter(x,x)", ".contains(", "null", "true", "x", "//", "`", "\n",
-    ]), 1..14)) {
+    fn no_expression_panics(
+        parts in prop::collection::vec(
+            prop::sample::select(vec![
+                "model", "stream", "key.labels", "headers", "prompt_tokens", "(", ")", "[", "]",
+                "{", "}", "?", ":", ".", ",", "'a'", "\"", "1", "-1", "1.5", "9223372036854775807",
+                "0u", "b'x'", "r'\\'", "'\\u00'", "==", "<", "&&", "||", "!", "-", "+", "*", "/",
+                "%", " in ", "has(", "size(", "int(", "string(", "double(", ".exists(x,", ".map(x,",
+                ".filter(x,x)", ".contains(", "null", "true", "x", "//", "`", "\n",
+            ]),
+            1..14,
+        ),
+    ) {
         let text = parts.concat();
         match Condition::compile(&text) {
             Ok(condition) => {

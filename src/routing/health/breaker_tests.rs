@@ -178,17 +178,23 @@ proptest! {
     /// Whatever happens in whatever order: never two probes at once, open means nobody enters,
     /// the wait is bounded, and a target that answers again is closed again.
     #[test]
-    fn no_order_of_events_breaks_it(events in prop::collection::vec((0u8..7, 0i64..3, any::<prop::sample::Index>()), 1..200)) {
+    fn no_order_of_events_breaks_it(
+        events in prop::collection::vec((0u8..7, 0i64..3, any::<prop::sample::Index>()), 1..200),
+    ) {
         let (mut breaker, settings, mut at) = (CircuitBreaker::default(), settings(), START);
         let (mut under_way, mut told): (Vec<Pass>, _) = (Vec::new(), BreakerState::Closed);
         for (event, seconds, which) in events {
             at += seconds * SECOND / 2;
             let before = breaker.state_at(at);
-            let pass = (!under_way.is_empty() && event < 4).then(|| under_way.swap_remove(which.index(under_way.len())));
+            let pass = (!under_way.is_empty() && event < 4)
+                .then(|| under_way.swap_remove(which.index(under_way.len())));
             let change = match (event, pass) {
                 (0, Some(pass)) => breaker.succeeded(pass, at, &settings),
                 (1, Some(pass)) => breaker.failed(pass, at, &settings),
-                (2, Some(pass)) => { breaker.abandoned(pass); None }
+                (2, Some(pass)) => {
+                    breaker.abandoned(pass);
+                    None
+                }
                 (3, Some(mut pass)) => {
                     let change = breaker.probe_succeeded(&mut pass, at);
                     under_way.push(pass);
@@ -198,8 +204,15 @@ proptest! {
                 (5, _) => breaker.check_passed(),
                 _ => {
                     let entered = breaker.enter(at);
-                    prop_assert_eq!(entered.is_some(), before.0 == BreakerState::Closed || before == (BreakerState::HalfOpen, true));
-                    prop_assert_eq!(entered.is_some_and(|pass| pass.probe), before == (BreakerState::HalfOpen, true));
+                    prop_assert_eq!(
+                        entered.is_some(),
+                        before.0 == BreakerState::Closed
+                            || before == (BreakerState::HalfOpen, true)
+                    );
+                    prop_assert_eq!(
+                        entered.is_some_and(|pass| pass.probe),
+                        before == (BreakerState::HalfOpen, true)
+                    );
                     under_way.extend(entered);
                     entered.and_then(Pass::change)
                 }
@@ -217,7 +230,8 @@ proptest! {
             });
             prop_assert_eq!(said, (now != told).then_some(now));
             told = now;
-            let probes = under_way.iter().filter(|pass| pass.probe && pass.era == breaker.era).count();
+            let probes =
+                under_way.iter().filter(|pass| pass.probe && pass.era == breaker.era).count();
             prop_assert!(probes <= 1);
             prop_assert_eq!(probes == 1, breaker.phase == Phase::HalfOpen { probing: true });
             if let Some(until) = breaker.open_until(at) {

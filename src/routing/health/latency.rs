@@ -69,7 +69,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_stays_between_nothing_and_the_longest(samples in prop::collection::vec((0u64..10_000_000, -5i64..30), 1..50)) {
+        fn it_stays_between_nothing_and_the_longest(
+            samples in prop::collection::vec((0u64..10_000_000, -5i64..30), 1..50),
+        ) {
             let (mut latency, mut at, mut longest) = (PeakEwma::default(), START, 0);
             for (sample, seconds) in samples {
                 at += seconds * SECOND;

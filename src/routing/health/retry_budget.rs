@@ -82,7 +82,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn retries_stay_within_the_share(steps in prop::collection::vec((any::<bool>(), 0i64..300), 1..300), percent in 0u16..200) {
+        fn retries_stay_within_the_share(
+            steps in prop::collection::vec((any::<bool>(), 0i64..300), 1..300),
+            percent in 0u16..200,
+        ) {
             let (budget, mut now) = (RetryBudget::default(), 0);
             let (mut requests, mut retries) = (Vec::new(), Vec::new());
             for (request, wait) in steps {
@@ -94,8 +97,13 @@ mod tests {
                     retries.push(now);
                 }
                 // The ring forgets up to a second early, never late.
-                let within = |times: &[i64], span: i64| times.iter().filter(|time| now - **time < span).count() as u64;
-                prop_assert!(within(&retries, 9_000) <= 30.max(requests.len() as u64 * u64::from(percent) / 100));
+                let within = |times: &[i64], span: i64| {
+                    times.iter().filter(|time| now - **time < span).count() as u64
+                };
+                prop_assert!(
+                    within(&retries, 9_000)
+                        <= 30.max(requests.len() as u64 * u64::from(percent) / 100)
+                );
             }
         }
     }

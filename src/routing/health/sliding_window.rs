@@ -99,7 +99,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_that_of_the_slots_in_reach(steps in prop::collection::vec(0i64..4_000_000, 1..60)) {
+        fn the_sum_is_that_of_the_slots_in_reach(
+            steps in prop::collection::vec(0i64..4_000_000, 1..60),
+        ) {
             let mut window = SlidingWindow::<10>::new(10_000_000);
             let (mut at, mut times) = (START, Vec::new());
             for step in steps {
@@ -107,7 +109,8 @@ mod tests {
                 times.push(at);
                 window.add(at, 1, 2);
                 let reach = at.div_euclid(1_000_000) - 9;
-                let count = times.iter().filter(|time| time.div_euclid(1_000_000) >= reach).count() as u64;
+                let count =
+                    times.iter().filter(|time| time.div_euclid(1_000_000) >= reach).count() as u64;
                 prop_assert_eq!(window.sums(at), (count, 2 * count));
             }
         }

@@ -16,7 +16,8 @@ use crate::{bounds, config};
 
 const DOCUMENT: &str = "
 providers:
-  p: { protocol: openai, base_url: 'http://127.0.0.1:9', max_concurrency: 3, breaker: { consecutive: 2, open: 1s } }
+  p: { protocol: openai, base_url: 'http://127.0.0.1:9', max_concurrency: 3, \
+       breaker: { consecutive: 2, open: 1s } }
   q: { protocol: openai, base_url: 'http://127.0.0.1:9' }
 models: { p/a: {}, p/b: {}, q/a: {} }
 recipes: {}
@@ -279,7 +280,8 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
 
 /// A provider that learns of everything, under `options`, with this in the environment.
 fn endpoint(options: &str, key: &str) -> Routing {
-    let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' }\n\
+    let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', \
+                api_key: '${P_API_KEY}' }\n\
                 models: { p/a: {}, p/b: {} }\nrecipes: {}\naliases: {}\n";
     let text =
         options.split_once(" => ").map_or(text.to_owned(), |(from, to)| text.replacen(from, to, 1));
@@ -294,7 +296,8 @@ fn health_belongs_to_the_endpoint_and_its_credential() {
     for (options, key, kept) in [
         ("", "sk-1", true),
         (
-            "protocol: openai => breaker: { consecutive: 9 }, timeouts: { idle: 7s }, protocol: openai",
+            "protocol: openai => breaker: { consecutive: 9 }, timeouts: { idle: 7s }, \
+             protocol: openai",
             "sk-1",
             true,
         ),
@@ -412,7 +415,9 @@ proptest! {
     /// Whatever attempts do, and whenever documents change: what is counted as under way is what is
     /// under way.
     #[test]
-    fn nothing_leaks(events in prop::collection::vec((0u8..8, any::<prop::sample::Index>(), 0i64..400), 1..120)) {
+    fn nothing_leaks(
+        events in prop::collection::vec((0u8..8, any::<prop::sample::Index>(), 0i64..400), 1..120),
+    ) {
         let health = HealthRegistry::default();
         let mut routing = live(&health, DOCUMENT);
         let (mut now, mut permits) = (0, Vec::new());
@@ -420,15 +425,21 @@ proptest! {
             now += passed;
             let name = ["p/a", "p/b", "q/a"][which.index(3)];
             match event {
-                0..=3 => permits.extend(take(&routing, name, now).ok().map(|permit| (name, permit))),
+                0..=3 => {
+                    permits.extend(take(&routing, name, now).ok().map(|permit| (name, permit)))
+                }
                 4 => routing = live(&health, DOCUMENT),
                 _ if permits.is_empty() => {}
                 _ => {
                     let (_, permit) = permits.swap_remove(which.index(permits.len()));
                     match event {
                         5 => drop(permit),
-                        6 => { permit.end(AttemptOutcome::Failed, Duration::ZERO, at(now)); }
-                        _ => { permit.end(AttemptOutcome::Answered, Duration::ZERO, at(now)); }
+                        6 => {
+                            permit.end(AttemptOutcome::Failed, Duration::ZERO, at(now));
+                        }
+                        _ => {
+                            permit.end(AttemptOutcome::Answered, Duration::ZERO, at(now));
+                        }
                     }
                 }
             }
@@ -437,7 +448,10 @@ proptest! {
             for name in ["p/a", "p/b", "q/a"] {
                 let target = routing.target(name).unwrap();
                 let under_way = permits.iter().filter(|(other, _)| *other == name).count();
-                prop_assert_eq!(target.state().show(&target.provider, at(now)).inflight as usize, under_way);
+                prop_assert_eq!(
+                    target.state().show(&target.provider, at(now)).inflight as usize,
+                    under_way
+                );
             }
         }
         permits.clear();

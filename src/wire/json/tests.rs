@@ -68,13 +68,18 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
 proptest! {
     /// We call JSON exactly what `serde_json` calls JSON.
     #[test]
-    fn the_same_language_as_serde_json(value in value(), at in 0usize..200, byte in prop::sample::select(&b"{}[],:\"\\u0-9.eE+ tn\n\x01"[..])) {
+    fn the_same_language_as_serde_json(
+        value in value(),
+        at in 0usize..200,
+        byte in prop::sample::select(&b"{}[],:\"\\u0-9.eE+ tn\n\x01"[..]),
+    ) {
         let text = format!("{{\"x\":{}}}", serde_json::to_string_pretty(&value).unwrap());
         prop_assert!(read(text.as_bytes()).is_ok());
         let mut bent = text.into_bytes();
         let at = at % bent.len();
         bent[at] = byte;
-        let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&bent).is_ok() && std::str::from_utf8(&bent).is_ok();
+        let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&bent).is_ok()
+            && std::str::from_utf8(&bent).is_ok();
         let is_object = bent.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
         prop_assert_eq!(read(&bent).is_ok(), theirs && is_object);
     }
@@ -82,7 +87,12 @@ proptest! {
     /// A text that ends early is read to its end, and no further than where it cannot be JSON any
     /// more.
     #[test]
-    fn a_part_is_read_as_far_as_it_is_one(value in value(), cut: prop::sample::Index, at: prop::sample::Index, byte: u8) {
+    fn a_part_is_read_as_far_as_it_is_one(
+        value in value(),
+        cut: prop::sample::Index,
+        at: prop::sample::Index,
+        byte: u8,
+    ) {
         let whole = serde_json::to_vec(&value).unwrap();
         let text = &whole[..cut.index(whole.len() + 1)];
         let part = |text: &[u8]| read_part(text, |cursor| cursor.pass());
@@ -102,10 +112,24 @@ proptest! {
     }
 
     #[test]
-    fn taking_members_out_leaves_the_rest(members in prop::collection::vec(("[ab]|stream|stream_options", value()), 0..6), pretty in any::<bool>()) {
-        let written: Vec<String> = members.iter().map(|(name, value)| {
-            format!("\"{name}\":{}", if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) }.unwrap())
-        }).collect();
+    fn taking_members_out_leaves_the_rest(
+        members in prop::collection::vec(("[ab]|stream|stream_options", value()), 0..6),
+        pretty in any::<bool>(),
+    ) {
+        let written: Vec<String> = members
+            .iter()
+            .map(|(name, value)| {
+                format!(
+                    "\"{name}\":{}",
+                    if pretty {
+                        serde_json::to_string_pretty(value)
+                    } else {
+                        serde_json::to_string(value)
+                    }
+                    .unwrap()
+                )
+            })
+            .collect();
         let separator = if pretty { " ,\n  " } else { "," };
         let body = Bytes::from(format!("{{{}}}", written.join(separator)));
         let kept: Vec<&String> = written.iter().filter(|m| !m.starts_with("\"stream")).collect();
