@@ -108,7 +108,7 @@ def errors(client):
     assert missing.body["request_id"] == missing.request_id, missing.body
     bad = raises(anthropic.BadRequestError, lambda: ask("auto", messages={}))
     assert bad.type == "invalid_request_error" and "messages" in bad.api_message, bad
-    unsuited = raises(anthropic.BadRequestError, lambda: ask("rec/gpt-4o"))
+    unsuited = raises(anthropic.BadRequestError, lambda: client.messages.count_tokens(model="rec/gpt-4o", messages=MESSAGES))
     assert "endpoint" in unsuited.api_message, unsuited
     limited = raises(anthropic.RateLimitError, lambda: ask("demo/status-429"))
     assert limited.type == "rate_limit_error" and limited.response.headers["retry-after"] == "1", limited

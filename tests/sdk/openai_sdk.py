@@ -167,7 +167,7 @@ def errors(client):
     assert (missing.code, missing.param, missing.type) == ("model_not_found", "model", "invalid_request_error"), missing
     assert missing.request_id.startswith("req_"), missing
     assert raises(openai.NotFoundError, lambda: client.models.retrieve("demo/none")).code == "model_not_found"
-    unsuited = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="ant/claude-sonnet-4-5", messages=MESSAGES))
+    unsuited = raises(openai.BadRequestError, lambda: client.embeddings.create(model="ant/claude-sonnet-4-5", input="a"))
     assert unsuited.code == "unsupported_feature" and "endpoint" in unsuited.message, unsuited
     bad = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="auto", messages={}))
     assert (bad.param, bad.type) == ("messages", "invalid_request_error"), bad
