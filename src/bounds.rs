@@ -208,3 +208,8 @@ pub(crate) const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 /// Tokens of an answer that a translated request asks for, if its client gave no limit and the
 /// provider's dialect needs one. Every current model of that dialect can write so much.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8_192;
+/// Objects and lists of a text that is translated. Each takes up to a kilobyte meanwhile; a long
+/// session with many tools has some thousands.
+pub(crate) const TRANSLATED_VALUES: usize = 32_768;
+/// Bytes of the name of an end user that OpenAI's API takes.
+pub(crate) const USER_NAME_BYTES: usize = 64;

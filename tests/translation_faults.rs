@@ -123,6 +123,62 @@ async fn what_cannot_be_read_is_a_failure() {
     }
 }
 
+#[tokio::test]
+async fn a_credential_refused_within_an_answer_is_the_operator_s_matter() {
+    let refused = json!({"type": "error", "error": {
+        "type": "authentication_error", "message": "invalid x-api-key"}});
+    let (gateway, key, _providers) = over(scripted::json_answer(200, &refused), false).await;
+    let answer = chat(&gateway, &key, false).await;
+    assert_eq!(answer.status, 502, "{}", answer.text());
+    assert!(!answer.text().contains("x-api-key"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn few_bytes_that_take_much_memory_are_refused_both_ways() {
+    let parts = vec![json!({}); 40_000];
+    let many = json!({"type": "message", "role": "assistant", "content": parts});
+    let (gateway, key, providers) = over(scripted::json_answer(200, &many), false).await;
+    assert_eq!(chat(&gateway, &key, false).await.status, 502);
+    let mut body = request(CHAT, false);
+    body["messages"] = json!([{"role": "user", "content": parts}]);
+    let answer = gateway.chat(&key, body.to_string().as_bytes()).await;
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert!(answer.text().contains("too many objects and lists"), "{}", answer.text());
+    assert_eq!(providers[0].count(), 1);
+}
+
+#[tokio::test]
+async fn servers_of_openai_s_protocol_get_members_that_all_of_them_know() {
+    let provider = provider("openai").await;
+    let text = document(&[("b", "openai", &provider.url())]);
+    let text = text.replace("protocol: openai\n", "protocol: openai\n    stream_usage: never\n");
+    let (gateway, key) = gateway(&text).await;
+    let mut body = request(Endpoint::Messages, true);
+    body["metadata"] = json!({"user_id": "u".repeat(65)});
+    let answer = post(&gateway, &key, "/v1/messages", &[], &body.to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.header("x-rerouter-dropped").unwrap().contains("user"));
+    let sent = provider.last().json();
+    assert_eq!(sent["max_tokens"], body["max_tokens"], "{sent}");
+    for absent in ["max_completion_tokens", "stream_options", "user"] {
+        assert!(sent.get(absent).is_none(), "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_cut_after_its_last_content_is_not_passed_off_as_whole() {
+    let mut events = events("openai");
+    events.pop_if(|event| event.contains("[DONE]"));
+    let mut steps = stream(&events);
+    *steps.last_mut().unwrap() = Step::Cut;
+    let a = Provider::always(steps).await;
+    let (gateway, key) = gateway(&document(&[("a", "openai", &a.url())])).await;
+    let body = request(Endpoint::Messages, true).to_string();
+    let answer = post(&gateway, &key, "/v1/messages", &[], &body).await;
+    assert!(answer.text().contains("event: error"), "{}", answer.text());
+    assert!(!answer.text().contains("message_stop"), "{}", answer.text());
+}
+
 /// Events of a stream up to its first content, in each client dialect, and what follows it.
 async fn broken_off(endpoint: Endpoint, protocol: &'static str, last: Option<String>) -> Answer {
     let mut begun = events(protocol);

@@ -37,6 +37,9 @@ pub(crate) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     prompt.take_agent(app, who).await?;
     let _drawn = super::limits::draw(app, who)?;
     let live = app.live();
+    if live.routing.translates(&prompt.request.model, endpoint) {
+        prompt.read_neutral(app, who).await?;
+    }
     let began = Instant::now();
     let inputs = gather(app, &live, app.clock.now(), &prompt, who);
     let decision = decide(&live.routing, &inputs)?;

@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::value::RawValue;
 
 use super::feature::Feature;
+use super::neutral::size;
 
 /// Members that no reader needs the value of, with the features that they stand for.
 pub(super) type Table = &'static [(&'static str, Feature)];
@@ -68,8 +69,16 @@ impl<'de> Deserialize<'de> for WireName<'de> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedRequest(pub String);
 
+impl MalformedRequest {
+    /// What [`size::is_too_large`] finds.
+    pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
+}
+
 /// Reads a body. The error has no value of the body in it.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, MalformedRequest> {
+    if size::is_too_large(body) {
+        return Err(MalformedRequest(MalformedRequest::TOO_LARGE.to_owned()));
+    }
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();

@@ -60,6 +60,10 @@ pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, R
             Fate::Carried | Fate::Refused => {}
         }
     }
+    let limits_user = matches!(target, Dialect::Chat | Dialect::Responses);
+    if limits_user && request.user.is_some() && request.short_user().is_none() {
+        dropped.push("user".to_owned());
+    }
     let body = match target {
         Dialect::Messages => messages::request_writer::write(request, &mut dropped),
         Dialect::Responses => responses::request_writer::write(request),
@@ -104,6 +108,10 @@ impl From<Refused> for Error {
 
 impl From<MalformedRequest> for Error {
     fn from(malformed: MalformedRequest) -> Self {
+        if malformed.0 == MalformedRequest::TOO_LARGE {
+            let detail = format!("The request can't be translated: {}.", malformed.0);
+            return Error::new(Kind::InvalidRequest, detail);
+        }
         let member = malformed.0.split(' ').next().unwrap_or_default().to_owned();
         let detail = format!("The request can't be translated: {} has another shape.", malformed.0);
         Error::invalid(member, detail)

@@ -13,6 +13,7 @@ use super::neutral::answer_builder::AnswerBuilder;
 use super::neutral::event::StreamEvent;
 use super::neutral::failure;
 use super::neutral::normalizer::Normalizer;
+use super::neutral::size;
 use super::responses::stream_reader::ResponsesStreamReader;
 use super::responses::stream_writer::ResponsesStreamWriter;
 use super::{Dialect, chat, gemini, messages, responses};
@@ -57,6 +58,9 @@ pub fn read_answer(
     body: &[u8],
     context: &AnswerContext,
 ) -> Result<(Answer, Vec<&'static str>), Failure> {
+    if size::is_too_large(body) {
+        return Err(failure::too_long());
+    }
     let text = std::str::from_utf8(body).map_err(|_| failure::unreadable())?;
     let (mut builder, mut full) = (AnswerBuilder::default(), Ok(()));
     let mut normalizer = Normalizer::new(context.clone(), seals);
@@ -187,6 +191,12 @@ impl StreamTranslator {
         let StreamTranslator { splitter, reader, normalizer, writer } = self;
         splitter.finish(|event| translate_event(event, reader, normalizer, writer, out));
         reader.end(&mut |event| normalizer.pass(event, &mut |event| writer.write(event, out)));
+        self.break_off(out);
+    }
+
+    /// Ends a stream that broke off: the client reads an error event.
+    pub fn break_off(&mut self, out: &mut Vec<u8>) {
+        let StreamTranslator { normalizer, writer, .. } = self;
         let early = StreamEvent::Failed(failure::ended_early());
         normalizer.pass(early, &mut |event| writer.write(event, out));
     }
@@ -228,6 +238,7 @@ fn translate_event(
     };
     let Some(data) = data else { return };
     match std::str::from_utf8(&data) {
+        _ if size::is_too_large(&data) => each(StreamEvent::Failed(failure::too_long())),
         Ok(data) => reader.event(data, &mut each),
         Err(_) => each(StreamEvent::Failed(failure::unreadable())),
     }

@@ -92,8 +92,10 @@ impl AnswerFilter {
     /// client has one already.
     pub(super) fn break_off(&mut self) -> Option<Bytes> {
         match &mut self.translation {
-            Some(translation @ AnswerTranslation::Stream { .. }) => {
-                Some(translation.feed(&[], true))
+            Some(AnswerTranslation::Stream { translator, .. }) => {
+                let mut event = Vec::new();
+                translator.break_off(&mut event);
+                Some(event.into())
             }
             _ => None,
         }

@@ -159,8 +159,10 @@ impl Relay {
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         if let Some(status) = self.filter.whole().and_then(WholeTranslation::failed_as) {
             self.keep_answer();
-            // In the provider's answer an error stands behind a status of success.
-            self.answer = self.answer.take().map(|answer| WholeAnswer { status, ..answer });
+            // In the provider's answer an error stands behind a status of success. A refused
+            // credential is ours.
+            let for_the_client = self.answer.take().filter(|_| !matches!(status, 401 | 403));
+            self.answer = for_the_client.map(|answer| WholeAnswer { status, ..answer });
             return RelayVerdict::Abandon(fault(IN_BAND, true));
         }
         // Content commits also where the end came with it. To clients, an event without its blank

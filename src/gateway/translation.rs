@@ -9,8 +9,9 @@ use super::call::InferenceCall;
 use super::provider_headers::{request_target, written};
 use crate::dialect::Dialect;
 use crate::dialect::neutral::answer::AnswerContext;
+use crate::dialect::neutral::request::ChatTerms;
 use crate::dialect::request_translation::{read_request, write_request};
-use crate::routing::Target;
+use crate::routing::{StreamUsage, Target};
 
 impl InferenceCall {
     /// Writes the request for a target that speaks `dialect`: its request target and body. Its
@@ -26,6 +27,10 @@ impl InferenceCall {
             }
         };
         request.model = target.model.to_string();
+        request.chat = ChatTerms {
+            completion_tokens: target.provider.takes_completion_tokens(),
+            stream_usage: target.provider.stream_usage != StreamUsage::Never,
+        };
         let streams = request.stream;
         let sent = write_request(request, dialect).map_err(|why| untranslatable(&why.member))?;
         let uri = written(translated_target(target, dialect, streams))?;

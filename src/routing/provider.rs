@@ -61,6 +61,13 @@ impl Provider {
         Provider::of_node(BaseUrl::default(), None, None, Arc::default())
     }
 
+    /// Whether it takes `max_completion_tokens`. OpenAI's newer models refuse `max_tokens`, other
+    /// servers of its protocol know only that.
+    pub fn takes_completion_tokens(&self) -> bool {
+        let host = self.base.host.as_str();
+        host.ends_with(".openai.com") || host.ends_with(".azure.com")
+    }
+
     /// A node as a provider. `state` counts the requests to it.
     pub fn of_node(
         base: BaseUrl,

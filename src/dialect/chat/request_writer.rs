@@ -23,7 +23,8 @@ pub(in crate::dialect) fn write(request: &Request) -> Vec<u8> {
 }
 
 fn write_settings(body: &mut Members<'_>, request: &Request) {
-    body.option("max_completion_tokens", &request.max_tokens);
+    let limit = if request.chat.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
+    body.option(limit, &request.max_tokens);
     if !request.stop.is_empty() {
         body.value("stop", &request.stop);
     }
@@ -52,11 +53,13 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
     if let Some(reasoning) = &request.reasoning {
         body.option("reasoning_effort", &reasoning.depth.effort());
     }
-    body.option("user", &request.user);
+    body.option("user", &request.short_user());
     if request.stream {
         body.value("stream", &true);
         // The other dialects name the usage in each stream.
-        body.value("stream_options", &json!({"include_usage": true}));
+        if request.chat.stream_usage {
+            body.value("stream_options", &json!({"include_usage": true}));
+        }
     }
 }
 

@@ -112,10 +112,11 @@ fn write_result(list: &mut Items<'_>, result: &ToolResult, names: &HashMap<&str,
 /// Writes an image, a file or audio.
 fn write_media(list: &mut Items<'_>, part: &Part) {
     match part {
-        Part::Image(image) => write_source(list, &image.source, "image/jpeg"),
+        // Not as a document, whatever the URL says: it was estimated as an image.
+        Part::Image(image) => write_source(list, &image.source, ("image/", "image/jpeg")),
         Part::File(file) => match file.as_text() {
             Some(text) => write_text(list, &text),
-            None => write_source(list, &file.source, PDF),
+            None => write_source(list, &file.source, ("", PDF)),
         },
         Part::Audio { data, format } => list.object(|part| {
             part.object("inlineData", |inline| {
@@ -127,10 +128,14 @@ fn write_media(list: &mut Items<'_>, part: &Part) {
     }
 }
 
-fn write_source(list: &mut Items<'_>, source: &Source, fallback: &str) {
+/// Writes a source whose media type begins with `kind`; `fallback` where its URL says no such type.
+fn write_source(list: &mut Items<'_>, source: &Source, (kind, fallback): (&str, &str)) {
     list.object(|part| match source {
         Source::Url(url) => part.object("fileData", |file| {
-            file.value("mimeType", media_type_of(url).unwrap_or(fallback));
+            file.value(
+                "mimeType",
+                media_type_of(url).filter(|of| of.starts_with(kind)).unwrap_or(fallback),
+            );
             file.value("fileUri", url);
         }),
         Source::Inline { media_type, data } => part.object("inlineData", |inline| {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::answer::{Failure, FailureKind};
+use super::size;
 
 /// Characters of a provider's plain text that become a message.
 const TEXT_CHARS: usize = 2_000;
@@ -36,6 +37,7 @@ pub(crate) fn internal(message: &str) -> Failure {
 /// Reads the answer of an error in any envelope: OpenAI's, Anthropic's, Google's, a bare object,
 /// plain text or HTML.
 pub(crate) fn read(status: u16, body: &[u8]) -> Failure {
+    let body = if size::is_too_large(body) { &[] } else { body };
     match serde_json::from_slice::<Value>(body) {
         Ok(value) if !value.is_null() => of_value(Some(status), &value),
         _ => Failure {

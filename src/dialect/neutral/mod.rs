@@ -11,3 +11,4 @@ pub(crate) mod open_parts;
 pub(crate) mod part;
 pub(crate) mod request;
 pub(crate) mod seal;
+pub(crate) mod size;

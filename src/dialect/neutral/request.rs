@@ -1,11 +1,13 @@
 //! A request in the neutral form.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::part::{Part, Source, ToolResult};
+use crate::bounds;
 use crate::dialect::feature::Feature;
 use crate::dialect::members::Others;
 
@@ -31,6 +33,23 @@ pub struct Request {
     /// Who the end user is, in the client's words.
     pub user: Option<String>,
     pub uses: UsedFeatures,
+    /// What the provider of chat completions takes that gets it.
+    pub chat: ChatTerms,
+}
+
+/// What a provider of chat completions takes. By default all that OpenAI does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatTerms {
+    /// `max_completion_tokens`; others take `max_tokens` only.
+    pub completion_tokens: bool,
+    /// `stream_options.include_usage`.
+    pub stream_usage: bool,
+}
+
+impl Default for ChatTerms {
+    fn default() -> Self {
+        ChatTerms { completion_tokens: true, stream_usage: true }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,8 +292,14 @@ impl Request {
         of_provider || !self.tools.is_empty()
     }
 
+    /// The name of the end user, if OpenAI's API takes one of its length.
+    pub(crate) fn short_user(&self) -> Option<&str> {
+        self.user.as_deref().filter(|user| user.len() <= bounds::USER_NAME_BYTES)
+    }
+
     /// Keeps the tools of these names only.
     pub(crate) fn allow(&mut self, names: &[String]) {
-        self.tools.retain(|tool| names.contains(&tool.name));
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+        self.tools.retain(|tool| names.contains(tool.name.as_str()));
     }
 }

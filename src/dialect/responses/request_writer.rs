@@ -47,7 +47,7 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
     if let Some(reasoning) = &request.reasoning {
         write_reasoning(body, reasoning);
     }
-    body.option("user", &request.user);
+    body.option("user", &request.short_user());
     // The other dialects store nothing, so this provider is asked to store nothing either.
     body.value("store", &false);
     if request.stream {
