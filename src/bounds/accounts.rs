@@ -99,6 +99,12 @@ pub(crate) const GRANT_SMALL: u64 = 50_000_000;
 pub(crate) const GRANT_AHEAD: Duration = Duration::from_secs(120);
 /// `Retry-After` of a refusal that ends with another request, or with a write of the store.
 pub(crate) const LIMIT_RETRY: Duration = Duration::from_secs(1);
+/// Time in which gateways give back what they do not use of a budget, once another one lacks it.
+pub(crate) const GRANT_RECALL: Duration = Duration::from_secs(3);
+/// Time between two such requests for one budget.
+pub(crate) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(60);
+/// Time after it in which a gateway is granted no more than it needs.
+pub(crate) const GRANT_LEAN: Duration = Duration::from_secs(10);
 /// Time between two writes of usage and spend: a crash may lose so much usage.
 pub(crate) const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that a leaving process tries to write revocations and disablings.

@@ -180,6 +180,31 @@ impl ProcessMetrics {
     }
 }
 
+/// Metrics of gateways that share a store.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterMetrics {
+    pub(super) lease: Gauge,
+    pub(super) acknowledged: Histogram,
+    pub(super) lag: IntGauge,
+}
+
+impl ClusterMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(ClusterMetrics {
+            lease: to.seconds("lease_seconds", "What is left of the lease; 0 without one.")?,
+            acknowledged: to.histogram(
+                "change_acknowledged_seconds",
+                "Time that a change waited for the other gateways.",
+                DURATION,
+            )?,
+            lag: to.gauge(
+                "gateway_lag_changes",
+                "Changes that the gateway furthest behind has yet to apply.",
+            )?,
+        })
+    }
+}
+
 /// Creates metrics with the prefix `rerouter_` and registers them.
 pub(super) struct Registrar<'a>(pub(super) &'a Registry);
 
@@ -214,6 +239,10 @@ impl Registrar<'_> {
     }
 
     fn bytes(&self, name: &str, help: &str) -> Result<Gauge, String> {
+        self.add(Gauge::with_opts(opts(name, help)))
+    }
+
+    fn seconds(&self, name: &str, help: &str) -> Result<Gauge, String> {
         self.add(Gauge::with_opts(opts(name, help)))
     }
 
