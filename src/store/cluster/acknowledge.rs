@@ -142,7 +142,7 @@ impl Acknowledger {
             self.fence(rev, others).await?;
         }
         if !over.is_empty() {
-            let delete = move |transaction: &_| peers::delete_fenced(transaction, &over);
+            let delete = move |transaction: &Transaction<'_>| peers::delete_fenced(transaction, &over);
             self.worker.write_beside(delete).await?;
         }
         Ok(())
@@ -151,7 +151,7 @@ impl Acknowledger {
     /// Fences the gateways that are behind `rev`, for all changes that have waited long enough.
     async fn fence(&mut self, rev: u64, others: &[peers::Peer]) -> Result<(), StoreError> {
         let instance = self.shared.identity.instance.clone();
-        let fence = move |transaction: &_| peers::fence(transaction, &instance, rev);
+        let fence = move |transaction: &Transaction<'_>| peers::fence(transaction, &instance, rev);
         let ids = self.worker.write_beside(fence).await?;
         let now = since_boot();
         for other in others.iter().filter(|other| ids.contains(&other.id)) {
@@ -207,7 +207,7 @@ impl Acknowledger {
         self.reaped = now;
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
-            let delete = move |transaction: &_| peers::delete_dead(transaction, &id, renewals);
+            let delete = move |transaction: &Transaction<'_>| peers::delete_dead(transaction, &id, renewals);
             if self.worker.write_beside(delete).await? {
                 log::warn!("the gateway {} is gone", name.unwrap_or_default());
             }

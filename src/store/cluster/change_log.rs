@@ -10,7 +10,6 @@ use crate::secret::SecretBytes;
 use crate::store::changes::{Change, Committed};
 use crate::store::columns::Columns;
 use crate::store::sql::{Row, Transaction, params};
-use crate::store::transaction::revision;
 use crate::store::{StoreError, agents, documents, keys, nodes, sessions, users};
 
 /// The channel that a mutation wakes other gateways by.
@@ -162,6 +161,10 @@ pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(),
     transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
 }
 
+fn revision(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
+    Ok(unsigned(transaction.int("SELECT rev FROM state", &[])?.unwrap_or(0)))
+}
+
 /// The newest position of the log. In a transaction that loads all rows, it is theirs.
 pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
     let rev = revision(transaction)?;
@@ -183,8 +186,8 @@ pub(super) fn read(
     let upto = newest.min(from.rev.saturating_add(CHUNK));
     let select = "SELECT rev, seq, kind, id, mark FROM changes
                   WHERE rev >= ?1 AND rev <= ?2 ORDER BY rev, seq";
-    let bounds = params![signed(from.rev), signed(upto)];
-    let entries = transaction.rows(select, &bounds, |row| {
+    let (first, last) = (signed(from.rev), signed(upto));
+    let entries = transaction.rows(select, &params![first, last], |row| {
         let mut columns = Columns::of(row);
         Ok(LogEntry {
             rev: unsigned(columns.get()?),
@@ -254,8 +257,8 @@ fn rows_of(
             "SELECT * FROM {table} WHERE id IN
                (SELECT id FROM changes WHERE kind = ?1 AND rev > ?2 AND rev <= ?3)"
         );
-        let bounds = params![subject.as_str(), signed(after), signed(upto)];
-        transaction.each(&select, &bounds, &mut |row| {
+        let (kind, after, upto) = (subject.as_str(), signed(after), signed(upto));
+        transaction.each(&select, &params![kind, after, upto], &mut |row| {
             let (id, change) = subject.read(row)?;
             now.insert((subject, id), change);
             Ok(())

@@ -63,7 +63,7 @@ impl LogFollower {
                 Err(_) => self.shared.jittered(self.shared.timing.heartbeat() / 4),
             };
             match round {
-                Err(error) if !failing => log::warn!(
+                Err(ref error) if !failing => log::warn!(
                     "this gateway cannot renew its lease, which ends in {:?}: {error}",
                     self.shared.authority.left().unwrap_or_default()
                 ),

@@ -42,7 +42,7 @@ async fn hear(
     wakes: &[(&'static str, Arc<Notify>)],
     check: Duration,
 ) -> Result<(), StoreError> {
-    let (client, mut wire) = connect(target).await?;
+    let (client, mut wire) = connect(target, check).await?;
     let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
     let checks = async {
         client.batch_execute(&channels).await?;
