@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -25,6 +23,23 @@ const LEASE: Duration = Duration::from_secs(2);
 const BOUND: Duration = Duration::from_millis(500 + 2_000 + 100);
 /// What a busy machine may add.
 const BUSY: Duration = Duration::from_secs(8);
+
+/// Repeatable numbers (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
 
 /// What a gateway answers to a key; `None` if it does not.
 async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u16> {
@@ -71,7 +86,7 @@ fn spread(mut took: Vec<Duration>) -> String {
 #[tokio::test]
 async fn what_one_gateway_does_all_know_when_the_call_returns() {
     let cluster = Cluster::shared();
-    let members = fleet(cluster, 3, "2s", "").await;
+    let members = fleet(cluster, 3, "10s", "").await;
     let [a, b, c] = [0, 1, 2].map(|at| &members[at].gateway);
     let key = a.create_key().await;
     for gateway in [a, b, c] {
@@ -117,7 +132,7 @@ async fn what_one_gateway_does_all_know_when_the_call_returns() {
 #[tokio::test]
 async fn a_list_of_all_gateways_says_who_is_there() {
     let cluster = Cluster::shared();
-    let mut members = fleet(cluster, 2, "2s", "").await;
+    let mut members = fleet(cluster, 2, "4s", "").await;
     let list = async |member: &Member| {
         let admin = &member.gateway.admin_key;
         member.gateway.manage("GET", "/v1/gateways", admin, None).await.json()["data"].clone()
@@ -196,7 +211,7 @@ async fn while_the_database_is_away_keys_serve_for_a_lease_and_then_nobody() {
 async fn one_that_goes_on_without_a_lease_is_named() {
     let cluster = Cluster::shared();
     let url = cluster.database().await;
-    let a = Member::start(cluster, &url, "1s", "").await;
+    let a = Member::start(cluster, &url, "3s", "").await;
     let stale = setup_stale(cluster, &url).await;
     let key = a.gateway.create_key().await;
     stale.proxy.close();
@@ -216,7 +231,7 @@ async fn one_that_goes_on_without_a_lease_is_named() {
 async fn setup_stale(cluster: &Cluster, url: &str) -> Member {
     let proxy = crate::support::fleet::Proxy::start(cluster.port()).await;
     let url = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
-    let store = setup(&url, "1s, on_lease_lost: serve_stale", "");
+    let store = setup(&url, "3s, on_lease_lost: serve_stale", "");
     Member { gateway: store.start().await, proxy }
 }
 
@@ -256,9 +271,8 @@ async fn three_gateways_are_replaced_one_by_one_under_load() {
     let cluster = Cluster::shared();
     let mut members = fleet(cluster, 3, "10s", "").await;
     let key = Arc::new(members[0].gateway.create_key().await);
-    let gateways: Arc<Vec<_>> = Arc::new(
-        members.iter().map(|one| (one.gateway.address(), one.gateway.host())).collect(),
-    );
+    let gateways: Arc<Vec<_>> =
+        Arc::new(members.iter().map(|one| (one.gateway.address(), one.gateway.host())).collect());
     let (ended, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..4)
         .map(|at| {
@@ -312,10 +326,10 @@ struct KnownKey {
 
 impl Known {
     /// Asks a gateway again and again, by the newest key or by one that was revoked of late.
-    async fn load(&self, address: std::net::SocketAddr, host: &str, mut random: StdRng) {
+    async fn load(&self, address: std::net::SocketAddr, host: &str, mut random: Draw) {
         while !self.ended.load(Ordering::Acquire) {
             let newest = self.newest.load(Ordering::Acquire);
-            let at = newest.saturating_sub(random.random_range(0..4));
+            let at = newest.saturating_sub(random.below(4) as usize);
             let found = self.keys.lock().unwrap().get(&at).map(|known| Arc::clone(&known.key));
             let Some(key) = found else {
                 pause(5).await;
@@ -348,13 +362,13 @@ impl Known {
                 Some(other) => panic!("status {other}"),
             }
             drop(keys);
-            pause(random.random_range(0..10)).await;
+            pause(random.below(10)).await;
         }
     }
 }
 
 /// Something that happens to a gateway.
-async fn harm(member: &mut Member, kind: u32, ms: u64) {
+async fn harm(member: &mut Member, kind: u64, ms: u64) {
     match kind {
         0 => {
             member.freeze();
@@ -377,11 +391,11 @@ async fn harm(member: &mut Member, kind: u32, ms: u64) {
 /// A call that is made at one gateway after the other until one does it.
 async fn done_by_any<T>(
     members: &[Arc<tokio::sync::RwLock<Member>>],
-    random: &mut StdRng,
+    random: &mut Draw,
     done: impl AsyncFn(&Gateway) -> Option<T>,
 ) -> T {
     for _ in 0..400 {
-        let member = &members[random.random_range(0..members.len())];
+        let member = &members[random.below(members.len() as u64) as usize];
         // One that is being harmed is locked.
         if let Ok(member) = member.try_read()
             && let Some(done) = done(&member.gateway).await
@@ -397,7 +411,7 @@ async fn done_by_any<T>(
 async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
     let mutations = count("REROUTER_ROUNDS", 30) as usize;
     let seed = count("REROUTER_SEED", 1);
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = Draw(seed);
     let cluster = Cluster::start(&[]);
     let members = fleet(&cluster, 5, "2s", "").await;
 
@@ -430,7 +444,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         let (address, host) = (member.gateway.address(), member.gateway.host());
         for _ in 0..2 {
             let (known, host) = (Arc::clone(&known), host.clone());
-            let random = StdRng::seed_from_u64(random.random());
+            let random = Draw(random.next());
             clients.push(tokio::spawn(async move { known.load(address, &host, random).await }));
         }
     }
@@ -444,23 +458,20 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         })
         .await;
         let key = Arc::new(Key::of(&made));
-        let entry = KnownKey {
-            key: Arc::clone(&key),
-            made: Instant::now(),
-            revoking: None,
-            revoked: None,
-        };
+        let entry =
+            KnownKey { key: Arc::clone(&key), made: Instant::now(), revoking: None, revoked: None };
         known.keys.lock().unwrap().insert(at, entry);
         known.newest.store(at, Ordering::Release);
         // At most three of five are in trouble at once.
-        if harms.iter().filter(|harm: &&tokio::task::JoinHandle<()>| !harm.is_finished()).count() < 3
+        if harms.iter().filter(|harm: &&tokio::task::JoinHandle<()>| !harm.is_finished()).count()
+            < 3
             && let Ok(mut member) =
-                Arc::clone(&members[random.random_range(0..members.len())]).try_write_owned()
+                Arc::clone(&members[random.below(members.len() as u64) as usize]).try_write_owned()
         {
-            let (kind, ms) = (random.random_range(0..5) / 2, random.random_range(100..5_000));
+            let (kind, ms) = (random.below(5) / 2, 100 + random.below(4_900));
             harms.push(tokio::spawn(async move { harm(&mut member, kind, ms).await }));
         }
-        pause(random.random_range(0..150)).await;
+        pause(random.below(150)).await;
         known.keys.lock().unwrap().get_mut(&at).unwrap().revoking = Some(Instant::now());
         let path = format!("{KEYS}/{}", key.id);
         let lasted = done_by_any(&members, &mut random, async |gateway| {

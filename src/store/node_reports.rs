@@ -46,8 +46,7 @@ fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool, Sto
           OR (node_reports.epoch = excluded.epoch AND node_reports.seq < excluded.seq)";
     let seq = report.seq.map_or(-1, signed);
     let epoch = signed(report.epoch);
-    let params =
-        params![report.node, epoch, seq, report.status, report.running, report.queued];
+    let params = params![report.node, epoch, seq, report.status, report.running, report.queued];
     Ok(transaction.execute(upsert, &params)? == 1)
 }
 

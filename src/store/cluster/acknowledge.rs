@@ -142,7 +142,8 @@ impl Acknowledger {
             self.fence(rev, others).await?;
         }
         if !over.is_empty() {
-            let delete = move |transaction: &Transaction<'_>| peers::delete_fenced(transaction, &over);
+            let delete =
+                move |transaction: &Transaction<'_>| peers::delete_fenced(transaction, &over);
             self.worker.write_beside(delete).await?;
         }
         Ok(())
@@ -158,7 +159,8 @@ impl Acknowledger {
             log::warn!(
                 "the gateway {} does not apply changes (it is at {}, the newest is {rev}): its \
                  lease is not renewed",
-                other.name, other.applied
+                other.name,
+                other.applied
             );
         }
         for one in self.waiting.iter_mut().filter(|one| one.barrier.rev() <= rev) {
@@ -207,7 +209,8 @@ impl Acknowledger {
         self.reaped = now;
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
-            let delete = move |transaction: &Transaction<'_>| peers::delete_dead(transaction, &id, renewals);
+            let delete =
+                move |transaction: &Transaction<'_>| peers::delete_dead(transaction, &id, renewals);
             if self.worker.write_beside(delete).await? {
                 log::warn!("the gateway {} is gone", name.unwrap_or_default());
             }

@@ -112,7 +112,8 @@ impl World {
         // Its earlier rows are over.
         if let Some(row) = gateway.row {
             for (other, earlier) in self.rows.iter_mut().enumerate() {
-                if other != row && earlier.as_ref().is_some_and(|one| one.peer.name == at.to_string())
+                if other != row
+                    && earlier.as_ref().is_some_and(|one| one.peer.name == at.to_string())
                 {
                     *earlier = None;
                 }
@@ -183,7 +184,7 @@ fn stalled_between_read_and_renewal() -> Vec<Move> {
     for _ in 0..30 {
         moves.extend([Move::Pass(49), Move::Read(1), Move::Renew(1), Move::Look]);
     }
-    // Its read began 1.47 s ago: a renewal by the clock of its end is what a wrong gateway would do.
+    // Its read began 1.47 s ago.
     moves
 }
 
@@ -220,13 +221,8 @@ fn a_renewal_after_a_short_lease_fools_the_naive_barrier_only() {
 
 #[test]
 fn a_gateway_that_goes_on_without_a_lease_is_named() {
-    let peer = Peer {
-        id: "1".into(),
-        name: "b".into(),
-        applied: 0,
-        renewals: 3,
-        serves_stale: true,
-    };
+    let peer =
+        Peer { id: "1".into(), name: "b".into(), applied: 0, renewals: 3, serves_stale: true };
     let others = [peer];
     let mut barrier = Barrier::new(1, ms(0));
     assert_eq!(barrier.step(ms(249), TIMING, &others), BarrierStep::Wait);

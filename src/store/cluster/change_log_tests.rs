@@ -12,12 +12,7 @@ fn at(rev: u64, mark: Option<&str>) -> LogPosition {
 
 #[test]
 fn changes_without_a_gap_are_taken_once_each() {
-    let entries = [
-        entry(4, 0, "x"),
-        entry(5, 0, "a"),
-        entry(5, 1, "b"),
-        entry(6, 0, "a"),
-    ];
+    let entries = [entry(4, 0, "x"), entry(5, 0, "a"), entry(5, 1, "b"), entry(6, 0, "a")];
     let (position, changed) = follow_on(&at(4, Some("4-0")), 6, entries.to_vec()).unwrap();
     assert_eq!(position, at(6, Some("6-0")));
     let ids: Vec<&str> = changed.iter().map(|(_, id)| id.as_str()).collect();

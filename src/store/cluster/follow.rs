@@ -43,11 +43,7 @@ pub(super) struct LogRead {
 }
 
 impl LogFollower {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        worker: Database,
-        tables: Arc<dyn Follower>,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, worker: Database, tables: Arc<dyn Follower>) -> Self {
         LogFollower { shared, worker, tables, position: None, registration: None }
     }
 
@@ -99,9 +95,8 @@ impl LogFollower {
         loop {
             let began = since_boot();
             let (from, key) = (position.clone(), self.shared.documents.clone());
-            let read = self.worker.read(move |transaction| {
-                change_log::read(transaction, &from, &key)
-            });
+            let read =
+                self.worker.read(move |transaction| change_log::read(transaction, &from, &key));
             match read.await? {
                 LogBatch::Gap(why) => {
                     log::warn!("the log of changes does not go on from here, {why}: loading all");
@@ -165,7 +160,8 @@ impl LogFollower {
         self.shared.authority.end();
         let id = GatewayId::new(Timestamp::now(), &self.shared.random);
         let (new, identity) = (id.clone(), self.shared.identity.clone());
-        let (serves_stale, document) = (self.shared.serves_stale, self.tables.document().unwrap_or_default());
+        let (serves_stale, document) =
+            (self.shared.serves_stale, self.tables.document().unwrap_or_default());
         let register = self.worker.write_beside(move |transaction| {
             peers::register(transaction, &new, &identity, (serves_stale, applied, &document))
         });

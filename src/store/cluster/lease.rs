@@ -15,10 +15,7 @@ pub(super) fn since_boot() -> Duration {
     #[cfg(not(target_os = "linux"))]
     const CLOCK: ClockId = ClockId::Monotonic;
     let now = clock_gettime(CLOCK);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// The durations of the protocol. All follow from the lease.
@@ -51,7 +48,7 @@ impl Timing {
 
 /// Whether this gateway may answer by its tables in memory. Cheap to ask; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Authority(Option<Arc<SharedLease>>);
+pub struct Authority(Option<Arc<SharedLease>>);
 
 #[derive(Debug)]
 struct SharedLease {
@@ -75,11 +72,6 @@ impl Authority {
     /// Whether requests may be answered.
     pub(crate) fn is_valid(&self) -> bool {
         self.0.as_ref().is_none_or(|lease| lease.serves_stale || lease.is_held(since_boot()))
-    }
-
-    /// Whether the lease is held, whatever is done without it.
-    pub(crate) fn is_held(&self) -> bool {
-        self.0.as_ref().is_none_or(|lease| lease.is_held(since_boot()))
     }
 
     /// What is left of the lease; `None` where the store is not shared.

@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
 
 pub(super) use change_log::record;
-pub(crate) use lease::Authority;
+pub use lease::Authority;
 pub(crate) use peers::{GatewayIdentity, GatewayRow};
 
 /// Changes that may wait for other gateways at once.
@@ -140,8 +140,10 @@ impl Cluster {
     /// Waits until the tables of this gateway have a change that is committed.
     pub(super) async fn follow_up(&self, rev: u64) -> Result<(), StoreError> {
         let shared = &self.shared;
-        shared.changed.notify_one();
         let mut applied = shared.applied.subscribe();
+        if *applied.borrow() < rev {
+            shared.changed.notify_one();
+        }
         let followed = applied.wait_for(|applied| *applied >= rev);
         match timeout(2 * shared.timing.until_stopped(), followed).await {
             Ok(Ok(_)) => Ok(()),
@@ -248,7 +250,7 @@ fn run(
     };
     std::thread::Builder::new()
         .name("store-cluster".to_owned())
-        .spawn(move || drop(runtime.block_on(tasks)))
+        .spawn(move || _ = runtime.block_on(tasks))
         .map_err(StoreError::unavailable)
 }
 

@@ -63,10 +63,7 @@ async fn hear(
 }
 
 /// Drives the connection, and wakes.
-async fn take_in(
-    wire: &mut Wire,
-    wakes: &[(&'static str, Arc<Notify>)],
-) -> Result<(), StoreError> {
+async fn take_in(wire: &mut Wire, wakes: &[(&'static str, Arc<Notify>)]) -> Result<(), StoreError> {
     while let Some(message) = poll_fn(|context| wire.poll_message(context)).await {
         if let AsyncMessage::Notification(told) = message? {
             let woken = wakes.iter().filter(|(name, _)| *name == told.channel());
