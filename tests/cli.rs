@@ -209,7 +209,7 @@ listeners:
 metrics: { address: 127.0.0.1:9090 }
 treads: 4
 data_dir: ''
-store: { url: postgres://db.example.com/rerouter }
+store: { url: mysql://db.example.com/rerouter, lease: 1h }
 routing: { signal_headers: [x-tier, cookie], env_allow: '*' }
 capture: { retention: { age: a week, size: 10GB }, redact: ['([0-9]{16}'] }
 pin: { registration: opened }
@@ -228,7 +228,9 @@ s.yaml:5:10: listeners[2].tls: `key` is missing (add `key: …` here)
 s.yaml:6:21: metrics.address: a listener has the address of metrics (give each its own port)
 s.yaml:7:1: treads: unknown key (did you mean `threads`?)
 s.yaml:8:11: data_dir: must be the path of a file or directory (for example `./data`)
-s.yaml:9:15: store.url: not supported by this version (remove it)
+s.yaml:9:15: store.url: must be `sqlite` or `postgres://user:password@host/database` (see \
+    docs/reference/server-document.md)
+s.yaml:9:55: store.lease: must be from 500ms to 600s (for example `10s`)
 s.yaml:10:37: routing.signal_headers[1]: holds credentials: conditions must not see it (name a \
     header that holds no secret)
 s.yaml:10:57: routing.env_allow: must be a list, not text (for example `[one, two]`)

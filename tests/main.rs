@@ -153,6 +153,8 @@ mod panic_canaries;
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
+/// The store in PostgreSQL: the promises of SQLite there, poolers, TLS, and a store that moves.
+mod postgres;
 /// Providers by one word: what reaches them, whose settings win, what is refused.
 mod presets;
 /// The shipped prices: cost and budgets on the first day, and whose prices win.

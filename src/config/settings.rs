@@ -12,6 +12,7 @@ use super::positions::Positions;
 use crate::interface::Interface;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
+use crate::store::StoreSettings;
 
 /// The server document, checked and with its defaults filled in.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct Server {
     pub threads: usize,
     /// Directory of accounts, keys and captures.
     pub data_dir: PathBuf,
+    /// The database of accounts and keys.
+    pub store: StoreSettings,
     /// Source of the routing document.
     pub routing: RoutingFile,
     /// What captures keep, and for how long.

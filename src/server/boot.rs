@@ -81,7 +81,7 @@ pub(super) async fn prepare(
     let (key, old) = (environment.master_key, environment.master_key_old);
     let (path, now) = (dir.path().to_owned(), clock.now());
     let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
-    let (store, keys) = open_store(dir, master_keys).await?;
+    let (store, keys) = open_store(dir, &server.store.url, master_keys).await?;
     let store = store.with_faults(faults);
     let routing = match from_file {
         Some(routing) => routing,
@@ -128,12 +128,16 @@ pub(super) async fn prepare(
     Ok(Gateway { app, writer, mock })
 }
 
-async fn open_store(dir: DataDir, master_keys: MasterKeys) -> Result<(Store, Keyring), BootError> {
+async fn open_store(
+    dir: DataDir,
+    url: &StoreUrl,
+    master_keys: MasterKeys,
+) -> Result<(Store, Keyring), BootError> {
     let unlock = move |opening: &Opening<'_>| {
         let unlocked = master_keys.unlock(opening)?;
         Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
     };
-    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
+    let (store, Unlocked { keys, rewrapped }) = Store::open_at(dir, url, unlock).await?;
     if rewrapped {
         info!("the master key was changed; the previous one is needed for older backups only");
     }

@@ -4,8 +4,9 @@
 //!
 //! `transaction.rs` has what all mutations share; each noun has a file with its methods and
 //! statements. Statements pass through `sql.rs`, so a noun names no database; [`backend`] says
-//! which one there is, and `sqlite/` alone knows SQLite. The index of captures ([`CaptureIndex`])
-//! is there too, a file of its own. [`Faults`] wrap what a database is asked to do.
+//! which one there is, and `sqlite/` and `postgres/` alone know theirs. The index of captures
+//! ([`CaptureIndex`]) is in `sqlite/` too, a file of its own. [`Faults`] wrap what a database is
+//! asked to do.
 
 mod agents;
 mod audit;
@@ -21,11 +22,14 @@ mod key_changes;
 mod keys;
 mod limits;
 mod load;
+mod migrate;
 mod nodes;
 mod pairs;
+mod postgres;
 mod root_key;
 mod rows;
 mod sessions;
+mod settings;
 mod sql;
 mod sqlite;
 mod transaction;
@@ -45,7 +49,7 @@ use crate::blocking::blocking;
 use crate::secret::SecretBytes;
 use backend::Backend;
 use sql::Transaction;
-use sqlite::{CaptureDatabase, SqliteBackend};
+use sqlite::CaptureDatabase;
 
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
 pub(crate) use changes::{Change, Committed};
@@ -54,8 +58,10 @@ pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
+pub(crate) use migrate::migrate;
 pub(crate) use nodes::SpentNonce;
 pub(crate) use pairs::Pairs;
+pub(crate) use postgres::{Target, TargetError};
 pub(crate) use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
 pub use rows::{Actor, KeyRow, KeyStatus};
@@ -63,6 +69,7 @@ pub(crate) use rows::{
     AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, PreviousNodeSecret,
     Registration, Role, Seen, SessionRow, UserRow,
 };
+pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
 pub use sqlite::CaptureFilter;
 pub(crate) use sqlite::{
     ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
@@ -115,9 +122,7 @@ impl Store {
         Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
 
-    /// Opens the store in a locked directory, or makes it. `unlock` opens the root key, in a
-    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
-    /// and a value for the caller.
+    /// As [`Store::open_at`], with SQLite.
     pub async fn open_in<T, E>(
         dir: DataDir,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
@@ -126,11 +131,27 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        Store::open_at(dir, &StoreUrl::Sqlite, unlock).await
+    }
+
+    /// Opens the store with a locked directory, or makes it. `unlock` opens the root key, in a
+    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
+    /// and a value for the caller.
+    pub async fn open_at<T, E>(
+        dir: DataDir,
+        url: &StoreUrl,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let url = url.clone();
         let open = move || {
             let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
-            let (accounts, unlocked) = SqliteBackend::open(dir.path(), unlock)?;
+            let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path())?;
-            let (accounts, follower) = (Backend::Sqlite(accounts), Arc::default());
+            let follower = Arc::default();
             Ok::<_, E>((Databases { accounts, captures, follower, dir }, unlocked))
         };
         let (databases, (documents, unlocked)) =
@@ -176,10 +197,10 @@ impl Store {
                 let _checking = permit;
                 transaction::revision(transaction)
             };
-            self.databases.accounts.write(check, |_| ()).await
+            self.databases.accounts.try_out(check).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
-        !self.faults.broken() && matches!(checked.await, Ok(Ok(())))
+        !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
     }
 
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the

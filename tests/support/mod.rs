@@ -12,6 +12,7 @@ pub mod json_text;
 pub mod node;
 pub mod node_process;
 pub mod openapi;
+pub mod postgres;
 pub mod provider;
 pub mod recorded;
 pub mod tls_provider;

@@ -15,8 +15,8 @@ use crate::store::fixtures::user;
 use crate::store::sql::Transaction;
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, WrappedRootKey,
-    inspect,
+    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
+    WrappedRootKey, inspect,
 };
 
 /// A data directory.
@@ -243,7 +243,7 @@ async fn a_rewrap_leaves_nothing_of_the_previous_wrapping() {
 #[tokio::test]
 async fn a_store_is_inspected_without_opening_it() {
     let dir = tempfile::tempdir().unwrap();
-    let key = || inspect(dir.path(), |opening| opening.root_key());
+    let key = || inspect(&StoreUrl::Sqlite, dir.path(), |opening| opening.root_key());
     assert_eq!(key().unwrap(), None, "there is no store");
     let put = |opening: &Opening<'_>| {
         opening.put_root_key(&wrapped(1, b"one"))?;
