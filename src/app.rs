@@ -57,7 +57,7 @@ pub struct App {
     /// Accounts, keys, sessions, documents, captures.
     pub store: Store,
     /// Whether the tables in memory may be believed.
-    pub authority: Authority,
+    pub(crate) authority: Authority,
     /// Keys, sessions and users in memory.
     pub auth: Auth,
     pub nodes: Nodes,

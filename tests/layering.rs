@@ -53,7 +53,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("comfy_table", &["cli/table"]),
     ("indicatif", &["cli/progress"]),
     ("ipnet", &["config/net"]),
-    ("rustix", &["cli/table", "server/descriptors"]),
+    ("rustix", &["cli/table", "server/boot", "server/descriptors", "store/cluster/lease"]),
     ("ureq", &["cli/client", "cli/node"]),
     ("saphyr_parser", &["config"]),
     ("flate2", &["wire/coding", "wire/coding_tests"]),

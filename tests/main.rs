@@ -97,6 +97,8 @@ mod faults;
 mod fidelity;
 /// The fuzz targets over seeds, recorded exchanges and what becomes of them.
 mod fuzzing;
+/// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
+mod gateways;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.

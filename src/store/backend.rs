@@ -15,6 +15,11 @@ pub(super) enum Backend {
 }
 
 impl Backend {
+    /// Whether other gateways may change the database too.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Backend::Postgres(_))
+    }
+
     /// Opens or makes the database. `unlock` runs in a transaction, which commits if it succeeds.
     /// It also returns whether it replaced what no file may hold any longer. Blocking.
     pub(super) fn open<T, E: From<StoreError>>(

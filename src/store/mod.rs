@@ -9,10 +9,12 @@
 //! asked to do.
 
 mod agents;
+mod attempts;
 mod audit;
 mod audit_retention;
 mod backend;
 mod changes;
+mod cluster;
 mod columns;
 mod data_dir;
 mod documents;
@@ -23,6 +25,7 @@ mod keys;
 mod limits;
 mod load;
 mod migrate;
+mod node_reports;
 mod nodes;
 mod pairs;
 mod postgres;
@@ -30,11 +33,13 @@ mod root_key;
 mod rows;
 mod sessions;
 mod settings;
+mod sharing;
 mod sql;
 mod sqlite;
 mod transaction;
 mod usage;
 mod users;
+mod uses;
 mod value;
 mod worker;
 
@@ -48,17 +53,21 @@ use tokio::sync::Semaphore;
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
 use backend::Backend;
+use cluster::Cluster;
 use sql::Transaction;
 use sqlite::CaptureDatabase;
 
+pub(crate) use attempts::AttemptLimit;
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
-pub(crate) use changes::{Change, Committed};
+pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
+pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::DataDir;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
 pub(crate) use migrate::migrate;
+pub(crate) use node_reports::NodeReport;
 pub(crate) use nodes::SpentNonce;
 pub(crate) use pairs::Pairs;
 pub(crate) use postgres::{Target, TargetError};
@@ -75,12 +84,10 @@ pub(crate) use sqlite::{
     ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
     copy_capture_index, drop_segments_of_copy,
 };
-pub(crate) use usage::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
+pub(crate) use usage::{
+    BudgetGrant, BudgetShare, SpendWish, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums,
+};
 pub(crate) use users::ChangeUser;
-
-/// Is called with every mutation, in the order of revisions, before its caller gets an answer. It
-/// must not block.
-pub(crate) type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
 /// How long a health check waits.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -103,7 +110,9 @@ pub struct Store {
 struct Databases {
     accounts: Backend,
     captures: CaptureDatabase,
-    follower: Arc<OnceLock<Follower>>,
+    follower: Arc<OnceLock<Arc<dyn Follower>>>,
+    /// Where other gateways may change the store too.
+    cluster: OnceLock<Cluster>,
     dir: DataDir,
 }
 
@@ -152,7 +161,10 @@ impl Store {
             let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path())?;
             let follower = Arc::default();
-            Ok::<_, E>((Databases { accounts, captures, follower, dir }, unlocked))
+            Ok::<_, E>((
+                Databases { accounts, captures, follower, cluster: OnceLock::new(), dir },
+                unlocked,
+            ))
         };
         let (databases, (documents, unlocked)) =
             blocking(open).await.map_err(StoreError::from)??;
@@ -174,17 +186,6 @@ impl Store {
 
     pub fn faults(&self) -> &Faults {
         &self.faults
-    }
-
-    /// Calls `follower` with every mutation from now on. `false` if there is a follower already.
-    pub fn follow(&self, follower: Follower) -> bool {
-        self.databases.follower.set(follower).is_ok()
-    }
-
-    /// Waits until every gateway that shares the store has applied `rev`. Only one gateway can use
-    /// this store, and has applied it.
-    pub async fn acknowledge(&self, _rev: u64) -> Result<(), StoreError> {
-        Ok(())
     }
 
     /// Whether the database of accounts can be written to.
@@ -231,7 +232,12 @@ impl Store {
             transaction::follow(&follower, &committed);
             committed
         };
-        self.databases.accounts.write(self.faults.clone().writing(mutate), follow).await
+        let write = self.databases.accounts.write(self.faults.clone().writing(mutate), follow);
+        let committed = write.await?;
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.follow_up(committed.rev).await?;
+        }
+        Ok(committed)
     }
 
     /// Runs a transaction that no table in memory follows.

@@ -22,6 +22,11 @@ pub(super) enum Transaction<'a> {
 }
 
 impl Transaction<'_> {
+    /// Whether other gateways may change the database too.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Transaction::Postgres(_))
+    }
+
     /// Runs a statement that finds no rows. Returns how many it changed.
     pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
         match self {

@@ -5,6 +5,7 @@ pub mod client;
 pub mod coded;
 pub mod documents;
 pub mod envelope;
+pub mod fleet;
 pub mod frames;
 pub mod gateway;
 pub mod journal;

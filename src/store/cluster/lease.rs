@@ -48,7 +48,7 @@ impl Timing {
 
 /// Whether this gateway may answer by its tables in memory. Cheap to ask; clones share it.
 #[derive(Clone, Debug)]
-pub struct Authority(Option<Arc<SharedLease>>);
+pub(crate) struct Authority(Option<Arc<SharedLease>>);
 
 #[derive(Debug)]
 struct SharedLease {

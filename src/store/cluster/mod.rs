@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
 
 pub(super) use change_log::record;
-pub use lease::Authority;
+pub(crate) use lease::Authority;
 pub(crate) use peers::{GatewayIdentity, GatewayRow};
 
 /// Changes that may wait for other gateways at once.

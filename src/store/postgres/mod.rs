@@ -3,6 +3,7 @@
 
 mod backend;
 mod connection;
+mod listen;
 mod schema;
 mod session;
 mod target;
@@ -10,6 +11,8 @@ mod tls;
 mod transaction;
 
 pub(super) use backend::{PostgresBackend, fill, look};
+pub(super) use listen::listen;
+pub(super) use session::{Patience, Session};
 pub(crate) use target::{Target, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 

@@ -63,7 +63,6 @@ impl Session {
 
     /// Runs `work` in a transaction that writes beside those of [`Session::write`]. It must keep to
     /// tables of its own.
-    #[cfg_attr(not(test), expect(dead_code, reason = "leases will be renewed by it"))]
     pub(in crate::store) fn write_beside<T, E: From<StoreError>>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
