@@ -56,7 +56,7 @@ pub(crate) struct Joining {
 
 /// A gateway that follows the log, and takes part in the protocol.
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
     /// For what people ask, and for the end.
     database: Database,
@@ -65,7 +65,7 @@ pub(super) struct Cluster {
 }
 
 /// What the tasks share.
-struct Shared {
+struct ClusterState {
     identity: GatewayIdentity,
     timing: Timing,
     serves_stale: bool,
@@ -81,7 +81,7 @@ struct Shared {
     others_applied: Arc<Notify>,
 }
 
-impl Shared {
+impl ClusterState {
     /// A duration up to a fifth longer or shorter, so that gateways do not act in step.
     fn jittered(&self, mean: Duration) -> Duration {
         let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
@@ -103,7 +103,7 @@ impl Cluster {
         tables: Arc<dyn Follower>,
     ) -> Result<Self, StoreError> {
         let Joining { identity, metrics, lease, serves_stale, .. } = joining;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClusterState {
             identity,
             timing: Timing { lease },
             serves_stale,
@@ -224,7 +224,7 @@ impl Drop for Cluster {
 /// Runs the tasks on a thread of their own: a lease must not end because requests keep all workers
 /// busy.
 fn run(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClusterState>,
     target: Target,
     follower: LogFollower,
     acknowledger: Acknowledger,
