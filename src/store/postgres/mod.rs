@@ -10,7 +10,7 @@ mod tls;
 mod transaction;
 
 pub(super) use backend::{PostgresBackend, fill, look};
-pub(crate) use target::{Target, TargetError};
+pub(crate) use target::{PostgresTarget, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 
 #[cfg(test)]
