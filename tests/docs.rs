@@ -476,6 +476,7 @@ fn the_reference_of_the_command_line_has_every_option() {
         "serve",
         "check",
         "backup",
+        "migrate",
         "openapi",
         "node",
         "replay list",

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::problem_list;
 use super::output;
 use crate::config::{self, Env};
-use crate::store::{self, StoreUrl, Target, TargetError};
+use crate::store::{self, PostgresTarget, StoreUrl, TargetError};
 
 #[derive(Args)]
 pub(super) struct MigrateArguments {
@@ -57,8 +57,8 @@ pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), Str
     Ok(())
 }
 
-fn target(url: &str) -> Result<Target, String> {
-    Target::parse(url).map_err(|error| match error {
+fn target(url: &str) -> Result<PostgresTarget, String> {
+    PostgresTarget::parse(url).map_err(|error| match error {
         TargetError::Url(why) => format!("--to {why}"),
         TargetError::Machine(why) => why,
     })

@@ -30,7 +30,7 @@ use self::follow::LogFollower;
 use self::lease::Timing;
 use super::StoreError;
 use super::changes::Follower;
-use super::postgres::{Target, listen};
+use super::postgres::{PostgresTarget, listen};
 use super::sql::Transaction;
 use crate::id::Random;
 use crate::metrics::Metrics;
@@ -48,7 +48,7 @@ pub(crate) struct Joining {
     pub(crate) identity: GatewayIdentity,
     pub(crate) metrics: Metrics,
     /// The server itself, where the store is reached through a pooler.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<PostgresTarget>,
     pub(crate) lease: Duration,
     /// Whether it answers without a lease too.
     pub(crate) serves_stale: bool,
@@ -98,7 +98,7 @@ impl Cluster {
     /// its first lease. `documents` opens texts of documents.
     pub(super) async fn join(
         joining: Joining,
-        target: Target,
+        target: PostgresTarget,
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
     ) -> Result<Self, StoreError> {
@@ -225,7 +225,7 @@ impl Drop for Cluster {
 /// busy.
 fn run(
     shared: &Arc<ClusterState>,
-    target: Target,
+    target: PostgresTarget,
     follower: LogFollower,
     acknowledger: Acknowledger,
     stopping: &watch::Sender<bool>,

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
-use super::target::Target;
+use super::target::PostgresTarget;
 use crate::clock::tests::at;
 use crate::id::Random;
 use crate::secret::SecretBytes;
@@ -54,7 +54,7 @@ async fn session<T: Send + 'static>(
     url: &str,
     work: impl FnOnce(&mut Session) -> T + Send + 'static,
 ) -> T {
-    let target = Target::parse(url).unwrap();
+    let target = PostgresTarget::parse(url).unwrap();
     let run = move || work(&mut Session::new(&target, PATIENCE).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
