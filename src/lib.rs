@@ -52,7 +52,8 @@
 //!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
 //!     ├ recheck          admission.rs: the credential again, if the body took long
 //!     ├ take_agent       room `prompt`: for `agent/…`, the agent's part of the prompt
-//!     ├ read_neutral     room `prompt`: the neutral form, if a target has another dialect
+//!     ├ read_again       room `prompt`, read_neutral: the neutral form, if a target has another
+//!     │                  dialect; the credential again, if that took long
 //!     ├ gather           room `prompt`: Inputs, a copy of all that the decision may use
 //!     ├ decide           allowance.rs: rate limits, and after the decision the budget reserve
 //!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
@@ -61,7 +62,8 @@
 //!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
 //!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
 //!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
-//!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
+//!     │   ├ peer         attempt.rs: the next target of the plan (call.rs, begin_attempt), its
+//!     │   │              permit (attempt_guard.rs) and its address (peers.rs)
 //!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed, or
 //!     │   │              translated (translation.rs)
 //!     │   ├ rewrite_answer hop-by-hop headers go, ours join
@@ -145,7 +147,8 @@
 //!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
-//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
+//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md` and
+//!   `conf/routing.yaml`
 //! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
 //!   `routing/complete.rs` and `routing/condition/check.rs`; a text that patterns may search:

@@ -208,6 +208,7 @@ fn check_503(change: &Change, answer: &Answer) {
         Surface::Agent => envelope::agent(answer, 503, "Service Unavailable"),
         _ => envelope::management(answer, 503, "unavailable"),
     }
+    assert_eq!(answer.header("retry-after"), Some("1"), "{:?}", change.route);
     assert!(
         answer.header("set-cookie").is_none() && answer.header("location").is_none(),
         "{:?}",
@@ -247,13 +248,14 @@ async fn no_change_is_taken_that_cannot_be_written() {
 async fn what_ends_a_credential_ends_it_whatever_the_store_says() {
     let world = World::start().await;
     let mut keys = Vec::new();
-    for (path, probe, by) in [
-        ("/v1/apikeys", "/v1/auth/me", Some(ADMIN)),
-        ("/v1/router/keys", "/v1/models", Some(ADMIN)),
+    for (path, query, probe, by) in [
+        ("/v1/apikeys", "", "/v1/auth/me", Some(ADMIN)),
+        ("/v1/router/keys", "", "/v1/models", Some(ADMIN)),
+        ("/v1/router/keys", "?descendants=true", "/v1/models", Some(ADMIN)),
     ] {
         let key = world.make(path, json!({})).await;
         keys.push((
-            format!("{path}/{}", key["id"].as_str().unwrap()),
+            format!("{path}/{}{query}", key["id"].as_str().unwrap()),
             probe,
             by,
             key["key"].as_str().unwrap().to_owned(),

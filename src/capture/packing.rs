@@ -103,7 +103,7 @@ impl Pack for f64 {
     }
 }
 
-/// To the microsecond.
+/// Microseconds since 1970. What is finer is lost.
 impl Pack for Timestamp {
     fn put(&self, out: &mut Vec<u8>) {
         self.as_microsecond().cast_unsigned().put(out);

@@ -264,12 +264,18 @@ impl Head {
     pub(super) fn fields(&self) -> Map<String, Value> {
         let decision = self.decision.as_ref().map(|decision| {
             let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
-            json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
+            json!({
+                "provider": provider, "model": model, "recipe": recipe, "rule": rule,
+                "revision": revision,
+            })
         });
         let served = self
             .served
             .as_ref()
             .map(|served| json!({ "provider": served.provider, "model": served.model }));
+        let latency = json!({
+            "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms,
+        });
         let not_replayable = self.not_replayable().map(|kind| kind.row().word);
         let fields: [(&str, Value); 21] = [
             ("object", "replay".into()),
@@ -287,10 +293,7 @@ impl Head {
             ("stream", self.stream.into()),
             ("usage", self.usage.map(|usage| json!(usage)).into()),
             ("cost_usd", self.cost_usd.into()),
-            (
-                "latency",
-                json!({ "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms }),
-            ),
+            ("latency", latency),
             ("replayable", not_replayable.is_none().into()),
             ("not_replayable", not_replayable.into()),
             ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),

@@ -48,7 +48,7 @@ pub enum Dialect {
     Embeddings,
     Responses,
     Messages,
-    /// Of providers only.
+    /// Spoken by providers only: clients have no endpoint for it.
     Gemini,
 }
 

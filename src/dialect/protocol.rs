@@ -18,7 +18,7 @@ pub enum Protocol {
 /// The header that carries a provider's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeader {
-    /// `Authorization: Bearer …`
+    /// In `Authorization`, after `Bearer`.
     Bearer,
     /// The key alone, in the header of this lower-case name.
     Named(&'static str),
@@ -84,7 +84,7 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
 pub enum Way {
     /// In the client's words.
     Native,
-    /// In another dialect.
+    /// Translated into this dialect.
     Translated(Dialect),
 }
 

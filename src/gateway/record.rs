@@ -35,15 +35,15 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Opens the record of a request that has been read, with its headers, and announces its
+    /// Opens the record of a request that has been read, takes its headers, and announces its
     /// capture.
     pub(super) fn begin(
         app: &App,
         exchange: &HttpExchange,
         principal: &Principal,
-        prompt: &Prompt,
-        headers: HeaderMap,
+        prompt: &mut Prompt,
     ) -> Self {
+        let headers = std::mem::take(&mut prompt.headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
         let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));

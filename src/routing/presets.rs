@@ -6,7 +6,7 @@ use super::settings::{KeyHeader, Protocol};
 /// What is known of a provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Name in documents.
+    /// The word that names it in documents.
     pub(crate) name: &'static str,
     pub(crate) protocol: Protocol,
     /// Root URL of the API; `None` where each account or machine has its own.

@@ -20,7 +20,7 @@ struct UsageMetadata<'a> {
     /// Results of tools that Google runs, which the model reads like a prompt.
     #[serde(borrow)]
     tool_use_prompt_token_count: Option<&'a RawValue>,
-    /// Without thinking.
+    /// Tokens of the answer without its thinking.
     #[serde(borrow)]
     candidates_token_count: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -60,7 +60,7 @@ fn write_input(arguments: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// `stop_reason` and `stop_sequence`.
+/// The values of `stop_reason` and `stop_sequence`.
 pub(super) fn stop_words(stop: &StopReason) -> (Option<&'static str>, Option<&str>) {
     let reason = match stop {
         StopReason::End => "end_turn",

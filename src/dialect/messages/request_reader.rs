@@ -285,18 +285,8 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
         }
         "tool_result" => {
             uses.add(Feature::ToolResults, path, "tool_result");
-            let is_error = block.is_error.unwrap_or_default();
-            if is_error {
-                uses.add(Feature::ResultErrors, path, "is_error");
-            }
-            let content = block.content.map_or_else(Vec::new, |content| {
-                read_content(content, "messages.content.content.", uses)
-            });
-            if content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_))) {
-                uses.add(Feature::ResultMedia, path, "tool_result");
-            }
-            let call_id = block.tool_use_id.unwrap_or_default();
-            Some(Part::ToolResult(ToolResult { call_id, content, is_error }))
+            let (id, content, is_error) = (block.tool_use_id, block.content, block.is_error);
+            Some(Part::ToolResult(read_tool_result(id, content, is_error, path, uses)))
         }
         "thinking" | "redacted_thinking" => {
             uses.add(Feature::Thinking, path, kind);
@@ -311,6 +301,25 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
             None
         }
     }
+}
+
+fn read_tool_result(
+    call_id: Option<String>,
+    content: Option<Content<Block>>,
+    is_error: Option<bool>,
+    path: &'static str,
+    uses: &mut UsedFeatures,
+) -> ToolResult {
+    let (call_id, is_error) = (call_id.unwrap_or_default(), is_error.unwrap_or_default());
+    if is_error {
+        uses.add(Feature::ResultErrors, path, "is_error");
+    }
+    let content = content
+        .map_or_else(Vec::new, |content| read_content(content, "messages.content.content.", uses));
+    if content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_))) {
+        uses.add(Feature::ResultMedia, path, "tool_result");
+    }
+    ToolResult { call_id, content, is_error }
 }
 
 /// Notes a kind of block that the neutral form does not have.

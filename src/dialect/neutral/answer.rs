@@ -4,7 +4,7 @@ use super::part::Part;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The provider's own.
+    /// As the provider gave it.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
@@ -53,7 +53,7 @@ impl TokenCounts {
 pub struct Failure {
     pub status: u16,
     pub kind: FailureKind,
-    /// OpenAI's `code`.
+    /// The `code` of an error of OpenAI.
     pub code: Option<String>,
     /// In the provider's words.
     pub message: String,

@@ -40,9 +40,9 @@ pub struct Request {
 /// What a provider of chat completions takes. By default all that OpenAI does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatTerms {
-    /// `max_completion_tokens`; others take `max_tokens` only.
+    /// Whether it takes `max_completion_tokens`; others take `max_tokens` only.
     pub completion_tokens: bool,
-    /// `stream_options.include_usage`.
+    /// Whether it takes `stream_options.include_usage`.
     pub stream_usage: bool,
 }
 
@@ -120,7 +120,7 @@ pub struct Sampling {
 
 #[derive(Clone, Debug)]
 pub enum OutputFormat {
-    /// Any JSON object.
+    /// A JSON object of any shape.
     Json,
     Schema {
         name: Option<String>,

@@ -16,7 +16,7 @@ pub(crate) struct ResponsesStreamWriter {
     stem: String,
     /// The ids of the items, by their index.
     ids: Vec<String>,
-    /// The next `sequence_number`.
+    /// `sequence_number` of the next event.
     number: u64,
     broken: bool,
 }
