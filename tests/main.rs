@@ -202,6 +202,8 @@ mod store_reads;
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.
 mod streams;
+/// What systemd hears of a start and of an end.
+mod systemd;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
 /// Clients of each dialect, and providers of others.
