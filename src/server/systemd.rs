@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct SystemdService {
-    /// Of all listeners.
+    /// The listeners that have to accept before systemd is told.
     pub(super) addresses: Vec<SocketAddr>,
 }
 
