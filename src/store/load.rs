@@ -1,15 +1,15 @@
-//! Reads all tables of `accounts.db` at a start.
+//! Reads all tables of accounts at a start.
 
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use rusqlite::{Connection, Row, Transaction};
-
 use super::changes::Change;
 use super::keys::key_with;
 #[cfg(test)]
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
+use super::sql::{Row, Transaction};
+use super::transaction::revision;
 use super::{Store, StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
 
@@ -25,13 +25,13 @@ impl Store {
         &self,
         mut take: F,
     ) -> Result<u64, StoreError> {
-        let read = move |connection: &mut Connection| {
+        let read = move |transaction: &Transaction<'_>| {
             thread::scope(|scope| {
                 let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
                 let taker = scope.spawn(move || batches.into_iter().flatten().for_each(&mut take));
                 let mut batch = Vec::with_capacity(BATCH);
                 // If `take` panics, nobody receives, and the join below fails.
-                let rev = each(connection, |change| {
+                let rev = each(transaction, |change| {
                     batch.push(change);
                     if batch.len() == BATCH {
                         let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
@@ -44,7 +44,7 @@ impl Store {
                 rev
             })
         };
-        self.sqlite.accounts.run(read).await
+        self.databases.accounts.read_after_writes(read).await
     }
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct Snapshot {
 #[cfg(test)]
 impl Store {
     pub(crate) async fn load(&self) -> Result<Snapshot, StoreError> {
-        let load = |connection: &mut Connection| {
+        let load = |transaction: &Transaction<'_>| {
             let mut all = Snapshot::default();
-            all.rev = each(connection, |change| match change {
+            all.rev = each(transaction, |change| match change {
                 Change::User(user) => all.users.push((*user).clone()),
                 Change::Key(key) => all.keys.push((*key).clone()),
                 Change::Session(session) => all.sessions.push(session),
@@ -75,15 +75,14 @@ impl Store {
             })?;
             Ok(all)
         };
-        self.sqlite.accounts.run(load).await
+        self.databases.accounts.read_after_writes(load).await
     }
 }
 
-fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
-    let transaction = connection.transaction()?;
-    let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
-    let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<Change>| {
-        rows(&transaction, table, |row| read(row).map(&mut take))
+fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
+    let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> Result<Change, StoreError>| {
+        let all = format!("SELECT * FROM {table}");
+        transaction.each(&all, &[], &mut |row| read(row).map(&mut take))
     };
     scan("users", &mut |row| Ok(Change::User(users::user(row)?.into())))?;
     // The id of an owner is in memory once for all keys.
@@ -96,18 +95,5 @@ fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64
     scan("sessions", &mut |row| Ok(Change::Session(sessions::session(row)?)))?;
     scan("agents", &mut |row| Ok(Change::Agent(agents::agent(row)?.into())))?;
     scan("nodes", &mut |row| Ok(Change::Node(nodes::node(row)?.into())))?;
-    Ok(u64::try_from(rev).unwrap_or(0))
-}
-
-fn rows(
-    transaction: &Transaction<'_>,
-    table: &str,
-    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
-) -> Result<(), StoreError> {
-    let mut statement = transaction.prepare(&format!("SELECT * FROM {table}"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        read(row)?;
-    }
-    Ok(())
+    revision(transaction)
 }

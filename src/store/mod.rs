@@ -3,16 +3,14 @@
 //! no decision about who may do what.
 //!
 //! `transaction.rs` has what all mutations share; each noun has a file with its methods and
-//! statements. `sqlite.rs` has the threads and connections.
+//! statements. Statements pass through `sql.rs`, so a noun names no database; [`backend`] says
+//! which one there is, and `sqlite/` alone knows SQLite. The index of captures ([`CaptureIndex`])
+//! is there too, a file of its own. [`Faults`] wrap what a database is asked to do.
 
 mod agents;
 mod audit;
 mod audit_retention;
-mod backup;
-mod capture_file;
-mod capture_index;
-mod capture_list;
-mod capture_rows;
+mod backend;
 mod changes;
 mod columns;
 mod data_dir;
@@ -27,31 +25,29 @@ mod nodes;
 mod pairs;
 mod root_key;
 mod rows;
-mod schema;
 mod sessions;
+mod sql;
 mod sqlite;
 mod transaction;
 mod usage;
 mod users;
+mod value;
 mod worker;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction};
 use tokio::sync::Semaphore;
 
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
-use sqlite::Sqlite;
+use backend::Backend;
+use sql::Transaction;
+use sqlite::{CaptureDatabase, SqliteBackend};
 
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
-pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
-pub(crate) use capture_index::CaptureIndex;
-pub use capture_rows::CaptureFilter;
-pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub(crate) use changes::{Change, Committed};
 pub use data_dir::DataDir;
 pub use error::StoreError;
@@ -67,6 +63,11 @@ pub(crate) use rows::{
     AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, PreviousNodeSecret,
     Registration, Role, Seen, SessionRow, UserRow,
 };
+pub use sqlite::CaptureFilter;
+pub(crate) use sqlite::{
+    ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
+    copy_capture_index, drop_segments_of_copy,
+};
 pub(crate) use usage::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub(crate) use users::ChangeUser;
 
@@ -80,7 +81,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// A cheap handle of the store. The last one dropped closes the files.
 #[derive(Clone)]
 pub struct Store {
-    sqlite: Arc<Sqlite>,
+    databases: Arc<Databases>,
     faults: Faults,
     /// Permits one health check at a time.
     checking: Arc<Semaphore>,
@@ -88,6 +89,15 @@ pub struct Store {
     event: Option<Arc<Event>>,
     /// The key that seals texts of documents.
     documents: SecretBytes,
+}
+
+/// What all handles share. Fields are dropped in order: the directory is unlocked when the threads
+/// have ended.
+struct Databases {
+    accounts: Backend,
+    captures: CaptureDatabase,
+    follower: Arc<OnceLock<Follower>>,
+    dir: DataDir,
 }
 
 impl fmt::Debug for Store {
@@ -116,10 +126,17 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        let opened = blocking(move || Sqlite::open(dir, unlock)).await;
-        let (sqlite, documents, unlocked) = opened.map_err(StoreError::from)??;
+        let open = move || {
+            let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
+            let (accounts, unlocked) = SqliteBackend::open(dir.path(), unlock)?;
+            let captures = CaptureDatabase::open(dir.path())?;
+            let (accounts, follower) = (Backend::Sqlite(accounts), Arc::default());
+            Ok::<_, E>((Databases { accounts, captures, follower, dir }, unlocked))
+        };
+        let (databases, (documents, unlocked)) =
+            blocking(open).await.map_err(StoreError::from)??;
         let store = Store {
-            sqlite: sqlite.into(),
+            databases: databases.into(),
             faults: Faults::default(),
             checking: Semaphore::new(1).into(),
             event: None,
@@ -140,7 +157,7 @@ impl Store {
 
     /// Calls `follower` with every mutation from now on. `false` if there is a follower already.
     pub fn follow(&self, follower: Follower) -> bool {
-        self.sqlite.follow(follower)
+        self.databases.follower.set(follower).is_ok()
     }
 
     /// Waits until every gateway that shares the store has applied `rev`. Only one gateway can use
@@ -155,11 +172,11 @@ impl Store {
             // Anybody may ask, and the queue is for writes: there is one check in it at most.
             let permit = Arc::clone(&self.checking).acquire_owned().await;
             let permit = permit.map_err(StoreError::unavailable)?;
-            let check = move |connection: &mut Connection| {
+            let check = move |transaction: &Transaction<'_>| {
                 let _checking = permit;
-                transaction::check_health(connection)
+                transaction::revision(transaction)
             };
-            self.sqlite.accounts.run(check).await
+            self.databases.accounts.write(check, |_| ()).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
         !self.faults.broken() && matches!(checked.await, Ok(Ok(())))
@@ -168,20 +185,32 @@ impl Store {
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
     /// way. Acknowledged writes are durable without it.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
-        self.sqlite.checkpoint().await
+        let Databases { accounts, captures, .. } = &*self.databases;
+        let (accounts, captures) = tokio::join!(accounts.checkpoint(), captures.checkpoint());
+        accounts.and(captures)
     }
 
     /// The data directory, which the store has locked.
     pub fn dir(&self) -> &Path {
-        self.sqlite.dir()
+        self.databases.dir.path()
     }
 
-    /// Runs a mutation that tables in memory follow.
+    /// Runs a mutation: it is durable, then the tables in memory follow it, then it is
+    /// acknowledged.
     async fn mutate(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
     ) -> Result<Committed, StoreError> {
-        self.sqlite.mutate(&self.faults, self.event.clone(), work).await
+        let event = self.event.clone();
+        let mutate = move |transaction: &Transaction<'_>| {
+            transaction::mutate(transaction, event.as_deref(), work)
+        };
+        let follower = Arc::clone(&self.databases.follower);
+        let follow = move |committed: Committed| {
+            transaction::follow(&follower, &committed);
+            committed
+        };
+        self.databases.accounts.write(self.faults.clone().writing(mutate), follow).await
     }
 
     /// Runs a transaction that no table in memory follows.
@@ -189,27 +218,29 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.write(&self.faults, work).await
+        self.databases.accounts.write(self.faults.clone().writing(work), |done| done).await
     }
 
-    /// Reads on a connection of its own, beside the writer.
+    /// Reads beside the writer.
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.accounts_reader.read(&self.faults, work).await
+        self.databases.accounts.read(self.faults.clone().reading(work)).await
     }
 
-    /// Reads on the connection that writes, after the writes before it.
+    /// Reads after the writes that were asked for before.
     async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.accounts.read(&self.faults, work).await
+        self.databases.accounts.read_after_writes(self.faults.clone().reading(work)).await
     }
 }
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+#[cfg(test)]
+pub(crate) use sqlite::tests::hold_accounts;
 #[cfg(test)]
 mod tests;

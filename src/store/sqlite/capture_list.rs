@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
-use super::StoreError;
+use super::super::StoreError;
 use super::capture_rows::{ByteRange, CaptureFilter, CaptureLocation, CapturePage, Shadows};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};

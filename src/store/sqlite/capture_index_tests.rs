@@ -129,12 +129,11 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
     rows[2].state = "failed";
     append(&store, &rows, 1).await;
-    let sqlite = &store.sqlite;
+    let reader = &store.databases.captures.reader;
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
     let page = async |after: Option<RequestId>| {
         let filter = filter.clone();
-        sqlite
-            .reader
+        reader
             .run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10))
             .await
             .unwrap()
@@ -157,7 +156,7 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..3_000).map(|second| row(second, &random)).collect();
     append(&store, &rows[..100], 1).await;
-    let sqlite = &store.sqlite;
+    let reader = &store.databases.captures.reader;
     let writing = tokio::spawn({
         let (store, rows) = (store.clone(), rows[100..].to_vec());
         async move {
@@ -171,7 +170,7 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
         let list = |connection: &mut rusqlite::Connection| {
             capture_list::list(connection, &CaptureFilter::default(), 20, None, 10)
         };
-        let page = sqlite.reader.run(list).await.unwrap();
+        let page = reader.run(list).await.unwrap();
         assert_eq!(
             page.next.as_ref(),
             page.found.last().map(|(id, _)| id),
@@ -246,7 +245,7 @@ async fn failures_are_found_among_any_number_of_others() {
     }
     rows[3].owner = UserId::known("usr_bob");
     append(&store, &rows, 1).await;
-    let sqlite = &store.sqlite;
+    let reader = &store.databases.captures.reader;
     for (owner, statuses, expected) in [
         (None, vec![(500, 599)], vec![1]),
         (None, vec![(500, 599), (404, 404)], vec![2, 1]),
@@ -259,8 +258,7 @@ async fn failures_are_found_among_any_number_of_others() {
             statuses: statuses.clone(),
             ..Default::default()
         };
-        let page = sqlite
-            .reader
+        let page = reader
             .run(move |connection| capture_list::list(connection, &filter, 9, None, 10))
             .await
             .unwrap();

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::StoreError;
+use super::super::StoreError;
 
 /// The tables of a database.
 pub(super) struct Schema {

@@ -7,9 +7,9 @@ use std::path::Path;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use super::StoreError;
+use super::super::StoreError;
 use super::capture_index::{drop_segments, segment_numbers};
-use super::worker::open_to_read;
+use super::connection::open_to_read;
 use crate::bounds;
 
 /// The database of accounts, keys, documents and the audit.

@@ -1,13 +1,10 @@
-//! The audit as users of the store see it, on real files.
-
-use std::path::Path;
+//! The audit, and its retention.
 
 use super::*;
-use crate::clock::tests::at;
-use crate::id::Random;
-use crate::store::audit_retention::tests::plan;
-use crate::store::fixtures::{key, user};
-use crate::store::{Faults, Store};
+use crate::bounds;
+use crate::id::{AuditId, RequestId};
+use crate::store::audit::NEAR;
+use crate::store::sql::params;
 
 fn event(second: i64, action: Action, target: &str) -> Event {
     let actor = Actor { kind: "session".into(), id: "sess_1".into() };
@@ -15,20 +12,14 @@ fn event(second: i64, action: Action, target: &str) -> Event {
         .by(Some(RequestId::known("req_1")), Some("192.0.2.1".parse().unwrap()))
 }
 
-async fn open(dir: &Path) -> Store {
-    Store::open(dir).await.unwrap()
-}
-
 async fn all(store: &Store) -> Vec<(String, String)> {
     let rows = store.audit(AuditFilter::default(), 100, None).await.unwrap().unwrap();
     rows.into_iter().map(|row| (row.action, row.target.id)).collect()
 }
 
-#[tokio::test]
-async fn a_row_is_there_exactly_when_its_change_is() {
-    let dir = tempfile::tempdir().unwrap();
+pub(in crate::store) async fn a_row_is_there_exactly_when_its_change_is(bed: &impl Bed) {
     let (random, faults) = (Random::seeded(1), Faults::default());
-    let store = open(dir.path()).await.with_faults(faults.clone());
+    let store = bed.open().await.with_faults(faults.clone());
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
     let key = key(&ann.id, &random);
@@ -62,7 +53,7 @@ async fn a_row_is_there_exactly_when_its_change_is() {
     let expected = expected.map(|(action, target)| (action.to_owned(), target.to_owned()));
     assert_eq!(all(&store).await, expected);
     drop((store, making, ending));
-    let store = open(dir.path()).await;
+    let store = bed.open().await;
     assert_eq!(all(&store).await, expected);
     let last = store.audit(AuditFilter::default(), 1, None).await.unwrap().unwrap().remove(0);
     assert_eq!(
@@ -75,10 +66,8 @@ async fn a_row_is_there_exactly_when_its_change_is() {
     );
 }
 
-#[tokio::test]
-async fn pages_and_filters_find_what_they_say() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await;
+pub(in crate::store) async fn pages_and_filters_find_what_they_say(bed: &impl Bed) {
+    let store = bed.open().await;
     // Within one millisecond, where ids say nothing of the order.
     for n in 0..7 {
         let action = if n % 2 == 0 { Action::KeyCreate } else { Action::KeyRevoke };
@@ -119,10 +108,10 @@ async fn pages_and_filters_find_what_they_say() {
     }
 }
 
-#[tokio::test]
-async fn nothing_is_left_after_a_row_that_the_retention_deleted() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await;
+pub(in crate::store) async fn nothing_is_left_after_a_row_that_the_retention_deleted(
+    bed: &impl Bed,
+) {
+    let store = bed.open().await;
     for n in 0..4 {
         store.note(event(n, Action::KeyCreate, &format!("key_{n}"))).await.unwrap();
     }
@@ -135,93 +124,19 @@ async fn nothing_is_left_after_a_row_that_the_retention_deleted() {
     assert_eq!(rest, Some(Vec::new()));
 }
 
-#[tokio::test]
-async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await;
-    store.note(event(0, Action::KeyCreate, "key_1")).await.unwrap();
-    drop(store);
-    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
-    for statement in [
-        "UPDATE audit SET actor = 'x'",
-        "DELETE FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, \
-         target_type, target, request, address FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, \
-         target_type, target, request, address FROM audit",
-    ] {
-        let refused = file.execute(statement, []).unwrap_err().to_string();
-        assert!(refused.contains("audit rows are only added"), "{statement}: {refused}");
-    }
-    let actors: Vec<String> = file
-        .prepare("SELECT actor FROM audit")
-        .unwrap()
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
-    assert_eq!(actors, ["sess_1"]);
-}
-
-/// By the index of what is named that is the rarest by its nature: an owner of a million rows of
-/// `key.create` asks for those of one session, and all of that action would be looked through.
-#[tokio::test]
-async fn what_is_named_is_found_by_an_index() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()).await);
-    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
-    let (target, actor, action) =
-        (Some("key_1".to_owned()), Some("sess_1".to_owned()), Some(Action::KeyCreate));
-    for (filter, index) in [
-        (
-            AuditFilter { target: target.clone(), ..AuditFilter::default() },
-            "audit_target (target=?",
-        ),
-        (AuditFilter { actor: actor.clone(), ..AuditFilter::default() }, "audit_actor (actor=?"),
-        (AuditFilter { action, ..AuditFilter::default() }, "audit_action (action=?"),
-        (
-            AuditFilter { target, actor: actor.clone(), action, ..AuditFilter::default() },
-            "audit_target (target=?",
-        ),
-        (
-            AuditFilter {
-                actor,
-                action,
-                since: Some(at(0)),
-                until: Some(at(1)),
-                ..AuditFilter::default()
-            },
-            "audit_actor (actor=?",
-        ),
-    ] {
-        let (conditions, _) = conditions(&filter);
-        let steps = plan(&file, &select(&conditions));
-        assert!(steps.contains(index) && !steps.contains("TEMP B-TREE"), "{conditions:?}: {steps}");
-    }
-    let of_time = AuditFilter { since: Some(at(0)), until: Some(at(1)), ..AuditFilter::default() };
-    let steps = plan(&file, &select(&conditions(&of_time).0));
-    assert_eq!(steps, "SEARCH audit USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
-    assert_eq!(plan(&file, OF_TIME), "SEARCH audit USING COVERING INDEX audit_at (at>? AND at<?)");
-    assert_eq!(plan(&file, LAST), "SEARCH audit");
-}
-
 /// More rows than are looked through without looking up where those of a time are; and a clock that
 /// was set back and forth.
-#[tokio::test]
-async fn rows_of_a_time_are_found_however_many_there_are_after_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await;
+pub(in crate::store) async fn rows_of_a_time_are_found_however_many_follow(bed: &impl Bed) {
+    let store = bed.open().await;
     for (n, second) in [5, 6, 900_000, 7, 8].into_iter().enumerate() {
         store.note(event(second, Action::KeyCreate, &format!("key_{n}"))).await.unwrap();
     }
-    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
-    file.execute(
-        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n <= ?1)
-         INSERT INTO audit (id, at, actor_type, actor, action, target_type, target)
-         SELECT 'aud_' || n, ?2 + n, 'user', 'usr_1', 'key.revoke', 'key', 'other' FROM n",
-        [NEAR, at(100).as_microsecond()],
-    )
-    .unwrap();
+    let many = "
+        WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n <= ?1)
+        INSERT INTO audit (id, at, actor_type, actor, action, target_type, target)
+        SELECT 'aud_' || n, ?2 + n, 'user', 'usr_1', 'key.revoke', 'key', 'other' FROM n";
+    let insert = |transaction: &Transaction<'_>| transaction.execute(many, &params![NEAR, at(100)]);
+    store.write(insert).await.unwrap();
     store.note(event(9, Action::KeyCreate, "key_5")).await.unwrap();
     let targets = async |since: Option<i64>,
                          until: Option<i64>,
@@ -244,4 +159,59 @@ async fn rows_of_a_time_are_found_however_many_there_are_after_them() {
         targets(Some(1_000_000), None, None).await.is_empty()
             && targets(None, Some(5), None).await.is_empty()
     );
+}
+
+async fn note(store: &Store, second: i64, times: usize) {
+    for n in 0..times {
+        let actor = Actor { kind: "session".into(), id: "sess_1".into() };
+        let id = format!("{second}-{n}");
+        store.note(Event::new(at(second), actor, Action::KeyCreate, "key", &id)).await.unwrap();
+    }
+}
+
+async fn left(store: &Store) -> Vec<String> {
+    let rows = store.audit(AuditFilter::default(), 10_000, None).await.unwrap().unwrap();
+    rows.into_iter().map(|row| row.target.id).collect()
+}
+
+pub(in crate::store) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {
+    let store = bed.open().await;
+    note(&store, 0, 3).await;
+    note(&store, 10, 2).await;
+    note(&store, 30, bounds::RETENTION_BATCH + 100).await;
+    let all = left(&store).await;
+    assert_eq!(store.trim_audit(at(0), 10_000).await.unwrap(), 0);
+    assert_eq!(store.trim_audit(at(0), all.len() as u64).await.unwrap(), 0);
+    assert_eq!(left(&store).await, all, "within the retention no row leaves");
+    assert_eq!(store.trim_audit(at(10), 10_000).await.unwrap(), 3);
+    assert_eq!(left(&store).await, all[..all.len() - 3], "the oldest by their time");
+    // In more than one step, the oldest first.
+    let surplus = bounds::RETENTION_BATCH as u64 + 72;
+    assert_eq!(store.trim_audit(at(0), 30).await.unwrap(), surplus);
+    assert_eq!(left(&store).await, all[..30]);
+    // A row from a clock that was set ahead stays by its age, and leaves by its number.
+    note(&store, 900_000, 1).await;
+    note(&store, 40, 5).await;
+    assert_eq!(store.trim_audit(at(50), 3).await.unwrap(), 35);
+    note(&store, 60, 2).await;
+    assert_eq!(store.trim_audit(at(50), 3).await.unwrap(), 1);
+    assert_eq!(left(&store).await, ["60-1", "60-0"]);
+    assert_eq!(store.trim_audit(at(100), 0).await.unwrap(), 2);
+    note(&store, 40, 1).await;
+    // Only the retention deletes.
+    refuses(&store, "DELETE FROM audit").await;
+}
+
+/// Statements on audit rows that are refused, whoever asks.
+async fn refuses(store: &Store, statement: &'static str) {
+    let refused = store.write(move |transaction| transaction.execute(statement, &[])).await;
+    assert!(refused.is_err(), "{statement}");
+}
+
+pub(in crate::store) async fn rows_are_neither_changed_nor_taken_out(bed: &impl Bed) {
+    let store = bed.open().await;
+    store.note(event(0, Action::KeyCreate, "key_1")).await.unwrap();
+    refuses(&store, "UPDATE audit SET actor = 'x'").await;
+    refuses(&store, "DELETE FROM audit").await;
+    assert_eq!(all(&store).await, [("key.create".to_owned(), "key_1".to_owned())]);
 }

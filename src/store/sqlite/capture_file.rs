@@ -1,14 +1,42 @@
-//! Opens the file of the capture index. A damaged one is set aside with its segments.
+//! The file of the capture index, `captures.db`: one thread writes, another one reads beside it. A
+//! damaged file is set aside with its segments.
 
 use std::path::Path;
 
-use super::worker::{Durability, open};
-use super::{StoreError, schema};
+use rusqlite::Connection;
+
+use super::super::StoreError;
+use super::super::worker::Worker;
+use super::connection::{Durability, checkpoint, open, open_to_read};
+use super::schema;
 use crate::bounds;
+
+/// The threads of the index.
+pub(in crate::store) struct CaptureDatabase {
+    pub(super) writer: Worker<Connection>,
+    pub(super) reader: Worker<Connection>,
+}
+
+impl CaptureDatabase {
+    /// Opens or makes the file in `dir`. Blocking.
+    pub(in crate::store) fn open(dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join("captures.db");
+        let index = open_index(&path)?;
+        Ok(CaptureDatabase {
+            reader: Worker::start("store-reader", open_to_read(&path)?)?,
+            writer: Worker::start("store-captures", index)?,
+        })
+    }
+
+    /// Moves the write-ahead log into the database.
+    pub(in crate::store) async fn checkpoint(&self) -> Result<(), StoreError> {
+        self.writer.run(checkpoint).await
+    }
+}
 
 /// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/`, and with it the
 /// segments: only this index holds the keys of their captures. Captures begin anew then.
-pub(super) fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+fn open_index(path: &Path) -> Result<Connection, StoreError> {
     match open_checked(path) {
         Err(StoreError::Damaged(why)) => {
             set_aside(path, &why)?;
@@ -18,7 +46,7 @@ pub(super) fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError
     }
 }
 
-fn open_checked(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+fn open_checked(path: &Path) -> Result<Connection, StoreError> {
     let mut index = open(path, Durability::Process)?;
     let moved = index
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -10,10 +10,10 @@ use rusqlite::{
     Connection, OptionalExtension, Statement, ToSql, Transaction, TransactionBehavior, params,
 };
 
+use super::super::{Store, StoreError};
 use super::capture_list::{self, LOCATION, location};
 use super::capture_rows::{CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow};
-use super::worker::BUSY;
-use super::{Store, StoreError};
+use super::connection::BUSY;
 use crate::id::{KeyId, RequestId, UserId};
 
 /// Pages that an index without captures takes at most.
@@ -43,7 +43,12 @@ impl CaptureIndex {
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        self.store.sqlite.write_captures(&self.store.faults, work).await
+        let faults = self.store.faults.clone();
+        let work = move |connection: &mut Connection| {
+            faults.before_append()?;
+            work(connection)
+        };
+        self.store.databases.captures.writer.run(work).await
     }
 
     async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
@@ -51,7 +56,12 @@ impl CaptureIndex {
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        self.store.sqlite.reader.read(&self.store.faults, work).await
+        let faults = self.store.faults.clone();
+        let work = move |connection: &mut Connection| {
+            faults.before_read()?;
+            work(connection)
+        };
+        self.store.databases.captures.reader.run(work).await
     }
 
     /// Inserts captures and updates their segment: all or none. A capture that is there already is
