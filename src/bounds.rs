@@ -13,6 +13,8 @@ mod connections;
 mod documents;
 #[path = "bounds/nodes.rs"]
 mod nodes;
+#[path = "bounds/telemetry.rs"]
+mod telemetry;
 
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ pub use captures::*;
 pub use connections::*;
 pub use documents::*;
 pub use nodes::*;
+pub(crate) use telemetry::*;
 
 /// Bytes of all header lines of a request: what the large providers accept.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;

@@ -157,6 +157,8 @@ mod plugin;
 mod presets;
 /// The shipped prices: cost and budgets on the first day, and whose prices win.
 mod prices;
+/// Dashboards and alert rules, under a real Prometheus.
+mod prometheus;
 /// `decide` gives the stored plan again.
 mod property;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
@@ -206,6 +208,8 @@ mod streams;
 mod systemd;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Traces at a collector, and trace contexts at providers.
+mod traces;
 /// Clients of each dialect, and providers of others.
 mod translation;
 /// Failures of providers of other dialects, and what clients see of them.

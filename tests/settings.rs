@@ -45,6 +45,7 @@ const KEYS: &[&str] = &[
     "listeners[].interfaces",
     "listeners[].tls.cert",
     "listeners[].tls.key",
+    "log.format",
     "metrics.address",
     "metrics.hosts",
     "nodes.ca",
@@ -57,6 +58,9 @@ const KEYS: &[&str] = &[
     "session.absolute",
     "session.idle",
     "store.url",
+    "telemetry.otlp.endpoint",
+    "telemetry.otlp.headers",
+    "telemetry.otlp.sample",
     "threads",
     "trusted_proxies",
 ];

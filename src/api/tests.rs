@@ -40,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Faults, Store};
+use crate::telemetry::Telemetry;
 
 struct TestApi {
     app: App,
@@ -82,6 +83,7 @@ async fn world_with(server: &str) -> TestApi {
         auth,
         nodes,
         access_log: AccessLog::off(),
+        telemetry: Telemetry::off(),
         metrics,
         clock: Clock::manual(at(0)),
         random,

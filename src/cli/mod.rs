@@ -10,6 +10,7 @@ mod progress;
 mod replay;
 mod table;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -97,13 +98,12 @@ fn environment() -> Environment {
 }
 
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
-    log::init(
-        variable("RUST_LOG")
-            .as_deref()
-            .unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"),
-    )?;
-    log::log_panics();
     let document = check::server_for_start(path.as_deref(), environment, &variable)?;
+    let filter = variable("RUST_LOG");
+    let usual = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
+    let form = document.log.form(std::io::stderr().is_terminal(), variable);
+    log::init(filter.as_deref().unwrap_or(usual), form)?;
+    log::log_panics();
     let boot = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -10,8 +10,10 @@ use super::limits::LimitSettings;
 use super::net::Net;
 use super::positions::Positions;
 use crate::interface::Interface;
+use crate::log::LogFormat;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
+use crate::telemetry::OtlpSettings;
 
 /// The server document, checked and with its defaults filled in.
 #[derive(Clone)]
@@ -51,8 +53,12 @@ pub struct Server {
     pub trusted_proxies: Vec<Net>,
     /// Retention of the audit.
     pub audit: AuditRetention,
-    /// Each request is logged, as JSON.
-    pub access_log: bool,
+    /// Form of the diagnostics.
+    pub log: LogFormat,
+    /// Form of the access log; `None`: off.
+    pub access_log: Option<LogFormat>,
+    /// Where traces are exported; `None`: nowhere.
+    pub telemetry: Option<OtlpSettings>,
     /// Places of the values in the document.
     pub(super) positions: Positions,
 }

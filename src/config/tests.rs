@@ -51,7 +51,7 @@ fn an_empty_server_document_is_the_defaults() {
     assert_eq!(server.listeners[0].address.to_string(), "127.0.0.1:8080");
     assert_eq!(server.listeners[0].interfaces.len(), 3);
     assert_eq!(server.metrics.to_string(), "127.0.0.1:9090");
-    assert!(server.registration_open && server.capture.encrypt && server.access_log);
+    assert!(server.registration_open && server.capture.encrypt && server.access_log.is_some());
     assert_eq!(
         (server.capture.max_body, server.limits.request_body, server.limits.body_min_rate),
         (8 << 20, 32 << 20, 1024)
@@ -102,7 +102,7 @@ access_log: { format: off }
     );
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
     assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
-    assert!(server.egress_deny.is_empty() && !server.access_log);
+    assert!(server.egress_deny.is_empty() && server.access_log.is_none());
     assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
 }
 
@@ -159,7 +159,7 @@ s.yaml:13:33: routing.store: conflicts with `routing.file` (remove one of them)
 s.yaml:13:56: routing.signal_headers[0]: holds credentials: conditions must not see it (name a \
     header that holds no secret)
 s.yaml:13:83: routing.env_allow: must be a list, not text (for example `[one, two]`)
-s.yaml:14:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
+s.yaml:14:23: access_log.format: must be one of `auto`, `text`, `json`, `off` (did you mean `json`?)
 s.yaml:15:8: hosts: the variable `HOSTS` is not set and has no default (`${NAME}` must be set and \
     allowed; `${NAME:-default}` may be unset)
 s.yaml:16:1: agents: unknown key (did you mean `agent`?)

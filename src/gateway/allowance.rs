@@ -49,7 +49,7 @@ pub(super) fn admit(
         .saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
     app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
-        refused.error
+        counted(app, refused.error)
     })
 }
 
@@ -64,8 +64,18 @@ pub(super) fn look(
     let draws = limits::draws(&app.auth, principal);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
-        refused.error
+        counted(app, refused.error)
     })
+}
+
+/// Counts a refusal by a limit.
+fn counted(app: &App, refusal: Error) -> Error {
+    match refusal.kind() {
+        Kind::InsufficientQuota => app.metrics.limit_refusal("budget"),
+        Kind::RateLimited => app.metrics.limit_refusal("rate"),
+        _ => {}
+    }
+    refusal
 }
 
 /// Has the answer say what is left.
@@ -93,7 +103,7 @@ pub(super) fn reserve(
         if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
     let wanted = dearest(&targets, &prompt.request.ceiling, least_context)
         .map_err(|unpriced| no_price(permit, unpriced))?;
-    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
+    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| counted(app, *error))
 }
 
 fn no_price(permit: &LimitPermit, target: &Target) -> Error {

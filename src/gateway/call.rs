@@ -25,6 +25,8 @@ use crate::nodes::ReadyNode;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::store::PanicPoint;
+use crate::telemetry::AttemptStep;
+use crate::trace_context::TraceContext;
 
 pub(super) struct InferenceCall {
     pub(super) app: Arc<App>,
@@ -36,6 +38,8 @@ pub(super) struct InferenceCall {
     pub(super) rates: HeaderMap,
     /// Whether the answer is captured.
     pub(super) captured: bool,
+    /// Its trace, which providers continue; `None` where no traces are exported.
+    pub(super) trace: Option<Arc<TraceContext>>,
     progress: Mutex<CallProgress>,
     /// The client's session, once Pingora has given it back.
     session: Mutex<Option<Box<ServerSession>>>,
@@ -49,6 +53,10 @@ pub(super) struct CallProgress {
     /// Whom each attempt asked, the present one last.
     asked: Vec<AskedTarget>,
     pub(super) attempts: Vec<Attempt>,
+    /// When each of them was made, where that is traced.
+    pub(super) steps: Option<Vec<AttemptStep>>,
+    /// How long the last of them took.
+    pub(super) took: Duration,
     /// Attempts that asked nobody, because the target's permit was gone.
     barred: usize,
     started: Option<Instant>,
@@ -124,6 +132,11 @@ impl CallProgress {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         self.attempts.push(attempt);
+        self.took = took;
+        if let Some(steps) = &mut self.steps {
+            let (target, began) = (asked.target.clone(), started.into_std());
+            steps.push(AttemptStep { target, began, took });
+        }
         self.barred += usize::from(failure.is_some_and(AttemptFailure::is_barred));
         in_flight.is_some_and(|in_flight| in_flight.end(failure, &self.relay, took))
     }
@@ -149,8 +162,18 @@ impl InferenceCall {
             request,
             rates: HeaderMap::new(),
             captured: true,
+            trace: None,
             progress: progress.into(),
             session: Mutex::default(),
+        }
+    }
+
+    /// Makes its attempts parts of this trace.
+    pub(super) fn traced(&mut self, trace: Option<&Arc<TraceContext>>) {
+        let Some(trace) = trace else { return };
+        self.trace = Some(Arc::clone(trace));
+        if trace.sampled {
+            self.progress().steps = Some(Vec::new());
         }
     }
 

@@ -219,6 +219,7 @@ impl Pipeline {
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
         let who = (endpoint, admitted.principal());
         let headers = session.req_header().headers.clone();
+        exchange.trace = app.telemetry.begin(&headers, &app.random);
         let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
         let principal = &*admitted.recheck(app, exchange, session)?;
         exchange.line.model =
@@ -276,6 +277,8 @@ impl Pipeline {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session)?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
+        let headers = &session.req_header().headers;
+        exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
         tokio::select! {
             biased;
             response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
@@ -450,6 +453,7 @@ impl Pipeline {
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         call.captured = record.is_captured();
+        call.traced(record.trace());
         Arc::new(call)
     }
 }

@@ -129,6 +129,9 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
             headers.append(name, value.clone());
         }
     }
+    if let Some(trace) = &call.trace {
+        trace.write(call.progress().attempts.len(), headers);
+    }
     *head = RequestHeader::from(fresh);
     Ok(body)
 }

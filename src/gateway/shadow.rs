@@ -143,7 +143,10 @@ impl ShadowCopy {
             counted: false,
             neutral: None,
         };
-        Ok(InferenceCall::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
+        let id = self.record.id().clone();
+        let mut call = InferenceCall::new(&self.app, id, plan, request, Mode::Collect);
+        call.traced(self.record.trace());
+        Ok(call)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod json_text;
 pub mod node;
 pub mod node_process;
 pub mod openapi;
+pub mod otlp;
 pub mod provider;
 pub mod recorded;
 pub mod tls_provider;
