@@ -161,6 +161,8 @@ mod prices;
 mod prometheus;
 /// `decide` gives the stored plan again.
 mod property;
+/// Providers that have not all endpoints of their protocol, and what only responses carry.
+mod provider_endpoints;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
 /// Each refusal: status, exact envelope, connection closed or kept.
@@ -206,6 +208,8 @@ mod stream_usage;
 mod streams;
 /// What systemd hears of a start and of an end.
 mod systemd;
+/// Counts of tokens: by whom, and what an estimate says of itself.
+mod token_counts;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
 /// Traces at a collector, and trace contexts at providers.
