@@ -206,7 +206,8 @@ pub(crate) const DNS_NAMES: usize = 1_024;
 /// Time for a body to arrive after which its credential is checked again.
 pub(crate) const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 /// Tokens of an answer that a translated request asks for, if its client gave no limit and the
-/// provider's dialect needs one. Every current model of that dialect can write so much.
+/// provider's dialect needs one; budgets reserve it. Every current model of that dialect can write
+/// so much.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8_192;
 /// Objects and lists of a text that is translated. Each takes up to a kilobyte meanwhile; a long
 /// session with many tools has some thousands.

@@ -161,6 +161,8 @@ mod presets;
 mod prices;
 /// `decide` gives the stored plan again.
 mod property;
+/// Providers that have not all endpoints of their protocol, and what only responses carry.
+mod provider_endpoints;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
 /// Each refusal: status, exact envelope, connection closed or kept.
@@ -204,6 +206,8 @@ mod store_reads;
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.
 mod streams;
+/// Counts of tokens: by whom, and what an estimate says of itself.
+mod token_counts;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
 /// Clients of each dialect, and providers of others.

@@ -24,6 +24,7 @@ fn context() -> AnswerContext {
         model: "auto".into(),
         created: 1_700_000_000,
         include_usage: true,
+        ..AnswerContext::default()
     }
 }
 

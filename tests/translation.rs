@@ -420,6 +420,7 @@ fn expected(exchange: &Exchange, from: Dialect, to: Dialect, id: &str) -> String
         model: exchange.id.clone(),
         created: 0,
         include_usage: true,
+        ..AnswerContext::default()
     };
     let body = exchange.response.as_bytes();
     let out = if exchange.status != 200 {

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
@@ -14,14 +15,14 @@ use super::attempt_guard::AttemptGuard;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
 use super::relay::Relay;
-use super::verdict::{Mode, RelayVerdict, Rules};
+use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::record::Attempt;
-use crate::dialect::neutral::request::Request;
 use crate::id::{NodeId, RequestId};
 use crate::limits::ConcurrencySlot;
 use crate::nodes::ReadyNode;
+use crate::prompt::NeutralForm;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::store::PanicPoint;
@@ -36,6 +37,8 @@ pub(super) struct InferenceCall {
     pub(super) rates: HeaderMap,
     /// Whether the answer is captured.
     pub(super) captured: bool,
+    /// Estimated tokens of the prompt.
+    pub(super) prompt_tokens: u64,
     progress: Mutex<CallProgress>,
     /// The client's session, once Pingora has given it back.
     session: Mutex<Option<Box<ServerSession>>>,
@@ -62,8 +65,8 @@ pub(super) struct CallProgress {
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
-    /// The request in the neutral form, once a target needs it.
-    pub(super) neutral: Option<Box<Request>>,
+    /// The request in the neutral form, where a target may need it.
+    pub(super) neutral: Option<NeutralForm>,
     /// How the answer to the present attempt is translated; `None` where it is not.
     pub(super) translation: Option<Box<AnswerPlan>>,
     /// The caller's slot among the concurrent requests.
@@ -105,6 +108,14 @@ impl CallProgress {
             && !self.relay.committed
             && self.relay.may_be_served();
         if is_left { self.asked.last() } else { None }
+    }
+
+    /// Takes an answer of ours in the place of the present target's, which is not asked.
+    pub(super) fn answer_ourselves(&mut self, headers: HeaderMap, body: Bytes) {
+        self.started = None;
+        let index = usize::MAX;
+        let answer = WholeAnswer { status: 200, headers, body, stream: false, index };
+        self.relay.answer = Some(answer);
     }
 
     /// Adds the present attempt to the list. Gives whether another key of the provider may do
@@ -149,6 +160,7 @@ impl InferenceCall {
             request,
             rates: HeaderMap::new(),
             captured: true,
+            prompt_tokens: 0,
             progress: progress.into(),
             session: Mutex::default(),
         }

@@ -253,7 +253,7 @@ impl Pipeline {
             Ok(decided) => decided,
             Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
         };
-        shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
+        shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
         let counted = permit.counts_tokens();
         let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
@@ -327,8 +327,8 @@ impl Pipeline {
         let app = &self.app;
         let mut captured = CapturedRequest::load(app, exchange, principal, asked).await?;
         let live = app.live();
+        captured.refresh(app, &live, exchange, principal).await?;
         let began = Instant::now();
-        captured.refresh(app, &live, exchange);
         if asked.dry_run {
             return captured.dry_run(&live, began);
         }
@@ -439,6 +439,7 @@ impl Pipeline {
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         call.captured = record.is_captured();
+        call.prompt_tokens = record.prompt_tokens();
         Arc::new(call)
     }
 }

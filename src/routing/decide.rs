@@ -252,14 +252,15 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
 }
 
 fn way(target: &Target, inputs: &Inputs) -> Option<Way> {
-    target.provider.protocol.way(Endpoint::named(&inputs.request.endpoint)?)
+    target.provider.way(Endpoint::named(&inputs.request.endpoint)?)
 }
 
-/// What the target's dialect cannot carry of the request.
+/// What the target's dialect cannot carry of the request. Tokens of such a prompt are estimated.
 fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
+    let counts = || Endpoint::named(&inputs.request.endpoint).is_some_and(Endpoint::counts);
     match way(target, inputs)? {
-        Way::Native => None,
-        Way::Translated(dialect) => inputs.request.refused(dialect),
+        Way::Translated(dialect) => inputs.request.refused(dialect).filter(|_| !counts()),
+        Way::Native | Way::Estimated => None,
     }
 }
 

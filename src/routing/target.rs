@@ -43,7 +43,7 @@ impl Target {
 
     /// Whether requests to this endpoint are translated for it.
     pub(super) fn is_translated(&self, endpoint: Endpoint) -> bool {
-        matches!(self.provider.protocol.way(endpoint), Some(Way::Translated(_)))
+        matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
     }
 
     /// The same target at one node, with that node's state.

@@ -69,7 +69,7 @@ pub(super) fn stop_words(stop: &StopReason) -> (Option<&'static str>, Option<&st
         StopReason::ToolCalls => "tool_use",
         StopReason::Refusal => "refusal",
         StopReason::Pause => "pause_turn",
-        StopReason::Unknown => return (None, None),
+        StopReason::Unfinished => return (None, None),
     };
     (Some(reason), None)
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::model_request::Ceiling;
 use super::*;
 use crate::bounds;
 use crate::wire::tokens;
