@@ -57,6 +57,8 @@ mod check;
 mod cli;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
+/// Requests of Claude Code and Codex, to providers of every API.
+mod coding_agents;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded
 /// coded and decoded.
 mod codings;

@@ -30,7 +30,7 @@ pub(super) fn id(id: &str) -> String {
 fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => {
-            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), ",\"citations\":null}");
+            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), "}");
         }
         Part::Thinking(Thinking { text, seal }) => {
             let signature = seal.as_ref().map(Seal::to_text).unwrap_or_default();

@@ -228,6 +228,15 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     let content = message.content.map_or_else(Vec::new, |content| {
         read_content(content, "messages.content.", &mut request.uses)
     });
+    // Calls are of the assistant, and results of the user.
+    let is_misplaced = |part: &Part| match part {
+        Part::ToolCall(_) => speaker != Speaker::Assistant,
+        Part::ToolResult(_) => speaker != Speaker::User,
+        _ => false,
+    };
+    if content.iter().any(is_misplaced) {
+        return Err(MalformedRequest("messages.content".to_owned()));
+    }
     if speaker == Speaker::System {
         request.instruct(texts(content), "messages.", "role");
     } else {
