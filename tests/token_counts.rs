@@ -143,4 +143,11 @@ async fn anthropic_counts_in_its_own_words_where_the_provider_has_it() {
     gateway.write_routing(&without).await;
     check_estimate(&count(&gateway, &key, &question("auto")).await, "0");
     assert_eq!(claude.count(), 1);
+    // An estimate is nothing that a shadow could compare.
+    let shadow = "    shadow: { target: o/model, percent: 100 }\n    retry:";
+    let both = document(&[("a", "anthropic", &url), ("o", "openai", &url)]);
+    gateway.write_routing(&both.replace("    retry:", shadow)).await;
+    assert_eq!(count(&gateway, &key, &question("auto")).await.json(), json!({"input_tokens": 9}));
+    let ineligible = ["outcome=\"ineligible\""];
+    assert_eq!(gateway.metric("rerouter_shadows_total", &ineligible).await, 1.0);
 }

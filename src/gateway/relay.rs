@@ -56,8 +56,8 @@ pub(super) struct Relay {
     pub(super) answer: Option<WholeAnswer>,
     /// The memory that the copy and the held tasks take.
     memory: Option<Held>,
-    /// What of it a translation takes.
-    translating: usize,
+    /// The memory that the translation takes, if there is one, and how much.
+    translating: Option<(Held, usize)>,
 }
 
 impl Relay {
@@ -221,7 +221,7 @@ impl Relay {
         self.stream = false;
         self.tally = StreamTally::default();
         self.filter = AnswerFilter::default();
-        self.translating = 0;
+        self.translating = None;
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.ending.clear();
@@ -241,6 +241,8 @@ impl Relay {
                 if let Some(plan) = rules.translation {
                     let status = header.status.as_u16();
                     self.filter = AnswerFilter::translating(plan, status, self.stream);
+                    let memory = self.memory.as_ref();
+                    self.translating = memory.map(|memory| (memory.beside(BodyClass::Requests), 0));
                 }
                 self.headers = header.headers.clone();
             }
@@ -295,12 +297,9 @@ impl Relay {
     /// memory for more of a stream, it ends here.
     fn accounted(&mut self, left: Bytes) -> Bytes {
         self.name_dropped();
+        let Some((memory, known)) = &mut self.translating else { return left };
         let held = self.filter.held();
-        if held == self.translating {
-            return left;
-        }
-        self.translating = held;
-        if self.account(self.body.capacity()) {
+        if std::mem::replace(known, held) == held || memory.set(held) {
             return left;
         }
         if self.filter.whole().is_some() {
@@ -368,7 +367,7 @@ impl Relay {
 
     /// Accounts for a copy of this many bytes, beside the held tasks.
     fn account(&mut self, copy: usize) -> bool {
-        let bytes = copy + self.held_bytes + self.filter.held();
+        let bytes = copy + self.held_bytes;
         self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
     }
 

@@ -60,7 +60,11 @@ pub(crate) fn shadow(
     // Only live traffic may probe a half-open breaker.
     let probing = node_targets::state(&target, inputs)
         .is_some_and(|health| health.breaker != BreakerState::Closed);
-    let against = against(&target, inputs).or(probing.then_some("breaker_open"));
+    // Nobody would be asked: an estimate is no answer to compare.
+    let asks = way(&target, inputs) != Some(Way::Estimated);
+    let against = against(&target, inputs)
+        .or(probing.then_some("breaker_open"))
+        .or((!asks).then_some("endpoint"));
     Some(against.map_or(Ok(target), Err))
 }
 
