@@ -66,6 +66,12 @@ pub(crate) const MANAGEMENT_BODY: usize = 256 << 10;
 /// filter.
 pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 
+/// `Retry-After` of a gateway without a lease: another one answers at once.
+pub(crate) const LEASE_RETRY: Duration = Duration::from_secs(1);
+
+/// Gateways in one answer: all there are.
+pub(crate) const GATEWAYS: usize = 10_000;
+
 /// Entries of a page of a list.
 pub(crate) const PAGE_MAX: usize = 100;
 /// Entries of a page when the caller names none.

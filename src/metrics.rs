@@ -15,7 +15,10 @@ use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Registry, TextEncoder};
 
 pub use families::MetricRow;
-use families::{CaptureMetrics, ProcessMetrics, Registrar, RequestMetrics, TARGET, TargetMetrics};
+use families::{
+    CaptureMetrics, ClusterMetrics, ProcessMetrics, Registrar, RequestMetrics, TARGET,
+    TargetMetrics,
+};
 pub(crate) use target_meters::TargetMeters;
 
 /// Results of an offered routing document.
@@ -40,6 +43,7 @@ pub struct Metrics {
     target: TargetMetrics,
     capture: CaptureMetrics,
     process: ProcessMetrics,
+    cluster: ClusterMetrics,
     rows: Arc<[MetricRow]>,
     /// Held while the live revision changes and while series are read, so that exactly one shows.
     changing: Arc<Mutex<()>>,
@@ -55,6 +59,7 @@ impl Metrics {
             target: TargetMetrics::new(&to)?,
             capture: CaptureMetrics::new(&to)?,
             process: ProcessMetrics::new(&to)?,
+            cluster: ClusterMetrics::new(&to)?,
             changing: Arc::default(),
             rows: to.rows.take().into(),
             registry,
@@ -227,6 +232,21 @@ impl Metrics {
     /// Counts a dropped access log line.
     pub fn log_line_dropped(&self) {
         self.process.log_dropped.inc();
+    }
+
+    /// What is left of the lease, where gateways share the store.
+    pub fn lease(&self, left: Duration) {
+        self.cluster.lease.set(left.as_secs_f64());
+    }
+
+    /// A change waited so long for the other gateways.
+    pub fn change_acknowledged(&self, waited: Duration) {
+        self.cluster.acknowledged.observe(waited.as_secs_f64());
+    }
+
+    /// How many changes the gateway furthest behind has yet to apply.
+    pub fn gateway_lag(&self, changes: u64) {
+        self.cluster.lag.set(i64::try_from(changes).unwrap_or(i64::MAX));
     }
 
     pub fn panic(&self) {

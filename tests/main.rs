@@ -99,6 +99,8 @@ mod faults;
 mod fidelity;
 /// The fuzz targets over seeds, recorded exchanges and what becomes of them.
 mod fuzzing;
+/// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
+mod gateways;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
@@ -155,6 +157,8 @@ mod panic_canaries;
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
+/// The store in PostgreSQL: the promises of SQLite there, poolers, TLS, and a store that moves.
+mod postgres;
 /// Providers by one word: what reaches them, whose settings win, what is refused.
 mod presets;
 /// The shipped prices: cost and budgets on the first day, and whose prices win.

@@ -64,12 +64,7 @@ async fn world_with(server: &str) -> TestApi {
         Duration::from_secs(1800),
     );
     let nodes = Nodes::new(&SecretBytes::new([1; 32]));
-    let following = nodes.clone();
-    nodes.load(
-        auth.attach_with(&store, Box::new(move |committed| following.apply(committed)))
-            .await
-            .unwrap(),
-    );
+    store.follow(auth.follower(vec![Arc::new(nodes.clone())])).await.unwrap();
     let random = Random::seeded(11);
     let server = config::read_server("test", server, &|_| None).unwrap();
     let routing =

@@ -4,6 +4,7 @@ mod backup;
 mod check;
 mod client;
 mod failure;
+mod migrate;
 mod node;
 mod output;
 mod progress;
@@ -58,6 +59,11 @@ enum CliCommand {
     /// not copied, and nothing can be read without it: keep it elsewhere. To restore, use the copy
     /// as data directory, put the master key beside it, and start.
     Backup(backup::BackupArguments),
+    /// Copy accounts, keys, documents and audit of a stopped gateway to PostgreSQL.
+    ///
+    /// The database must hold no store yet. All is copied in one transaction, read again and
+    /// compared, or nothing is. Captures stay in the data directory.
+    Migrate(migrate::MigrateArguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -70,6 +76,7 @@ pub fn main() -> ExitCode {
         CliCommand::Replay(arguments) => return replay::run(*arguments, &variable),
         CliCommand::Node(arguments) => return node::run(&arguments, &variable),
         CliCommand::Backup(arguments) => backup::run(&arguments, &variable),
+        CliCommand::Migrate(arguments) => migrate::run(&arguments, &variable),
         CliCommand::Openapi => openapi(),
     };
     match result {

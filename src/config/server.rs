@@ -18,6 +18,7 @@ use super::telemetry::{access_log, log, telemetry};
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
 use crate::routing::Authorities;
+use crate::store::{OnLeaseLost, StoreSettings, StoreUrl, Target, TargetError};
 
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
@@ -56,10 +57,10 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         log: log(&mut top, faults),
         access_log: access_log(&mut top, faults),
         telemetry: telemetry(&mut top, faults),
+        store: store(&mut top, faults),
         listeners,
         positions: Positions::default(),
     };
-    store(&mut top, faults);
     top.finish(faults);
     Some(server)
 }
@@ -71,18 +72,52 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<boo
     call_untrusted
 }
 
-fn store(top: &mut Section<'_>, faults: &mut Diagnostics) {
+fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> StoreSettings {
+    let usual = StoreSettings::default();
     let mut section = top.below("store", faults);
-    section.read("url", faults, |field, faults| {
-        let url = field.text(faults)?;
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            field.unsupported(faults);
-        } else if url != "sqlite" {
-            field.reject(faults, "must be `sqlite`", "without it, it is");
-        }
-        Some(())
-    });
+    let found = StoreSettings {
+        url: section
+            .read("url", faults, |field, faults| database(field, faults, StoreUrl::parse))
+            .unwrap_or(usual.url),
+        direct_url: section
+            .read("direct_url", faults, |field, faults| database(field, faults, Target::parse)),
+        lease: section
+            .read("lease", faults, |f, p| f.duration_in(p, bounds::LEASE))
+            .unwrap_or(usual.lease),
+        on_lease_lost: section
+            .read("on_lease_lost", faults, |f, p| {
+                let (refuse, stale) = (OnLeaseLost::Refuse, OnLeaseLost::ServeStale);
+                f.word(p, &[("refuse", refuse), ("serve_stale", stale)])
+            })
+            .unwrap_or(usual.on_lease_lost),
+    };
+    if let (StoreUrl::Postgres(target), Some(field)) = (&found.url, section.take("url"))
+        && target.is_exposed()
+    {
+        let warning = field.fault("the database's certificate and name are not checked");
+        faults
+            .warnings
+            .push(warning.hint(Some("use `sslmode=verify-full` unless the network is yours")));
+    }
     section.finish(faults);
+    found
+}
+
+fn database<T>(
+    field: &Field<'_>,
+    faults: &mut Diagnostics,
+    parse: fn(&str) -> Result<T, TargetError>,
+) -> Option<T> {
+    match parse(field.text(faults)?) {
+        Ok(found) => return Some(found),
+        Err(TargetError::Url(why)) => {
+            field.reject(faults, why, "see docs/reference/server-document.md");
+        }
+        Err(TargetError::Machine(why)) => {
+            faults.push_local(field.fault(why).hint(Some("the path of a PEM file of certificates")))
+        }
+    }
+    None
 }
 
 fn routing_file(top: &mut Section<'_>, faults: &mut Diagnostics) -> RoutingFile {

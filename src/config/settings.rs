@@ -13,6 +13,7 @@ use crate::interface::Interface;
 use crate::log::LogFormat;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
+use crate::store::StoreSettings;
 use crate::telemetry::OtlpSettings;
 
 /// The server document, checked and with its defaults filled in.
@@ -32,6 +33,8 @@ pub struct Server {
     pub threads: usize,
     /// Directory of accounts, keys and captures.
     pub data_dir: PathBuf,
+    /// The database of accounts and keys.
+    pub store: StoreSettings,
     /// Source of the routing document.
     pub routing: RoutingFile,
     /// What captures keep, and for how long.

@@ -115,7 +115,7 @@ listeners:
 public_url: https://u:p@x
 threads: many
 data_dir: [x]
-store: { url: postgres://u:canary@h/db }
+store: { url: postgres://u:canary@h/db?sslmode=canary, lease: 0s, on_lease_lost: serve }
 capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a, '(', 'b*'], objects: x }
 session: { idle: 2h, absolute: 1h }
 limits: { request_body: 2GiB, header_timeout: 0s, connections: 0 }
@@ -140,7 +140,10 @@ s.yaml:4:13: public_url: the URL must not hold credentials; \
     use `api_key` (for example `https://gw.example.com`)
 s.yaml:5:10: threads: must be a whole number, not text (digits without quotes and without a unit)
 s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
-s.yaml:7:15: store.url: not supported by this version (remove it)
+s.yaml:7:15: store.url: `sslmode` must be `disable`, `prefer`, `require`, `verify-ca` or \
+    `verify-full` (see docs/reference/server-document.md)
+s.yaml:7:63: store.lease: must be from 500ms to 600s (for example `10s`)
+s.yaml:7:82: store.on_lease_lost: must be one of `refuse`, `serve_stale` (for example `refuse`)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, \
     `1GiB` or a number of bytes)

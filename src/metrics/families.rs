@@ -231,6 +231,31 @@ impl ProcessMetrics {
     }
 }
 
+/// Metrics of gateways that share a store.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterMetrics {
+    pub(super) lease: Gauge,
+    pub(super) acknowledged: Histogram,
+    pub(super) lag: IntGauge,
+}
+
+impl ClusterMetrics {
+    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+        Ok(ClusterMetrics {
+            lease: to.seconds("lease_seconds", "What is left of the lease; 0 without one.")?,
+            acknowledged: to.histogram(
+                "change_acknowledged_seconds",
+                "Time that a change waited for the other gateways.",
+                DURATION,
+            )?,
+            lag: to.gauge(
+                "gateway_lag_changes",
+                "Changes that the gateway furthest behind has yet to apply.",
+            )?,
+        })
+    }
+}
+
 /// A metric as the reference describes it.
 #[derive(Clone, Debug)]
 pub struct MetricRow {
@@ -286,6 +311,10 @@ impl Registrar<'_> {
     }
 
     fn bytes(&self, name: &str, help: &str) -> Result<Gauge, String> {
+        self.add("gauge", Gauge::with_opts(opts(name, help)))
+    }
+
+    fn seconds(&self, name: &str, help: &str) -> Result<Gauge, String> {
         self.add("gauge", Gauge::with_opts(opts(name, help)))
     }
 

@@ -66,6 +66,7 @@ actions! {
     NodeCreate "node.create" "A node was enrolled.";
     NodeRotate "node.rotate" "A node got another secret.";
     NodeDelete "node.delete" "A node was deleted.";
+    GatewayForget "gateway.forget" "A gateway that is dead was taken off the list.";
     ConfigPut "config.put" "A routing document was made live by the API.";
     ConfigRollback "config.rollback" "An earlier routing document was made live again.";
     MasterKeyChange "master_key.change"
@@ -92,8 +93,8 @@ impl Action {
 /// The object of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditTarget {
-    /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an
-    /// import, `request`.
+    /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture` or,
+    /// of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its id; the revision of a `config`, the generation of a `master_key`, `unknown` for an

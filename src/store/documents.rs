@@ -3,13 +3,14 @@
 
 use jiff::Timestamp;
 
+use super::changes::{Change, Committed, LiveDocument};
 use super::columns::Columns;
 use super::root_key::Opening;
 use super::rows::DocumentRow;
 use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError, audit};
 use crate::id::Random;
-use crate::secret::{SecretBytes, open, seal};
+use crate::secret::{Secret, SecretBytes, open, seal};
 
 /// The live document: the one that was made live last.
 const LIVE: &str = "SELECT revision, sealed FROM documents ORDER BY live_at DESC LIMIT 1";
@@ -32,6 +33,31 @@ impl Store {
         self.write(keep).await
     }
 
+    /// Keeps the text of a routing document, which is live on every gateway that shares the store
+    /// when this is acknowledged. [`StoreError::Stale`] if the live one has another revision than
+    /// `expected`; the empty text stands for none.
+    pub async fn make_live(
+        &self,
+        revision: &str,
+        text: &str,
+        at: Timestamp,
+        expected: Option<&str>,
+    ) -> Result<Committed, StoreError> {
+        let sealed = sealed(&self.documents, revision, text)?;
+        let expected = expected.map(str::to_owned);
+        let document = LiveDocument { revision: revision.to_owned(), text: Secret::new(text) };
+        let make = move |transaction: &Transaction<'_>| {
+            let live = transaction.row(LIVE, &[], sealed_row)?;
+            let live = live.map(|(revision, _)| revision).unwrap_or_default();
+            if expected.is_some_and(|expected| expected != live) {
+                return Err(StoreError::Stale);
+            }
+            insert(transaction, &document.revision, &sealed, at)?;
+            Ok(vec![Change::Document(document)])
+        };
+        self.mutate(make).await
+    }
+
     /// The text of a kept routing document.
     pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
         let revision = revision.to_owned();
@@ -44,7 +70,9 @@ impl Store {
     /// The text of the live routing document.
     pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
         let key = self.documents.clone();
-        self.read_after_writes(move |transaction| live(transaction, &key)).await
+        let live = move |transaction: &Transaction<'_>| live(transaction, &key);
+        let found = self.read_after_writes(live).await?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
     }
 
     /// Up to `limit` routing documents after the revision `after`, the one that was made live last
@@ -61,13 +89,19 @@ impl Store {
 impl Opening<'_> {
     /// The text of the live routing document, which is sealed under `key`.
     pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
-        live(self.transaction(), key)
+        let found = live(self.transaction(), key)?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
     }
 }
 
-fn live(transaction: &Transaction<'_>, key: &SecretBytes) -> Result<Option<String>, StoreError> {
-    let row = transaction.row(LIVE, &[], sealed_row)?;
-    row.map(|row| opened(key, &row)).transpose()
+/// The live document.
+pub(super) fn live(
+    transaction: &Transaction<'_>,
+    key: &SecretBytes,
+) -> Result<Option<LiveDocument>, StoreError> {
+    let Some(row) = transaction.row(LIVE, &[], sealed_row)? else { return Ok(None) };
+    let text = Secret::new(opened(key, &row)?);
+    Ok(Some(LiveDocument { revision: row.0, text }))
 }
 
 /// A revision and its sealed text.

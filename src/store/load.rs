@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use super::changes::Change;
+#[cfg(test)]
+use super::Store;
+use super::changes::{Change, Reload};
 use super::keys::key_with;
 #[cfg(test)]
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
 use super::sql::{Row, Transaction};
 use super::transaction::revision;
-use super::{Store, StoreError, agents, nodes, sessions, users};
+use super::{StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
 
 /// Rows that are handed over at once.
@@ -18,34 +20,33 @@ const BATCH: usize = 256;
 /// Batches that wait to be taken.
 const BATCHES: usize = 16;
 
-impl Store {
-    /// Calls `take` with every row of users, keys, sessions, agents and nodes. Returns their
-    /// revision. One thread reads the rows while another one calls `take`.
-    pub async fn each<F: FnMut(Change) + Send + 'static>(
-        &self,
-        mut take: F,
-    ) -> Result<u64, StoreError> {
-        let read = move |transaction: &Transaction<'_>| {
-            thread::scope(|scope| {
-                let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
-                let taker = scope.spawn(move || batches.into_iter().flatten().for_each(&mut take));
-                let mut batch = Vec::with_capacity(BATCH);
-                // If `take` panics, nobody receives, and the join below fails.
-                let rev = each(transaction, |change| {
-                    batch.push(change);
-                    if batch.len() == BATCH {
-                        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
-                        let _received = sender.send(full);
-                    }
-                });
-                let _received = sender.send(batch);
-                drop(sender);
-                taker.join().map_err(|_| StoreError::unavailable("a row could not be taken"))?;
-                rev
-            })
-        };
-        self.databases.accounts.read_after_writes(read).await
-    }
+/// Reads every row of users, keys, sessions, agents and nodes into `reload`. Returns it with their
+/// revision. One thread reads the rows while another one takes them in.
+pub(super) fn fill(
+    transaction: &Transaction<'_>,
+    mut reload: Box<dyn Reload>,
+) -> Result<(u64, Box<dyn Reload>), StoreError> {
+    thread::scope(|scope| {
+        let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
+        let taker = scope.spawn(move || {
+            batches.into_iter().flatten().for_each(|row| reload.row(row));
+            reload
+        });
+        let mut batch = Vec::with_capacity(BATCH);
+        // If a row cannot be taken, nobody receives, and the join below fails.
+        let rev = each(transaction, |change| {
+            batch.push(change);
+            if batch.len() == BATCH {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+                let _received = sender.send(full);
+            }
+        });
+        let _received = sender.send(batch);
+        drop(sender);
+        let reload =
+            taker.join().map_err(|_| StoreError::unavailable("a row could not be taken"))?;
+        Ok((rev?, reload))
+    })
 }
 
 /// All tables at one revision.

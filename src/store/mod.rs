@@ -4,14 +4,17 @@
 //!
 //! `transaction.rs` has what all mutations share; each noun has a file with its methods and
 //! statements. Statements pass through `sql.rs`, so a noun names no database; [`backend`] says
-//! which one there is, and `sqlite/` alone knows SQLite. The index of captures ([`CaptureIndex`])
-//! is there too, a file of its own. [`Faults`] wrap what a database is asked to do.
+//! which one there is, and `sqlite/` and `postgres/` alone know theirs. The index of captures
+//! ([`CaptureIndex`]) is in `sqlite/` too, a file of its own. [`Faults`] wrap what a database is
+//! asked to do.
 
 mod agents;
+mod attempts;
 mod audit;
 mod audit_retention;
 mod backend;
 mod changes;
+mod cluster;
 mod columns;
 mod data_dir;
 mod documents;
@@ -21,16 +24,22 @@ mod key_changes;
 mod keys;
 mod limits;
 mod load;
+mod migrate;
+mod node_reports;
 mod nodes;
 mod pairs;
+mod postgres;
 mod root_key;
 mod rows;
 mod sessions;
+mod settings;
+mod sharing;
 mod sql;
 mod sqlite;
 mod transaction;
 mod usage;
 mod users;
+mod uses;
 mod value;
 mod worker;
 
@@ -44,18 +53,24 @@ use tokio::sync::Semaphore;
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
 use backend::Backend;
+use cluster::Cluster;
 use sql::Transaction;
-use sqlite::{CaptureDatabase, SqliteBackend};
+use sqlite::CaptureDatabase;
 
+pub(crate) use attempts::AttemptLimit;
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
-pub(crate) use changes::{Change, Committed};
+pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
+pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::DataDir;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
+pub(crate) use migrate::migrate;
+pub(crate) use node_reports::NodeReport;
 pub(crate) use nodes::SpentNonce;
 pub(crate) use pairs::Pairs;
+pub(crate) use postgres::{Target, TargetError};
 pub(crate) use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
 pub use rows::{Actor, KeyRow, KeyStatus};
@@ -63,17 +78,16 @@ pub(crate) use rows::{
     AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, PreviousNodeSecret,
     Registration, Role, Seen, SessionRow, UserRow,
 };
+pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
 pub use sqlite::CaptureFilter;
 pub(crate) use sqlite::{
     ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
     copy_capture_index, drop_segments_of_copy,
 };
-pub(crate) use usage::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
+pub(crate) use usage::{
+    BudgetGrant, BudgetShare, SpendWish, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums,
+};
 pub(crate) use users::ChangeUser;
-
-/// Is called with every mutation, in the order of revisions, before its caller gets an answer. It
-/// must not block.
-pub(crate) type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
 /// How long a health check waits.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -96,7 +110,9 @@ pub struct Store {
 struct Databases {
     accounts: Backend,
     captures: CaptureDatabase,
-    follower: Arc<OnceLock<Follower>>,
+    follower: Arc<OnceLock<Arc<dyn Follower>>>,
+    /// Where other gateways may change the store too.
+    cluster: OnceLock<Cluster>,
     dir: DataDir,
 }
 
@@ -115,9 +131,7 @@ impl Store {
         Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
 
-    /// Opens the store in a locked directory, or makes it. `unlock` opens the root key, in a
-    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
-    /// and a value for the caller.
+    /// As [`Store::open_at`], with SQLite.
     pub async fn open_in<T, E>(
         dir: DataDir,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
@@ -126,12 +140,31 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        Store::open_at(dir, &StoreUrl::Sqlite, unlock).await
+    }
+
+    /// Opens the store with a locked directory, or makes it. `unlock` opens the root key, in a
+    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
+    /// and a value for the caller.
+    pub async fn open_at<T, E>(
+        dir: DataDir,
+        url: &StoreUrl,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let url = url.clone();
         let open = move || {
             let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
-            let (accounts, unlocked) = SqliteBackend::open(dir.path(), unlock)?;
+            let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path())?;
-            let (accounts, follower) = (Backend::Sqlite(accounts), Arc::default());
-            Ok::<_, E>((Databases { accounts, captures, follower, dir }, unlocked))
+            let follower = Arc::default();
+            Ok::<_, E>((
+                Databases { accounts, captures, follower, cluster: OnceLock::new(), dir },
+                unlocked,
+            ))
         };
         let (databases, (documents, unlocked)) =
             blocking(open).await.map_err(StoreError::from)??;
@@ -155,17 +188,6 @@ impl Store {
         &self.faults
     }
 
-    /// Calls `follower` with every mutation from now on. `false` if there is a follower already.
-    pub fn follow(&self, follower: Follower) -> bool {
-        self.databases.follower.set(follower).is_ok()
-    }
-
-    /// Waits until every gateway that shares the store has applied `rev`. Only one gateway can use
-    /// this store, and has applied it.
-    pub async fn acknowledge(&self, _rev: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     /// Whether the database of accounts can be written to.
     pub async fn healthy(&self) -> bool {
         let check = async {
@@ -176,10 +198,10 @@ impl Store {
                 let _checking = permit;
                 transaction::revision(transaction)
             };
-            self.databases.accounts.write(check, |_| ()).await
+            self.databases.accounts.try_out(check).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
-        !self.faults.broken() && matches!(checked.await, Ok(Ok(())))
+        !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
     }
 
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
@@ -210,7 +232,12 @@ impl Store {
             transaction::follow(&follower, &committed);
             committed
         };
-        self.databases.accounts.write(self.faults.clone().writing(mutate), follow).await
+        let write = self.databases.accounts.write(self.faults.clone().writing(mutate), follow);
+        let committed = write.await?;
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.follow_up(committed.rev).await?;
+        }
+        Ok(committed)
     }
 
     /// Runs a transaction that no table in memory follows.

@@ -6,7 +6,7 @@ use super::StoreError;
 use super::audit::{self, Event};
 use super::columns::Columns;
 use super::sql::{Row, Transaction, params};
-use super::sqlite::look;
+use super::{StoreUrl, postgres, sqlite};
 
 /// The root key of a store, wrapped by its master key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +56,18 @@ impl Opening<'_> {
 /// Reads an existing store without writing; a process may use it. `None` if there is no store, or
 /// if it cannot be read without writing because a crash left it with a journal only.
 pub(crate) fn inspect<T, E>(
+    url: &StoreUrl,
     dir: &Path,
     read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E>
 where
     E: From<StoreError>,
 {
-    look(dir, |transaction| read(&Opening { transaction }))
+    let read = |transaction: &Transaction<'_>| read(&Opening { transaction });
+    match url {
+        StoreUrl::Sqlite => sqlite::look(dir, read),
+        StoreUrl::Postgres(target) => postgres::look(target, read),
+    }
 }
 
 /// Runs `unlock`, and also returns whether it replaced a wrapping, which no file may hold any

@@ -11,19 +11,27 @@
 //! - a column that is to be searched by no index is `name || ''` or `at + 0`.
 
 use super::StoreError;
+use super::postgres::{PostgresRow, PostgresTransaction};
 use super::sqlite::{SqliteRow, SqliteTransaction};
 pub(super) use super::value::{ToValue, Value, params};
 
 /// A transaction on the database of accounts. Its thread may block.
 pub(super) enum Transaction<'a> {
     Sqlite(SqliteTransaction<'a>),
+    Postgres(PostgresTransaction<'a>),
 }
 
 impl Transaction<'_> {
+    /// Whether other gateways may change the database too.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Transaction::Postgres(_))
+    }
+
     /// Runs a statement that finds no rows. Returns how many it changed.
     pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
         match self {
             Transaction::Sqlite(transaction) => transaction.execute(sql, params),
+            Transaction::Postgres(transaction) => transaction.execute(sql, params),
         }
     }
 
@@ -38,6 +46,9 @@ impl Transaction<'_> {
         match self {
             Transaction::Sqlite(transaction) => {
                 transaction.each(sql, params, &mut |row| take(&Row::Sqlite(row)))
+            }
+            Transaction::Postgres(transaction) => {
+                transaction.each(sql, params, &mut |row| take(&Row::Postgres(row)))
             }
         }
     }
@@ -86,24 +97,44 @@ impl Transaction<'_> {
 /// A row. Its columns are read by their position; NULL is `None`.
 pub(super) enum Row<'a> {
     Sqlite(SqliteRow<'a>),
+    Postgres(PostgresRow<'a>),
 }
 
 impl<'a> Row<'a> {
     pub(super) fn int(&self, at: usize) -> Result<Option<i64>, StoreError> {
         match self {
             Row::Sqlite(row) => row.int(at),
+            Row::Postgres(row) => row.int(at),
         }
     }
 
     pub(super) fn text(&self, at: usize) -> Result<Option<&'a str>, StoreError> {
         match self {
             Row::Sqlite(row) => row.text(at),
+            Row::Postgres(row) => row.text(at),
         }
     }
 
     pub(super) fn blob(&self, at: usize) -> Result<Option<&'a [u8]>, StoreError> {
         match self {
             Row::Sqlite(row) => row.blob(at),
+            Row::Postgres(row) => row.blob(at),
+        }
+    }
+
+    /// The value of a column, of the type that it has there.
+    pub(super) fn value(&self, at: usize) -> Result<Value<'a>, StoreError> {
+        match self {
+            Row::Sqlite(row) => row.value(at),
+            Row::Postgres(row) => row.value(at),
+        }
+    }
+
+    /// How many columns it has.
+    pub(super) fn width(&self) -> usize {
+        match self {
+            Row::Sqlite(row) => row.width(),
+            Row::Postgres(row) => row.width(),
         }
     }
 
@@ -111,6 +142,7 @@ impl<'a> Row<'a> {
     pub(super) fn unreadable(&self, at: usize, cause: impl std::fmt::Display) -> StoreError {
         let name = match self {
             Row::Sqlite(row) => row.name(at),
+            Row::Postgres(row) => row.name(at),
         };
         StoreError::unavailable(format_args!("column {name}: {cause}"))
     }

@@ -2,12 +2,12 @@
 //! revisions is the order of commits, without gaps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::audit::{self, Event};
-use super::changes::{Change, Committed};
+use super::changes::{Change, Committed, Follower};
 use super::sql::Transaction;
-use super::{Follower, StoreError};
+use super::{StoreError, cluster};
 
 /// Runs a mutation in `transaction`, with the audit rows of `event`. Without changes there is
 /// neither a new revision nor an audit row.
@@ -21,7 +21,12 @@ pub(super) fn mutate(
         revision(transaction)?
     } else {
         event.map_or(Ok(()), |event| audit::insert_all(transaction, event, &changes))?;
-        unsigned(transaction.int("UPDATE state SET rev = rev + 1 RETURNING rev", &[])?)
+        let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
+        let rev = unsigned(transaction.int(next, &[])?);
+        if transaction.is_shared() {
+            cluster::record(transaction, rev, &changes)?;
+        }
+        rev
     };
     Ok(Committed { rev, changes })
 }
@@ -37,11 +42,17 @@ fn unsigned(rev: Option<i64>) -> u64 {
 
 /// Calls the follower with a durable mutation. A panic of its aborts the process, because the
 /// tables might still accept a key that has ended: the next start reads them whole.
-pub(super) fn follow(follower: &OnceLock<Follower>, committed: &Committed) {
+pub(super) fn follow(follower: &OnceLock<Arc<dyn Follower>>, committed: &Committed) {
     if let Some(follower) = follower.get()
         && !committed.changes.is_empty()
-        && catch_unwind(AssertUnwindSafe(|| follower(committed))).is_err()
     {
+        abort_if_it_panics(|| follower.apply(committed));
+    }
+}
+
+/// Runs a step of the tables in memory that must not fail half-way.
+pub(super) fn abort_if_it_panics(step: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(step)).is_err() {
         log::error!("a table in memory failed to follow a durable change: aborting");
         std::process::abort();
     }

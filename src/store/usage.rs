@@ -18,6 +18,40 @@ pub struct SpendRow {
     pub counted: NanoUsd,
 }
 
+/// A share of a budget that a process wants to hold: what it may spend before it asks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetShare {
+    /// What it holds.
+    pub held: NanoUsd,
+    /// What it wants to hold instead.
+    pub wanted: NanoUsd,
+    /// What it gets in any case: it is spent or reserved.
+    pub least: NanoUsd,
+    /// What all together may hold.
+    pub budget: NanoUsd,
+    /// What others hold, where nobody else changes that.
+    pub others: Option<NanoUsd>,
+}
+
+/// A wish for a share of a budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpendWish {
+    /// The id of the key or user.
+    pub subject: String,
+    /// A day as `yyyymmdd`, or a month as `yyyymm00`.
+    pub period: i64,
+    pub share: BudgetShare,
+    /// Whether other gateways are asked to give back, where there is no room.
+    pub recalls: bool,
+}
+
+/// What a process holds of a budget, and what others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetGrant {
+    pub held: NanoUsd,
+    pub others: NanoUsd,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {
     pub requests: u64,
@@ -120,13 +154,26 @@ pub struct UsageGroup {
 const SUM_MOST: i64 = 1 << 53;
 
 impl Store {
-    /// Replaces spend and adds usage: all or nothing.
+    /// Grants shares of budgets and adds usage: all or nothing. Returns the grants in the order of
+    /// the wishes.
     pub async fn write_usage(
         &self,
-        spend: Vec<SpendRow>,
+        wishes: Vec<SpendWish>,
         usage: Vec<(UsageKey, UsageSums)>,
-    ) -> Result<(), StoreError> {
-        self.write(move |transaction| write(transaction, &spend, &usage)).await
+    ) -> Result<Vec<BudgetGrant>, StoreError> {
+        self.write(move |transaction| {
+            let granted = wishes.iter().map(|wish| grant(transaction, wish));
+            let granted = granted.collect::<Result<_, StoreError>>()?;
+            write(transaction, &usage)?;
+            Ok(granted)
+        })
+        .await
+    }
+
+    /// The budgets of which some gateway lacks a part, with their periods, by id of the key or
+    /// user.
+    pub(crate) async fn recalled_spend(&self) -> Result<Vec<(String, i64)>, StoreError> {
+        self.read_shared(Vec::new(), recalled).await
     }
 
     /// The spend of the periods from `since` on.
@@ -162,18 +209,55 @@ const SUMS: [&str; 7] = [
     "unpriced",
 ];
 
-fn write(
-    transaction: &Transaction<'_>,
-    spend: &[SpendRow],
-    usage: &[(UsageKey, UsageSums)],
-) -> Result<(), StoreError> {
-    for row in spend {
-        transaction.execute(
-            "INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)
-             ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
-            &params![row.subject, row.period, signed(row.counted)],
-        )?;
+/// Grants a share, as far as others leave room.
+fn grant(transaction: &Transaction<'_>, wish: &SpendWish) -> Result<BudgetGrant, StoreError> {
+    let BudgetShare { held, wanted, least, budget, others } = wish.share;
+    let others = match others {
+        Some(others) => others,
+        None => {
+            let counted = "SELECT counted FROM spend WHERE subject = ?1 AND period = ?2";
+            let counted = transaction.int(counted, &params![wish.subject, wish.period])?;
+            unsigned(counted.unwrap_or(0)).saturating_sub(held)
+        }
+    };
+    let held = wanted.min(budget.saturating_sub(others)).max(least);
+    let counted = signed(others.saturating_add(held));
+    transaction.execute(
+        "INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)
+         ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
+        &params![wish.subject, wish.period, counted],
+    )?;
+    if wish.recalls && held < wanted && transaction.is_shared() {
+        let recall = format!(
+            "INSERT INTO spend_recalls (subject, period, at) VALUES (?1, ?2, {NOW})
+             ON CONFLICT (subject, period) DO UPDATE SET at = excluded.at"
+        );
+        transaction.execute(&recall, &params![wish.subject, wish.period])?;
     }
+    Ok(BudgetGrant { held, others })
+}
+
+/// The time of the database that gateways share, in microseconds since the epoch.
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+/// How long a recall is answered.
+const RECALL_US: i64 = 5_000_000;
+
+fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
+    let recalled = format!("SELECT subject, period FROM spend_recalls WHERE at > {NOW} - ?1");
+    transaction.rows(&recalled, &params![RECALL_US], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.get()?, columns.get()?))
+    })
+}
+
+/// Deletes recalls that were answered.
+pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    let delete = format!("DELETE FROM spend_recalls WHERE at < {NOW} - ?1");
+    transaction.execute(&delete, &params![RECALL_US])?;
+    Ok(())
+}
+
+fn write(transaction: &Transaction<'_>, usage: &[(UsageKey, UsageSums)]) -> Result<(), StoreError> {
     let add = SUMS.map(|sum| {
         let added = format!("usage.{sum} + excluded.{sum}");
         format!("{sum} = CASE WHEN {added} < ?14 THEN {added} ELSE ?14 END")

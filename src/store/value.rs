@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, AuditId, GatewayId, KeyId, NodeId, RequestId, SessionId, UserId};
 
 /// A parameter of a statement. It may be a digest or a password hash, so it has no `Debug`.
 #[derive(Clone, Copy)]
@@ -52,6 +52,7 @@ parameters! {
     Text Arc<str>, value => value;
     Text AgentId, value => value.as_str();
     Text AuditId, value => value.as_str();
+    Text GatewayId, value => value.as_str();
     Text KeyId, value => value.as_str();
     Text NodeId, value => value.as_str();
     Text RequestId, value => value.as_str();

@@ -35,6 +35,11 @@ pub(super) fn responses(
     if operation.id == "getAgent" {
         responses.insert("304".into(), json!({ "description": reason(304) }));
     }
+    if may_be_unconfirmed(operation) {
+        let says = "Done. Gateways that answer without a lease may not know of it yet";
+        let unconfirmed = json!({ "description": says, "content": json_of("Unconfirmed") });
+        responses.insert("202".into(), unconfirmed);
+    }
     for status in refusals(route, operation) {
         let schema = json_of(refusal_schema(surface, operation, status));
         let mut refusal = json!({ "description": reason(status), "content": schema });
@@ -82,6 +87,20 @@ fn success(operation: &Operation, infers: bool, draws: bool) -> Value {
         fields.insert("headers".into(), headers.into());
     }
     fields.into()
+}
+
+/// Whether it changes what every gateway has in memory.
+fn may_be_unconfirmed(operation: &Operation) -> bool {
+    const FOLLOWED: [&str; 7] = [
+        "/v1/auth/",
+        "/v1/apikeys",
+        "/v1/users",
+        "/v1/nodes",
+        "/v1/agents",
+        "/v1/api-keys",
+        "/v1/router/keys",
+    ];
+    operation.method != "GET" && FOLLOWED.iter().any(|path| operation.path.starts_with(path))
 }
 
 /// Statuses of refusals, in order. Bodies are read and bounded for every operation.

@@ -11,12 +11,12 @@ use crate::id::Random;
 use crate::secret::SecretBytes;
 use crate::store::audit::{LAST, OF_TIME, conditions, select};
 use crate::store::audit_retention::{DELETE_FIRST, DELETE_OLD, HAS_FIRST, HAS_OLD};
-use crate::store::fixtures::user;
+use crate::store::fixtures::{self, user};
 use crate::store::sql::Transaction;
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, WrappedRootKey,
-    inspect,
+    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
+    WrappedRootKey, inspect,
 };
 
 /// A data directory.
@@ -161,7 +161,7 @@ async fn a_panic_in_a_table_that_follows_aborts_the_process_and_the_change_is_du
     let ann = user("a@b.c", &Random::seeded(4));
     if let Some(dir) = std::env::var_os(DIR) {
         let store = Store::open(Path::new(&dir)).await.unwrap();
-        store.follow(Box::new(|_| panic!("a mistake in a table")));
+        store.follow(fixtures::follower(|_| panic!("a mistake in a table"))).await.unwrap();
         let _unreached = store.create_user(ann).await;
         return;
     }
@@ -243,7 +243,7 @@ async fn a_rewrap_leaves_nothing_of_the_previous_wrapping() {
 #[tokio::test]
 async fn a_store_is_inspected_without_opening_it() {
     let dir = tempfile::tempdir().unwrap();
-    let key = || inspect(dir.path(), |opening| opening.root_key());
+    let key = || inspect(&StoreUrl::Sqlite, dir.path(), |opening| opening.root_key());
     assert_eq!(key().unwrap(), None, "there is no store");
     let put = |opening: &Opening<'_>| {
         opening.put_root_key(&wrapped(1, b"one"))?;

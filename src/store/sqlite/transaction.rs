@@ -61,6 +61,19 @@ impl<'a> SqliteRow<'a> {
         self.read(at, ValueRef::as_blob_or_null)
     }
 
+    pub(in crate::store) fn value(self, at: usize) -> Result<Value<'a>, StoreError> {
+        self.read(at, |value| match value {
+            ValueRef::Null => Ok(Value::Null),
+            ValueRef::Integer(number) => Ok(Value::Int(*number)),
+            ValueRef::Blob(bytes) => Ok(Value::Blob(bytes)),
+            other => other.as_str().map(Value::Text),
+        })
+    }
+
+    pub(in crate::store) fn width(self) -> usize {
+        self.0.as_ref().column_count()
+    }
+
     pub(in crate::store) fn name(self, at: usize) -> &'a str {
         self.0.as_ref().column_name(at).unwrap_or("?")
     }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::store::fixtures::{self, follower};
 
 pub(in crate::store) async fn what_was_answered_is_there_after_reopening(bed: &impl Bed) {
     let random = Random::seeded(1);
@@ -52,8 +53,8 @@ pub(in crate::store) async fn a_failed_write_changes_nothing_and_nobody_hears_of
     let store = bed.open().await.with_faults(faults.clone());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&heard);
-    assert!(store.follow(Box::new(move |committed| ear.lock().unwrap().push(committed.rev))));
-    assert!(!store.follow(Box::new(|_| ())));
+    store.follow(follower(move |committed| ear.lock().unwrap().push(committed.rev))).await.unwrap();
+    assert!(store.follow(follower(|_| ())).await.is_err());
 
     faults.fail_writes(1);
     assert!(matches!(
@@ -102,7 +103,7 @@ pub(in crate::store) async fn revisions_are_in_the_order_of_commits(bed: &impl B
     let (store, random) = (bed.open().await, Random::seeded(44));
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&heard);
-    store.follow(Box::new(move |committed| ear.lock().unwrap().push(committed.rev)));
+    store.follow(follower(move |committed| ear.lock().unwrap().push(committed.rev))).await.unwrap();
     let revs = futures::future::join_all((0..40).map(|_| async {
         let rev = store.create_key(key(&UserId::admin(), &random)).await.unwrap().rev;
         assert!(heard.lock().unwrap().last().is_some_and(|last| *last >= rev));
@@ -133,7 +134,7 @@ pub(in crate::store) async fn a_start_reads_one_revision(bed: &impl Bed) {
     }
     writing.await.unwrap();
     assert_eq!(store.load().await.unwrap().keys.len(), 60);
-    let (taken, takes) = std::sync::mpsc::channel();
-    let rev = store.each(move |change| taken.send(change).unwrap()).await.unwrap();
-    assert_eq!((rev, takes.iter().count()), (30, 60), "of each row one change");
+    let loaded = fixtures::Loaded::default();
+    store.follow(std::sync::Arc::new(loaded.clone())).await.unwrap();
+    assert_eq!(*loaded.0.lock().unwrap(), (60, 30), "of each row one change");
 }

@@ -1,6 +1,8 @@
 //! Spend and usage.
 
 use super::*;
+use crate::store::usage::SpendRow;
+use crate::store::{BudgetGrant, BudgetShare, SpendWish};
 
 fn usage_of(day: i64, user: &str, model: &str, replay: bool) -> UsageKey {
     UsageKey {
@@ -96,14 +98,27 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
         period,
         counted,
     };
+    let wish = |subject: &str, period: i64, counted: u64| SpendWish {
+        subject: subject.into(),
+        period,
+        share: BudgetShare {
+            held: 0,
+            wanted: counted,
+            least: 0,
+            budget: u64::MAX,
+            others: Some(0),
+        },
+        recalls: false,
+    };
     let usage = || vec![(usage_of(20_261_101, "usr_ann", "m", false), sums(1))];
-    store.write_usage(vec![row("key_1", 20_261_101, 7)], usage()).await.unwrap();
+    store.write_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
     faults.fail_writes(1);
-    store.write_usage(vec![row("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
+    store.write_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
     let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
     assert_eq!(groups(&store, query).await, [(Vec::new(), 1, 0)]);
     assert_eq!(store.spend(0).await.unwrap(), [row("key_1", 20_261_101, 7)]);
-    let next = vec![row("key_1", 20_261_101, 9), row("key_1", 20_261_100, 9), row("usr_1", 1, 5)];
+    let next =
+        vec![wish("key_1", 20_261_101, 9), wish("key_1", 20_261_100, 9), wish("usr_1", 1, 5)];
     store.write_usage(next, Vec::new()).await.unwrap();
     let spend = async |since: i64| {
         let mut rows = store.spend(since).await.unwrap();
@@ -114,4 +129,23 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
     assert_eq!(spend(2).await, month);
     store.trim_usage(20_261_101, 0).await.unwrap();
     assert_eq!(spend(0).await, month[..1]);
+}
+
+pub(in crate::store) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Bed) {
+    let store = bed.open().await;
+    let ask = async |held, wanted, least| {
+        let share = BudgetShare { held, wanted, least, budget: 100, others: None };
+        let wish = SpendWish { subject: "key_1".into(), period: 20_261_101, share, recalls: false };
+        store.write_usage(vec![wish], Vec::new()).await.unwrap()[0]
+    };
+    // Two processes; each says what it holds.
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 60, others: 0 });
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 40, others: 60 });
+    assert_eq!(ask(60, 100, 10).await, BudgetGrant { held: 60, others: 40 });
+    // The first gives back what it does not use, and the second has room.
+    assert_eq!(ask(60, 10, 10).await, BudgetGrant { held: 10, others: 40 });
+    assert_eq!(ask(40, 90, 40).await, BudgetGrant { held: 90, others: 10 });
+    // What is spent beyond it counts.
+    assert_eq!(ask(10, 10, 25).await, BudgetGrant { held: 25, others: 90 });
+    assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
 }
