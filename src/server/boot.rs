@@ -23,8 +23,8 @@ use crate::reload::{self, DocumentFollower};
 use crate::routing::Routing;
 use crate::secret::{Keyring, Purpose, Secret};
 use crate::store::{
-    Committed, DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store,
-    StoreSettings, StoreUrl, UserRow,
+    DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store, StoreSettings,
+    StoreUrl, UserRow,
 };
 use crate::telemetry::Telemetry;
 
