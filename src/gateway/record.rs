@@ -205,7 +205,7 @@ impl Record {
         exchange.line.routing_us = Some(self.head.routing_us);
         exchange.line.trace_id = self.head.trace_id;
         let response = respond::refuse(exchange, error);
-        self.leave_trace(app, Vec::new());
+        self.leave_trace(app, Vec::new(), exchange.line.error.clone());
         self.offer(app, response.body().clone(), HeaderMap::new());
         response
     }
@@ -267,7 +267,7 @@ impl Record {
 
     fn leave(mut self, app: &App, mut outcome: Outcome, added: Bytes) {
         self.head.attempts = std::mem::take(&mut outcome.attempts);
-        self.leave_trace(app, std::mem::take(&mut outcome.steps));
+        self.leave_trace(app, std::mem::take(&mut outcome.steps), None);
         let (headers, mut body) = outcome.into_answer();
         if !added.is_empty() {
             body = [body, added].concat().into();
@@ -275,12 +275,14 @@ impl Record {
         self.offer(app, body, headers);
     }
 
-    /// Leaves the trace of the call, if it is sampled.
-    fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>) {
+    /// Leaves the trace of the call, if it is sampled, with the word of the error that the client
+    /// read, if that is another than the capture's.
+    fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>, word: Option<String>) {
         let Some(context) = self.trace.take().filter(|trace| trace.sampled) else { return };
         // A span needs no inputs, and they are the most of a head.
         let inputs = self.head.inputs.take();
-        let head = Head::clone(&self.head);
+        let mut head = Head::clone(&self.head);
+        head.error = word.or(head.error);
         self.head.inputs = inputs;
         let model = self.head.inputs.as_ref().map_or("", |inputs| &*inputs.request.model);
         let model = app.auth.key_redactor().redact(model).into_owned();

@@ -2,7 +2,7 @@
 //! cannot be reached, and no further than its bounds.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use http::{HeaderName, HeaderValue};
@@ -81,7 +81,8 @@ impl Exporter {
             let why = match self.post(&body) {
                 Ok(refused) => return self.count(spans, refused),
                 Err(NotTaken::Later(_, after)) if left > 0 => {
-                    std::thread::sleep(after.unwrap_or(wait).min(bounds::TRACE_RETRY_MAX));
+                    let wanted = after.unwrap_or(wait).min(bounds::TRACE_RETRY_MAX);
+                    std::thread::park_timeout(wanted);
                     wait *= 2;
                     continue;
                 }
@@ -141,10 +142,7 @@ fn gather(
             break;
         }
         let left = until.saturating_duration_since(Instant::now());
-        next = match calls.recv_timeout(left) {
-            Ok(message) => Some(message),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        next = calls.recv_timeout(left).ok();
     }
     (batch, None)
 }
@@ -166,8 +164,9 @@ fn unreachable(error: &ureq::Error) -> NotTaken {
 /// How many spans an answer says were refused.
 fn refused_spans(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-    let refused = &answer["partialSuccess"]["rejectedSpans"];
-    refused.as_u64().or_else(|| refused.as_str()?.parse().ok()).unwrap_or(0)
+    let refused = answer.pointer("/partialSuccess/rejectedSpans");
+    let count = |refused: &Value| refused.as_u64().or_else(|| refused.as_str()?.parse().ok());
+    refused.and_then(count).unwrap_or(0)
 }
 
 #[cfg(test)]

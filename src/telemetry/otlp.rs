@@ -16,7 +16,8 @@ use crate::routing::Provider;
 /// Kinds of spans.
 const SERVER: u8 = 2;
 const CLIENT: u8 = 3;
-/// The status of a span that failed.
+/// Statuses of spans.
+const UNSET: u8 = 0;
 const ERROR: u8 = 2;
 
 /// Names of providers in the conventions, by the end of their host.
@@ -129,22 +130,17 @@ fn call_span(call: &CallTrace, operation: &str) -> Value {
     let failed = head.state == CaptureState::Failed || head.status >= 500;
     attributes.optional("error.type", error_type(head.error.as_deref(), head.status).as_deref());
     of_gateway(head, &mut attributes);
-    let mut span = json!({
+    json!({
         "traceId": context.trace.to_string(),
         "spanId": context.span.to_string(),
+        "parentSpanId": context.parent.map_or_else(String::new, |parent| parent.to_string()),
         "name": name(operation, model),
         "kind": SERVER,
         "startTimeUnixNano": nanos(head.created_at, Duration::ZERO),
         "endTimeUnixNano": nanos(head.created_at, *took),
         "attributes": attributes.0,
-    });
-    if let Some(parent) = context.parent {
-        span["parentSpanId"] = parent.to_string().into();
-    }
-    if failed {
-        span["status"] = json!({ "code": ERROR });
-    }
-    span
+        "status": { "code": if failed { ERROR } else { UNSET } },
+    })
 }
 
 /// What only this gateway knows of a call.
@@ -199,7 +195,7 @@ fn attempt_span(
         call.head.usage.iter().for_each(|usage| attributes.usage(usage));
     }
     let after = step.began.saturating_duration_since(call.began);
-    let mut span = json!({
+    json!({
         "traceId": call.context.trace.to_string(),
         "spanId": call.context.attempt(number).to_string(),
         "parentSpanId": call.context.span.to_string(),
@@ -208,11 +204,8 @@ fn attempt_span(
         "startTimeUnixNano": nanos(call.head.created_at, after),
         "endTimeUnixNano": nanos(call.head.created_at, after + step.took),
         "attributes": attributes.0,
-    });
-    if error.is_some() {
-        span["status"] = json!({ "code": ERROR });
-    }
-    span
+        "status": { "code": if error.is_some() { ERROR } else { UNSET } },
+    })
 }
 
 /// `chat gpt-4o`.

@@ -73,12 +73,16 @@ struct KeyValue {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 enum AnyValue {
-    StringValue(String),
-    IntValue(String),
-    DoubleValue(f64),
-    BoolValue(bool),
+    #[serde(rename = "stringValue")]
+    Text(String),
+    #[serde(rename = "intValue")]
+    Whole(String),
+    #[serde(rename = "doubleValue")]
+    Number(f64),
+    #[serde(rename = "boolValue")]
+    Flag(bool),
 }
 
 /// A span as it came in.
@@ -141,10 +145,10 @@ fn read(span: WrittenSpan, resource: &BTreeMap<String, Value>) -> Span {
 fn attributes(written: Vec<KeyValue>) -> BTreeMap<String, Value> {
     let count = written.len();
     let value = |value| match value {
-        AnyValue::StringValue(text) => json!(text),
-        AnyValue::IntValue(digits) => json!(digits.parse::<i64>().expect("a whole number")),
-        AnyValue::DoubleValue(number) => json!(number),
-        AnyValue::BoolValue(flag) => json!(flag),
+        AnyValue::Text(text) => json!(text),
+        AnyValue::Whole(digits) => json!(digits.parse::<i64>().expect("a whole number")),
+        AnyValue::Number(number) => json!(number),
+        AnyValue::Flag(flag) => json!(flag),
     };
     let read: BTreeMap<_, _> = written.into_iter().map(|kv| (kv.key, value(kv.value))).collect();
     assert_eq!(read.len(), count, "each key once");
