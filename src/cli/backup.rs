@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::problem_list;
+use super::failure::{CommandFailure, problem_list};
 use super::output;
 use crate::config::{self, Env};
 use crate::server::{MASTER_KEY, back_up};
@@ -23,16 +23,17 @@ pub(super) struct BackupArguments {
     out: PathBuf,
 }
 
-pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), String> {
+pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let data = match &arguments.data_dir {
         Some(data) => data.clone(),
         None => {
             config::load_server(arguments.config.as_deref(), env)
-                .map_err(|problems| problem_list(&problems))?
+                .map_err(|problems| CommandFailure::Failed(problem_list(&problems)))?
                 .data_dir
         }
     };
-    let copied = back_up(&data, &arguments.out).map_err(|error| error.to_string())?;
+    let copied = back_up(&data, &arguments.out)
+        .map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let file = data.join("master.key");
     let key = if file.exists() { file.display().to_string() } else { MASTER_KEY.to_owned() };
     // The copy is made, whether or not this can be printed.
