@@ -27,8 +27,8 @@
 //!   a noun
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
 //! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
-//!   environment; `rerouter replay` is a client of a gateway, `rerouter node` runs beside a model ·
-//!   [`internals`] what tests and benches use of the rooms
+//!   environment, one file a command; most commands are clients of a gateway, `rerouter node` runs
+//!   beside a model · [`internals`] what tests and benches use of the rooms
 //!
 //! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
 //! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A
@@ -170,6 +170,8 @@
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
 //!   `secret/credential_names.rs`
 //! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
+//! - a command: its file in `cli/`, its row in `cli/mod.rs`, and the tables that
+//!   `rerouter man --markdown` prints for `docs/reference/cli.md`
 //! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
 //!   `routing/condition/constants.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`

@@ -55,6 +55,9 @@ mod captures;
 mod check;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// The commands that are clients of a gateway: keys, users, agents, nodes, usage, configuration,
+/// logs, profiles.
+mod cli_clients;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
 /// Requests of Claude Code and Codex, to providers of every API.
@@ -79,6 +82,8 @@ mod data_directory;
 mod decide;
 /// README and docs: their commands, documents, links and references.
 mod docs;
+/// `rerouter doctor`: each line, and its remedy.
+mod doctor;
 /// Every end of a key or a session, while clients ask with it.
 mod endings;
 /// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
@@ -97,6 +102,8 @@ mod failover;
 mod faults;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// A start without configuration, and `rerouter init`.
+mod first_start;
 /// The fuzz targets over seeds, recorded exchanges and what becomes of them.
 mod fuzzing;
 /// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
@@ -118,6 +125,8 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
+/// Configurations of LiteLLM: imported, checked, served, and what is told of the rest.
+mod litellm;
 /// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how
 /// often.
 mod logins;

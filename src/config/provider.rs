@@ -33,6 +33,11 @@ const OUR_HEADERS: [&str; 12] = [
     "expect",
     "accept-encoding",
 ];
+/// Whether documents cannot set this request header, in lower case.
+pub(crate) fn is_own_header(name: &str) -> bool {
+    OUR_HEADERS.contains(&name)
+}
+
 /// A longer deadline is a mistake in the unit.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Detects an outage before many clients do.

@@ -134,6 +134,7 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Diagnostics) -> RoutingFile 
     let found = RoutingFile {
         file,
         stored: stored.unwrap_or(false),
+        made: None,
         env_allow: section
             .read("env_allow", faults, |f, p| {
                 Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned)))

@@ -98,6 +98,8 @@ pub struct RoutingFile {
     pub file: Option<PathBuf>,
     /// The store holds the document; only the API changes it.
     pub stored: bool,
+    /// A document that the start made, for a gateway without a file.
+    pub made: Option<String>,
     /// Patterns of the environment variables that it may use.
     pub env_allow: Vec<String>,
     /// Headers that conditions may use, lower-case.

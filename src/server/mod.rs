@@ -37,6 +37,7 @@ mod boot;
 mod checkpoints;
 mod descriptors;
 mod drain;
+mod first_key;
 mod master;
 mod master_file;
 mod metrics_pages;

@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod coded;
+pub mod command;
 pub mod documents;
 pub mod envelope;
 pub mod fleet;
