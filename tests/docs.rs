@@ -161,6 +161,7 @@ run! {
     getting_started_runs "docs/getting-started.md"
     clients_run "docs/clients.md"
     routing_runs "docs/routing.md"
+    the_cookbook_runs "docs/cookbook.md"
     agents_run "docs/agents.md"
     replay_runs "docs/replay.md"
     the_gate_runs "docs/ci-gate.md"
