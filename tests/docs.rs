@@ -163,6 +163,7 @@ run! {
     routing_runs "docs/routing.md"
     the_cookbook_runs "docs/cookbook.md"
     agents_run "docs/agents.md"
+    coming_from_litellm_runs "docs/from-litellm.md"
     replay_runs "docs/replay.md"
     the_gate_runs "docs/ci-gate.md"
     access_runs "docs/access.md"
