@@ -26,7 +26,8 @@ use crate::nodes::Nodes;
 use crate::routing::health::HealthRegistry;
 use crate::routing::{EstimateCorrection, Routing, TargetHealth};
 use crate::secret::Secret;
-use crate::store::Store;
+use crate::store::{Authority, Store};
+use crate::telemetry::Telemetry;
 use crate::turns::Turns;
 
 /// What a reload replaces, in one step. A request takes it once and keeps it to its end.
@@ -46,6 +47,8 @@ pub struct MadeKey {
     pub location: http::HeaderValue,
     /// The body of the 201.
     pub body: Secret,
+    /// The names of the gateways that may not know it.
+    pub unconfirmed: Vec<String>,
 }
 
 /// The state of one gateway.
@@ -54,6 +57,8 @@ pub struct App {
     pub server: Server,
     /// Accounts, keys, sessions, documents, captures.
     pub store: Store,
+    /// Whether the tables in memory may be believed.
+    pub(crate) authority: Authority,
     /// Keys, sessions and users in memory.
     pub auth: Auth,
     pub nodes: Nodes,
@@ -65,6 +70,8 @@ pub struct App {
     pub limits: Limiter,
     pub metrics: Arc<Metrics>,
     pub access_log: AccessLog,
+    /// Traces of finished calls.
+    pub telemetry: Telemetry,
     pub clock: Clock,
     /// The random source of ids, seeds and secrets.
     pub random: Random,
@@ -105,6 +112,7 @@ pub struct AppParts {
     pub auth: Auth,
     pub nodes: Nodes,
     pub access_log: AccessLog,
+    pub telemetry: Telemetry,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
     pub random: Random,
@@ -135,6 +143,7 @@ impl App {
         health.attach(&parts.routing);
         App {
             server: parts.server,
+            authority: parts.store.authority(),
             store: parts.store,
             auth: parts.auth,
             nodes: parts.nodes,
@@ -143,6 +152,7 @@ impl App {
             limits: Limiter::default(),
             metrics: parts.metrics,
             access_log: parts.access_log,
+            telemetry: parts.telemetry,
             clock: parts.clock,
             random: parts.random,
             health,
@@ -246,6 +256,22 @@ impl App {
     /// Makes the gateway report that it is not ready.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+    }
+
+    /// Why it must not serve, if so. Where the store is shared the lease alone decides: without the
+    /// database every gateway serves to the end of its lease.
+    pub async fn unready(&self) -> Option<&'static str> {
+        match self.authority.left() {
+            Some(_) if self.authority.is_valid() => None,
+            Some(_) => Some("no lease: the database of keys cannot be reached"),
+            None if self.store.healthy().await => None,
+            None => Some("the store does not answer"),
+        }
+    }
+
+    /// Whether the live document comes from a store that other gateways change too.
+    pub fn follows_documents(&self) -> bool {
+        self.server.routing.stored && self.store.is_shared()
     }
 
     /// Whether it is draining.

@@ -68,7 +68,7 @@ pub enum Kind {
 }
 
 /// How a kind shows: status, the word of PIN and ROUTER management, OpenAI's type and code.
-pub struct Row {
+pub struct KindRow {
     pub status: u16,
     /// `error` of the `{"error","detail"}` envelope.
     pub word: &'static str,
@@ -81,7 +81,7 @@ pub struct Row {
 impl Kind {
     /// The table from kinds to what clients see.
     #[rustfmt::skip]
-    pub fn row(self) -> Row {
+    pub fn row(self) -> KindRow {
         const IRE: &str = "invalid_request_error";
         const PERMISSION: &str = "permission_error";
         const RATE: &str = "rate_limit_error";
@@ -123,7 +123,7 @@ impl Kind {
             Kind::Unavailable =>           (503, "unavailable", SERVER, Some("overloaded")),
             Kind::NoTarget =>              same(503, "no_target", SERVER),
         };
-        Row { status, word, openai_type, openai_code }
+        KindRow { status, word, openai_type, openai_code }
     }
 }
 

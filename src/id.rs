@@ -174,6 +174,8 @@ ids! {
     SessionId "sess_";
     /// A row of the audit: `aud_…`.
     AuditId "aud_";
+    /// A registration of a gateway that shares its store: `gw_…`.
+    GatewayId "gw_";
 }
 
 impl RequestId {

@@ -65,7 +65,9 @@ impl Surface {
             return Surface::Pin;
         }
         match segments.next() {
-            None | Some("auth" | "apikeys" | "users" | "nodes" | "audit") => Surface::Pin,
+            None | Some("auth" | "apikeys" | "users" | "nodes" | "audit" | "gateways") => {
+                Surface::Pin
+            }
             Some("agent") => Surface::NodeCallback,
             Some("agents" | "api-keys") => Surface::Agent,
             Some("router") => Surface::RouterManagement,

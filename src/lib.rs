@@ -9,16 +9,17 @@
 //!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`atomic_file`] files replaced in one
 //!   step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
-//!   [`secret`]
+//!   [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
-//! - **adapters**: [`store`] accounts, keys, documents and the index of captures, in SQLite ·
+//! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index of
+//!   captures ·
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
 //!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
 //!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
 //!   call, and its queue · [`redaction`] credentials taken out of it · [`archive`] captures on
-//!   disk
+//!   disk · [`telemetry`] traces of finished calls, for a collector
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
 //!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
 //!   compared, and decided again under another document
@@ -83,11 +84,12 @@
 //!
 //! ```text
 //! gateway/record.rs       Record::close, ::offer      what the call leaves, at its end
+//! ├ telemetry/            Telemetry::offer            its trace, if it is sampled
 //! capture/queue.rs        CaptureQueue                bounded in bytes; drops are counted
 //! └ CaptureWriter::run    write_out                   a service of its own (server/services.rs)
 //! archive/service.rs      Archive::append_with        redacted, compressed, encrypted
 //! ├ archive/segment_log.rs  SegmentLog::write         appended to the active segment, synced
-//! └ store/capture_index.rs  CaptureIndex::insert      the row that makes it a capture, committed
+//! └ store/sqlite/capture_index.rs  CaptureIndex::insert   the row that makes it a capture
 //! ```
 //!
 //! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
@@ -156,7 +158,11 @@
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
 //!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
-//!   is read on a scrape: `server/metrics_pages.rs`
+//!   is read on a scrape: `server/metrics_pages.rs`; a panel in `conf/grafana/`, and where somebody
+//!   has to act an alert in `conf/prometheus/rules.yml`
+//! - an attribute of spans: `telemetry/otlp.rs`, a row of `docs/operate/traces.md`
+//! - a field of the access log: `log/access_line.rs`, with its row of the reference; for people
+//!   also `log/text.rs`
 //! - a refusal: a row of [`error::Kind`]
 //! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
 //!   `App::store.noting(event)` at the action
@@ -167,6 +173,10 @@
 //! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
 //!   `routing/condition/constants.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`
+//! - a table of accounts: `store/sqlite/schema.rs`, the file of its noun in `store/`, what it
+//!   promises in `store/tests/` (a line of `suite!` there)
+//! - another database: a variant in `store/backend.rs` and `store/sql.rs`, a folder like
+//!   `store/sqlite/`, which runs the suite
 //! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),
 //!   `limits/` (how it is counted)
 
@@ -213,6 +223,8 @@ mod secret;
 #[warn(missing_docs)]
 mod server;
 mod store;
+mod telemetry;
+mod trace_context;
 mod turns;
 mod wire;
 
@@ -220,6 +232,6 @@ mod wire;
 pub use cli::main;
 pub use clock::Clock;
 pub use config::{Problem, load_server};
-pub use log::{AccessLog, init as init_log};
+pub use log::{AccessLog, LogForm, init as init_log};
 pub use secret::Secret;
 pub use server::{BootError, Environment, Gateway};

@@ -401,8 +401,40 @@ fn the_reference_of_the_server_document_has_every_key() {
     same(page, &keys, &first_cells(page));
 }
 
-/// Prints the table, too: `--nocapture`.
+/// Holds the table between the comments `<!-- table of WHAT -->` and `<!-- end of the table -->`
+/// to the rows that the code has. Prints them, too: `--nocapture`.
 #[allow(clippy::print_stderr)]
+fn hold_table(page: &str, what: &str, rows: &[String]) {
+    eprintln!("{}", rows.join("\n"));
+    let text = read(page);
+    let table = text.split(&format!("<!-- table of {what} -->")).nth(1).expect("a table");
+    let table = table.split("<!-- end of the table -->").next().unwrap();
+    let written: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert_eq!(written, rows, "{page}: put the printed table of {what} there");
+}
+
+#[test]
+fn the_reference_of_metrics_has_every_metric() {
+    let metrics = rerouter::internals::metrics::Metrics::new().unwrap();
+    let row = |row: &rerouter::internals::metrics::MetricRow| {
+        let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {} | {} | {} |", row.name, row.kind, labels.join(", "), row.help)
+            .replace("|  |", "| |")
+    };
+    let rows: Vec<String> = metrics.rows().iter().map(row).collect();
+    hold_table("docs/reference/metrics.md", "metrics", &rows);
+}
+
+#[test]
+fn the_reference_of_logs_has_every_field() {
+    use rerouter::internals::log::{ACCESS_FIELDS, DIAGNOSTIC_FIELDS};
+    for (what, fields) in [("access lines", ACCESS_FIELDS), ("diagnostics", DIAGNOSTIC_FIELDS)] {
+        let row = |(name, about): &(&str, &str)| format!("| `{name}` | {about} |");
+        let rows: Vec<String> = fields.iter().map(row).collect();
+        hold_table("docs/reference/log.md", what, &rows);
+    }
+}
+
 #[test]
 fn the_reference_of_translation_has_the_table_of_features() {
     use rerouter::internals::dialect::Dialect;
@@ -413,12 +445,7 @@ fn the_reference_of_translation_has_the_table_of_features() {
             .replace("|  |", "| |")
     };
     let rows: Vec<String> = Feature::ALL.iter().map(row).collect();
-    eprintln!("{}", rows.join("\n"));
-    let page = read("docs/reference/translation.md");
-    let table = page.split("<!-- table of features -->").nth(1).unwrap();
-    let table = table.split("<!-- end of the table -->").next().unwrap();
-    let written: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
-    assert_eq!(written, rows, "docs/reference/translation.md: put the printed table there");
+    hold_table("docs/reference/translation.md", "features", &rows);
 }
 
 #[test]

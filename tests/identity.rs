@@ -64,6 +64,8 @@ pub const ROWS: &[Row] = &[
     ("GET", "/v1/users/{id}", Object::Admins("usr_00000000000000000000000000"), 403),
     ("PATCH", "/v1/users/{id}", Object::Admins("usr_00000000000000000000000000"), 403),
     ("GET", "/v1/audit", Object::None, 403),
+    ("GET", "/v1/gateways", Object::None, 403),
+    ("DELETE", "/v1/gateways/{id}", Object::Shared("gw_00000000000000000000000000"), 403),
     // Only an admin has to do with them.
     ("POST", "/v1/nodes", Object::None, 403),
     ("GET", "/v1/nodes", Object::None, 403),

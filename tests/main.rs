@@ -57,6 +57,8 @@ mod check;
 mod cli;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
+/// Requests of Claude Code and Codex, to providers of every API.
+mod coding_agents;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded
 /// coded and decoded.
 mod codings;
@@ -97,6 +99,8 @@ mod faults;
 mod fidelity;
 /// The fuzz targets over seeds, recorded exchanges and what becomes of them.
 mod fuzzing;
+/// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
+mod gateways;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
@@ -153,12 +157,18 @@ mod panic_canaries;
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
+/// The store in PostgreSQL: the promises of SQLite there, poolers, TLS, and a store that moves.
+mod postgres;
 /// Providers by one word: what reaches them, whose settings win, what is refused.
 mod presets;
 /// The shipped prices: cost and budgets on the first day, and whose prices win.
 mod prices;
+/// Dashboards and alert rules, under a real Prometheus.
+mod prometheus;
 /// `decide` gives the stored plan again.
 mod property;
+/// Providers that have not all endpoints of their protocol, and what only responses carry.
+mod provider_endpoints;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
 /// Each refusal: status, exact envelope, connection closed or kept.
@@ -204,8 +214,12 @@ mod stream_usage;
 mod streams;
 /// What systemd hears of a start and of an end.
 mod systemd;
+/// Counts of tokens: by whom, and what an estimate says of itself.
+mod token_counts;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Traces at a collector, and trace contexts at providers.
+mod traces;
 /// Clients of each dialect, and providers of others.
 mod translation;
 /// Failures of providers of other dialects, and what clients see of them.

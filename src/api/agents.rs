@@ -42,9 +42,9 @@ pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
             }
             other => other.into(),
         })?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     response.headers_mut().insert(LOCATION, location);
-    Ok(response)
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 pub(crate) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -93,8 +93,8 @@ pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
             audit::event(app, who, request, Action::AgentUpdate, "agent", agent.id.as_str());
         match app.store.noting(event).update_agent(changed, agent.etag().to_owned()).await {
             Ok(committed) => {
-                app.store.acknowledge(committed.rev).await?;
-                return Ok(response);
+                let unconfirmed = app.store.acknowledge(committed.rev).await?;
+                return Ok(answer::confirmed(response, unconfirmed));
             }
             // The concurrent change is in memory already: try again.
             Err(StoreError::Stale | StoreError::NotFound) => {}
@@ -122,8 +122,8 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
             other => other.into(),
         },
     )?;
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::no_content())
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }
 
 fn find(app: &App, request: &ApiRequest) -> Result<Arc<Agent>> {

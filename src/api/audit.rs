@@ -42,6 +42,7 @@ pub const NOTED: &[(&str, &str, Action)] = &[
     ("POST",   "/v1/nodes",                      Action::NodeCreate),
     ("DELETE", "/v1/nodes/{id}",                 Action::NodeDelete),
     ("POST",   "/v1/nodes/{id}/rotate",          Action::NodeRotate),
+    ("DELETE", "/v1/gateways/{id}",              Action::GatewayForget),
     ("POST",   "/v1/router/replay/import",       Action::CaptureImport),
     ("POST",   "/v1/api-keys",                   Action::KeyCreate),
     ("PATCH",  "/v1/api-keys/{id}",              Action::KeyUpdate),

@@ -10,6 +10,7 @@ mod conditional;
 mod decide;
 mod evaluate;
 mod gate;
+mod gateways;
 mod import;
 mod keys;
 pub(crate) mod limits;
@@ -204,6 +205,8 @@ pub static ROUTES: &[Route] = {
         get(   "/v1/users/{id}",                   Admin,             here!(users::get)),
         patch( "/v1/users/{id}",                   Admin,             here!(users::update, Patch)),
         get(   "/v1/audit",                        Admin,             here!(audit::list)),
+        get(   "/v1/gateways",                     Admin,             here!(gateways::list)),
+        delete("/v1/gateways/{id}",                Admin,             here!(gateways::forget)),
         post(  "/v1/nodes",                        Admin,             here!(nodes::create)),
         get(   "/v1/nodes",                        Admin,             here!(nodes::list)),
         get(   "/v1/nodes/{id}",                   Admin,             here!(nodes::get)),

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
 use crate::secret::Secret;
-use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
+use crate::store::{Change, NodeModel, NodeReport, NodeRow, Registration, StoreError, covers};
 
 pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
@@ -52,7 +52,17 @@ pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
         .find_map(epoch_of)
         .ok_or_else(|| Error::internal("a registration without an epoch"))?;
     app.nodes.begin(id, epoch, now);
+    // A node that is new to a gateway which answers without a lease harms nobody.
     app.store.acknowledge(committed.rev).await?;
+    let begun = NodeReport {
+        node: id.clone(),
+        epoch,
+        seq: None,
+        status: NodeStatus::Ready.as_str().to_owned(),
+        running: 0,
+        queued: 0,
+    };
+    tell_others(app, begun).await;
     let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
     if shown.row.registration.as_ref().is_none_or(|registration| registration.epoch != epoch) {
         // Another process of this node has registered since.
@@ -129,13 +139,24 @@ pub(crate) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) 
     }
     let report = Heartbeat { epoch, signed_s, seq, status, load: NodeLoad { running, queued } };
     app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
-        HeartbeatError::Seq => Error::new(Kind::Conflict, "seq must increase with each heartbeat."),
+        HeartbeatError::Seq => Error::new(Kind::Conflict, SEQ),
         HeartbeatError::Epoch => gone(StoreError::Conflict),
         HeartbeatError::Unregistered => {
             Error::new(Kind::Conflict, "The node is not registered. Register first.")
         }
     })?;
     let before = row.registration.as_ref();
+    let report = NodeReport {
+        node: id.clone(),
+        epoch: epoch.or(before.map(|before| before.epoch)).unwrap_or(0),
+        seq: Some(seq),
+        status: status.as_str().to_owned(),
+        running,
+        queued,
+    };
+    if !tell_others(app, report).await {
+        return Err(Error::new(Kind::Conflict, SEQ));
+    }
     if let (Some(models), Some(before)) = (models, before)
         && models != before.models
     {
@@ -146,6 +167,18 @@ pub(crate) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) 
         StatusCode::OK,
         &json!({ "lease_s": bounds::NODE_LEASE.as_secs(), "actions": [] }),
     ))
+}
+
+const SEQ: &str = "seq must increase with each heartbeat.";
+
+/// Tells the gateways that share the store; `false` if they know a later report. Where the store
+/// fails, this gateway alone knows, and the node reports again soon.
+async fn tell_others(app: &App, report: NodeReport) -> bool {
+    let told = app.store.report_node(report).await;
+    told.unwrap_or_else(|error| {
+        log::debug!("a heartbeat is known to this gateway only: {error}");
+        true
+    })
 }
 
 /// An event of a node.

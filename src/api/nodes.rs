@@ -62,13 +62,13 @@ pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
             }
             other => other.into(),
         })?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     let mut response = answer::secret_json(StatusCode::CREATED, &with_secret(app, &id, &secret)?);
     response.headers_mut().insert(
         LOCATION,
         HeaderValue::from_str(&format!("/v1/nodes/{id}")).map_err(Error::internal)?,
     );
-    Ok(response)
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 pub(crate) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
@@ -87,8 +87,8 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
     let node = find(app, request)?;
     let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
     let committed = app.store.noting(event).delete_node(&node.row.id).await?;
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::no_content())
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
@@ -114,8 +114,9 @@ pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> 
             StoreError::NotFound => Error::not_found("node"),
             other => other.into(),
         })?;
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::secret_json(StatusCode::OK, &with_secret(app, &old.id, &secret)?))
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    let response = answer::secret_json(StatusCode::OK, &with_secret(app, &old.id, &secret)?);
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Vec<u8>> {

@@ -17,14 +17,14 @@ use crate::secret::Secret;
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 pub(crate) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
-    Ok(match app.store.healthy().await {
-        true => answer::json(
+    Ok(match app.unready().await {
+        None => answer::json(
             StatusCode::OK,
             &json!({"status": "ok", "store": "ok", "revision": app.revision()}),
         ),
-        false => answer::json(
+        Some(why) => answer::json(
             StatusCode::SERVICE_UNAVAILABLE,
-            &json!({"status": "unavailable", "reason": "the store does not answer"}),
+            &json!({"status": "unavailable", "reason": why}),
         ),
     })
 }
@@ -63,6 +63,7 @@ pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
     app.throttle.check_registration(client(request).address, now)?;
     let place = app.passwords.slot()?;
     app.throttle.register(client(request).address, now)?;
+    app.auth.count_registration(&app.store, client(request).address).await?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
     }
@@ -80,8 +81,8 @@ pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
     let body = json!({"user": user_json(&user)});
     let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
     let committed = app.store.noting(event).create_user(user).await.map_err(of_new_user)?;
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::json(StatusCode::CREATED, &body))
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::json(StatusCode::CREATED, &body), unconfirmed))
 }
 
 /// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
@@ -96,6 +97,7 @@ pub(crate) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> A
     // Before the throttle: a request refused for lack of capacity is not an attempt.
     let place = app.passwords.slot()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
+    app.auth.count_login(&app.store, &email, client.address).await?;
     let user = app.auth.user_by_email(&email);
     let verified = app
         .passwords
@@ -132,11 +134,11 @@ pub(crate) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> A
         note_refusal(app, who, request, Some(&user.id));
         return Err(wrong_password());
     }
-    app.store.acknowledge(begun?.rev).await?;
+    let unconfirmed = app.store.acknowledge(begun?.rev).await?;
     let mut response = answer::secret_json(StatusCode::OK, &body);
     let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, absolute));
     response.headers_mut().insert(SET_COOKIE, cookie.map_err(Error::internal)?);
-    Ok(response)
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 /// `POST /v1/auth/logout`: ends the session with its cookie and its token.
@@ -145,12 +147,12 @@ pub(crate) async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> 
     BodyFields::read_if_any(request)?.finish()?;
     let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
     let committed = app.store.noting(event).end_session(session).await?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     let mut response = answer::no_content();
     let cookie =
         HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
     response.headers_mut().insert(SET_COOKIE, cookie);
-    Ok(response)
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 /// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
@@ -166,6 +168,7 @@ pub(crate) async fn password(app: &App, who: &Principal, request: &ApiRequest) -
     app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
     let (place, next) = (app.passwords.slot()?, app.passwords.slot()?);
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
+    app.auth.count_login(&app.store, &user.email, client(request).address).await?;
     if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));
         return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
@@ -183,8 +186,8 @@ pub(crate) async fn password(app: &App, who: &Principal, request: &ApiRequest) -
             }
             other => other.into(),
         })?;
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::no_content())
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }
 
 pub(crate) async fn me(_app: &App, who: &Principal, _request: &ApiRequest) -> ApiResult {

@@ -40,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Faults, Store};
+use crate::telemetry::Telemetry;
 
 struct TestApi {
     app: App,
@@ -63,12 +64,7 @@ async fn world_with(server: &str) -> TestApi {
         Duration::from_secs(1800),
     );
     let nodes = Nodes::new(&SecretBytes::new([1; 32]));
-    let following = nodes.clone();
-    nodes.load(
-        auth.attach_with(&store, Box::new(move |committed| following.apply(committed)))
-            .await
-            .unwrap(),
-    );
+    store.follow(auth.follower(vec![Arc::new(nodes.clone())])).await.unwrap();
     let random = Random::seeded(11);
     let server = config::read_server("test", server, &|_| None).unwrap();
     let routing =
@@ -82,6 +78,7 @@ async fn world_with(server: &str) -> TestApi {
         auth,
         nodes,
         access_log: AccessLog::off(),
+        telemetry: Telemetry::off(),
         metrics,
         clock: Clock::manual(at(0)),
         random,

@@ -62,11 +62,11 @@ pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
         .create_user_by(user, who.user_id())
         .await
         .map_err(pin::of_new_user)?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     app.limits.expect_user(&id, &limits, &app.store, now).await;
     let mut response = answer::json(StatusCode::CREATED, &body);
     response.headers_mut().insert(LOCATION, location);
-    Ok(response)
+    Ok(answer::confirmed(response, unconfirmed))
 }
 
 /// `GET /v1/users`, newest first.
@@ -121,10 +121,10 @@ pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> 
         StoreError::NotFound => Error::not_found("user"),
         other => other.into(),
     })?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     let user = app.auth.user(&user.id).ok_or_else(|| Error::not_found("user"))?;
     app.limits.expect_user(&user.id, &user.limits, &app.store, app.clock.now()).await;
-    Ok(answer::json(StatusCode::OK, &record(&user)))
+    Ok(answer::confirmed(answer::json(StatusCode::OK, &record(&user)), unconfirmed))
 }
 
 /// A patch of a user; absent fields stay unchanged.

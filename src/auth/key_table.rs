@@ -217,6 +217,15 @@ impl KeyTable {
         self.table(interface).by_digest.get(digest).map(|key| Arc::clone(key.value()))
     }
 
+    /// The ids of all keys.
+    pub(super) fn ids(&self) -> HashSet<KeyId> {
+        let tables = Interface::ALL.map(|interface| self.table(interface));
+        let ids = |table: &InterfaceKeys| {
+            table.ids.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        };
+        tables.into_iter().flat_map(|table| -> Vec<KeyId> { ids(table) }).collect()
+    }
+
     pub(super) fn by_id(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
         self.table(interface).by_id.get(id).map(|key| Arc::clone(key.value()))
     }
@@ -363,6 +372,14 @@ impl KeyTable {
             && !key.unsaved.swap(true, Ordering::AcqRel)
         {
             self.touched.insert(key.row.id.clone());
+        }
+    }
+
+    /// Takes in a use by another gateway.
+    pub(super) fn learn_use(&self, id: &KeyId, at: Timestamp) {
+        let found = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
+        if let Some(key) = found {
+            key.used_us.fetch_max(at.as_microsecond(), Ordering::AcqRel);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Periodic writes of what the tables know before the store does: when keys and sessions were last
 //! used, and which sessions are over.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::Auth;
@@ -25,6 +27,15 @@ impl Auth {
         Ok(())
     }
 
+    /// Takes in when other gateways saw keys and sessions last. To be called about every minute.
+    pub(crate) async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let since = now.checked_sub(3 * bounds::SWEEP_INTERVAL).unwrap_or(now);
+        let uses = store.uses_since(since).await?;
+        uses.keys.iter().for_each(|(id, at)| self.0.keys.learn_use(id, *at));
+        uses.sessions.iter().for_each(|(id, at)| self.0.sessions.learn_use(id, *at));
+        Ok(())
+    }
+
     /// Writes when sessions were last used, and ends those that are over. To be called about every
     /// minute.
     pub(crate) async fn sweep_sessions(
@@ -32,7 +43,9 @@ impl Auth {
         store: &Store,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let (seen, over) = self.0.sessions.take_unsaved(self.0.idle, now);
+        // Another gateway may have seen a session that is idle here, and tells within two minutes.
+        let slack = if store.is_shared() { 3 * bounds::SWEEP_INTERVAL } else { Duration::ZERO };
+        let (seen, over) = self.0.sessions.take_unsaved(self.0.idle + slack, now);
         // In steps: other writers have their turns between two of them.
         let (mut seen, mut over) = (seen.as_slice(), over.as_slice());
         while !(seen.is_empty() && over.is_empty()) {

@@ -16,6 +16,7 @@ mod pending_writes;
 mod principal;
 mod revocation;
 mod session_table;
+mod shared_throttle;
 pub(crate) mod signature;
 mod tables;
 mod throttle;

@@ -1,6 +1,7 @@
 //! Login sessions in memory. A session has two secrets, a cookie and a Bearer token, and each is
 //! found by its own digest only. A session ends at a fixed time, and when it was idle for too long.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -73,6 +74,10 @@ impl SessionTable {
         }
     }
 
+    pub(super) fn ids(&self) -> HashSet<SessionId> {
+        self.by_id.iter().map(|session| session.key().clone()).collect()
+    }
+
     /// The session with this secret, live or over.
     pub(super) fn by_digest(
         &self,
@@ -84,6 +89,13 @@ impl SessionTable {
             SessionSecret::Token => &self.by_token,
         };
         table.get(digest).map(|session| Arc::clone(session.value()))
+    }
+
+    /// Takes in a use by another gateway.
+    pub(super) fn learn_use(&self, id: &SessionId, at: Timestamp) {
+        if let Some(session) = self.by_id.get(id) {
+            session.last_seen_us.fetch_max(at.as_microsecond(), Ordering::AcqRel);
+        }
     }
 
     /// Whether a session exists and is not over.

@@ -1,7 +1,7 @@
 //! How the tables follow the store, and look-ups in them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError};
 
 use jiff::Timestamp;
 
@@ -9,42 +9,97 @@ use super::Auth;
 use super::agents::Agents;
 use super::key_table::{Key, KeyState};
 use super::principal::{CaptureLevel, Principal};
-use crate::id::{KeyId, UserId};
+use crate::id::{AgentId, KeyId, SessionId, UserId};
 use crate::interface::Interface;
-use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Store, StoreError, UserRow};
+use crate::store::{Change, Committed, Follower, KeyRow, Reload, Store, StoreError, UserRow};
+
+/// The tables of [`Auth`], and others that follow the store after them.
+struct AuthFollower {
+    auth: Auth,
+    beside: Vec<Arc<dyn Follower>>,
+}
+
+impl Follower for AuthFollower {
+    fn apply(&self, committed: &Committed) {
+        self.auth.apply(committed);
+        self.beside.iter().for_each(|beside| beside.apply(committed));
+    }
+
+    fn reload(&self) -> Box<dyn Reload> {
+        let beside = self.beside.iter().map(|beside| beside.reload()).collect();
+        Box::new(AuthReload { auth: self.auth.clone(), known: self.auth.known(), beside })
+    }
+
+    fn document(&self) -> Option<String> {
+        self.beside.iter().find_map(|beside| beside.document())
+    }
+}
+
+/// A load of all rows.
+struct AuthReload {
+    auth: Auth,
+    /// What the tables had before, and no row is of so far.
+    known: KnownRows,
+    beside: Vec<Box<dyn Reload>>,
+}
+
+#[derive(Default)]
+struct KnownRows {
+    users: HashSet<UserId>,
+    keys: HashSet<KeyId>,
+    sessions: HashSet<SessionId>,
+    agents: HashSet<AgentId>,
+}
+
+impl Reload for AuthReload {
+    fn row(&mut self, row: Change) {
+        let known = &mut self.known;
+        let _known = match &row {
+            Change::User(user) => known.users.remove(&user.id),
+            Change::Key(key) => known.keys.remove(&key.id),
+            Change::Session(session) => known.sessions.remove(&session.id),
+            Change::Agent(agent) => known.agents.remove(&agent.id),
+            _ => return self.beside.iter_mut().for_each(|beside| beside.row(row.clone())),
+        };
+        self.auth.change(row);
+    }
+
+    fn finish(self: Box<Self>, rev: u64) {
+        let AuthReload { auth, known, beside } = *self;
+        let keys = known.keys.into_iter().map(Change::KeyForgotten);
+        let sessions = known.sessions.into_iter().map(Change::SessionEnded);
+        let agents = known.agents.into_iter().map(Change::AgentDeleted);
+        keys.chain(sessions).chain(agents).for_each(|gone| auth.change(gone));
+        for id in known.users {
+            if let Some((_, user)) = auth.0.users.remove(&id) {
+                auth.0.emails.remove_if(&user.email, |_, of| *of == id);
+            }
+        }
+        *auth.0.applied.lock().unwrap_or_else(PoisonError::into_inner) = rev;
+        beside.into_iter().for_each(|beside| beside.finish(rev));
+    }
+}
 
 impl Auth {
     /// Follows the store from now on and loads what it has. To be called once, before the first
     /// request.
     pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
-        self.attach_with(store, Box::new(|_| ())).await.map(|_| ())
+        store.follow(self.follower(Vec::new())).await
     }
 
-    /// The same with another follower, called after these tables have followed. Returns the nodes,
-    /// which are not kept here.
-    pub(crate) async fn attach_with(
-        &self,
-        store: &Store,
-        beside: Follower,
-    ) -> Result<Vec<NodeRow>, StoreError> {
-        let tables = self.clone();
-        store.follow(Box::new(move |committed| {
-            tables.apply(committed);
-            beside(committed);
-        }));
-        // Row by row: there may be a million keys, and only the tables may hold them all.
-        let (tables, nodes) = (self.clone(), Arc::new(Mutex::new(Vec::new())));
-        let found = Arc::clone(&nodes);
-        let take = move |change| match change {
-            Change::Node(node) => {
-                found.lock().unwrap_or_else(PoisonError::into_inner).push(NodeRow::clone(&node))
-            }
-            other => tables.change(other),
-        };
-        let rev = store.each(take).await?;
-        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        *applied = rev.max(*applied);
-        Ok(std::mem::take(&mut *nodes.lock().unwrap_or_else(PoisonError::into_inner)))
+    /// The tables as a follower of a store. Those `beside` follow after them, and take in the rows
+    /// that are not kept here.
+    pub(crate) fn follower(&self, beside: Vec<Arc<dyn Follower>>) -> Arc<dyn Follower> {
+        Arc::new(AuthFollower { auth: self.clone(), beside })
+    }
+
+    fn known(&self) -> KnownRows {
+        KnownRows {
+            users: self.0.users.iter().map(|user| user.key().clone()).collect(),
+            keys: self.0.keys.ids(),
+            sessions: self.0.sessions.ids(),
+            agents: self.0.agents.by_name().iter().map(|agent| agent.id.clone()).collect(),
+        }
     }
 
     /// Applies one mutation, unless it is applied already.
@@ -67,7 +122,7 @@ impl Auth {
                 if let Some(old) = self.0.users.insert(id, user)
                     && old.email != email
                 {
-                    self.0.emails.remove(&old.email);
+                    self.0.emails.remove_if(&old.email, |_, of| *of == old.id);
                 }
             }
             Change::Key(key) => self.0.keys.apply(key),
@@ -76,8 +131,8 @@ impl Auth {
             Change::SessionEnded(id) => self.0.sessions.remove(&id),
             Change::Agent(agent) => self.0.agents.apply(agent),
             Change::AgentDeleted(id) => self.0.agents.remove(&id),
-            // Nodes have a table of their own.
-            Change::Node(_) | Change::NodeDeleted(_) => {}
+            // These are kept elsewhere.
+            Change::Node(_) | Change::NodeDeleted(_) | Change::Document(_) => {}
         }
     }
 

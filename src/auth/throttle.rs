@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 
 /// How long a registration counts.
-const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
+pub(super) const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
 
 /// The user of a login with an unknown e-mail, in the audit.
 pub(crate) const UNKNOWN_USER: &str = "unknown";
@@ -94,7 +94,7 @@ impl Throttle {
 }
 
 /// The network of one subscriber: /24 in IPv4, /56 in IPv6.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 72)).into(),

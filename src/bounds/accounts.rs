@@ -99,6 +99,12 @@ pub(crate) const GRANT_SMALL: u64 = 50_000_000;
 pub(crate) const GRANT_AHEAD: Duration = Duration::from_secs(120);
 /// `Retry-After` of a refusal that ends with another request, or with a write of the store.
 pub(crate) const LIMIT_RETRY: Duration = Duration::from_secs(1);
+/// Time in which gateways give back what they do not use of a budget, once another one lacks it.
+pub(crate) const GRANT_RECALL: Duration = Duration::from_secs(3);
+/// Time between two such requests for one budget.
+pub(crate) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(60);
+/// Time after it in which a gateway is granted no more than it needs.
+pub(crate) const GRANT_LEAN: Duration = Duration::from_secs(10);
 /// Time between two writes of usage and spend: a crash may lose so much usage.
 pub(crate) const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that a leaving process tries to write revocations and disablings.
@@ -114,3 +120,26 @@ pub(crate) const USAGE_PENDING: usize = 20_000;
 pub(crate) const USAGE_DAYS: i64 = 400;
 /// Groups in an answer on usage.
 pub(crate) const USAGE_GROUPS: usize = 1_000;
+
+/// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
+/// statement before, at four fifths of it, and the wait for a lock at half of it.
+pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
+/// The same for changes of its tables, for which gateways that start wait, and for a copy.
+pub(crate) const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
+/// How long PostgreSQL waits for the next statement of a transaction, before it ends it: a gateway
+/// that was stopped must not hold the lock that all writes take.
+pub(crate) const DATABASE_IDLE: Duration = Duration::from_secs(2);
+/// First wait before another try to connect to PostgreSQL; it doubles.
+pub(crate) const DATABASE_RETRY: Duration = Duration::from_millis(50);
+/// Longest of those waits: keys are served again soon after the database is back.
+pub(crate) const DATABASE_RETRY_MOST: Duration = Duration::from_secs(1);
+/// Longest wait for the TCP connection to one address of PostgreSQL, before the next is tried.
+pub(crate) const DATABASE_CONNECT: Duration = Duration::from_secs(3);
+/// How long data to PostgreSQL may be unacknowledged before the connection counts as lost.
+pub(crate) const DATABASE_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+/// How long a connection to PostgreSQL may be silent before it is probed.
+pub(crate) const DATABASE_KEEPALIVE: Duration = Duration::from_secs(5);
+/// Shortest and longest `store.lease`. A shorter one would be lost with each pause of a busy machine;
+/// a longer one lets a revocation wait for so long for a gateway that has gone.
+pub(crate) const LEASE: (Duration, Duration) =
+    (Duration::from_millis(500), Duration::from_secs(600));

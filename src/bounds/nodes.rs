@@ -42,3 +42,5 @@ pub(crate) const NODE_EVENTS_BODY: usize = 1 << 20;
 pub(crate) const NODE_EVENTS: usize = 1_000;
 /// Ids of node events that are remembered, so that what is sent twice is logged once.
 pub(crate) const NODE_EVENT_IDS: usize = 4_096;
+/// Time between two looks for what nodes reported to other gateways.
+pub(crate) const NODE_REPORTS_INTERVAL: Duration = Duration::from_secs(2);

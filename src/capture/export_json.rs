@@ -57,6 +57,7 @@ impl Capture {
         whole.insert("response".into(), response);
         whole.insert("redacted".into(), head.redacted.into());
         whole.insert("client_request_id".into(), json!(head.client_request_id));
+        whole.insert("trace_id".into(), json!(head.trace_id));
         whole.insert("error".into(), json!(head.error));
         whole.into()
     }

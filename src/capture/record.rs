@@ -15,6 +15,7 @@ use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{AgentRef, Decision, Inputs};
+use crate::trace_context::TraceId;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +128,9 @@ pub struct Head {
     /// Whether it was imported: this gateway did not see the call.
     #[serde(default)]
     pub imported: bool,
+    /// The trace of the call, where traces are exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
 }
 
 /// Both bodies, as the client sent and got them.
@@ -206,6 +210,7 @@ impl Head {
             shadow_of: None,
             error: None,
             imported: false,
+            trace_id: None,
         }
     }
 

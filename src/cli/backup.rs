@@ -8,6 +8,7 @@ use super::failure::problem_list;
 use super::output;
 use crate::config::{self, Env};
 use crate::server::{MASTER_KEY, back_up};
+use crate::store::StoreUrl;
 
 #[derive(Args)]
 pub(super) struct BackupArguments {
@@ -24,20 +25,25 @@ pub(super) struct BackupArguments {
 }
 
 pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), String> {
-    let data = match &arguments.data_dir {
-        Some(data) => data.clone(),
+    let (data, url) = match &arguments.data_dir {
+        Some(data) => (data.clone(), StoreUrl::Sqlite),
         None => {
-            config::load_server(arguments.config.as_deref(), env)
-                .map_err(|problems| problem_list(&problems))?
-                .data_dir
+            let server = config::load_server(arguments.config.as_deref(), env)
+                .map_err(|problems| problem_list(&problems))?;
+            (server.data_dir, server.store.url)
         }
     };
-    let copied = back_up(&data, &arguments.out).map_err(|error| error.to_string())?;
+    let accounts = matches!(url, StoreUrl::Sqlite);
+    let copied = back_up(&data, &arguments.out, accounts).map_err(|error| error.to_string())?;
     let file = data.join("master.key");
     let key = if file.exists() { file.display().to_string() } else { MASTER_KEY.to_owned() };
+    let elsewhere = match accounts {
+        true => "",
+        false => "Accounts, keys, documents and audit are in PostgreSQL: copy them with pg_dump.\n",
+    };
     // The copy is made, whether or not this can be printed.
     let _ = output::print(&format!(
-        "Copied {} to {}: {} segments of captures, {} bytes in all.\n\
+        "Copied {} to {}: {} segments of captures, {} bytes in all.\n{elsewhere}\
          The master key is not in the copy, and the copy is useless without it: keep {key} \
          elsewhere.\n",
         data.display(),

@@ -4,12 +4,14 @@ mod backup;
 mod check;
 mod client;
 mod failure;
+mod migrate;
 mod node;
 mod output;
 mod progress;
 mod replay;
 mod table;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -57,6 +59,11 @@ enum CliCommand {
     /// not copied, and nothing can be read without it: keep it elsewhere. To restore, use the copy
     /// as data directory, put the master key beside it, and start.
     Backup(backup::BackupArguments),
+    /// Copy accounts, keys, documents and audit of a stopped gateway to PostgreSQL.
+    ///
+    /// The database must hold no store yet. All is copied in one transaction, read again and
+    /// compared, or nothing is. Captures stay in the data directory.
+    Migrate(migrate::MigrateArguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -69,6 +76,7 @@ pub fn main() -> ExitCode {
         CliCommand::Replay(arguments) => return replay::run(*arguments, &variable),
         CliCommand::Node(arguments) => return node::run(&arguments, &variable),
         CliCommand::Backup(arguments) => backup::run(&arguments, &variable),
+        CliCommand::Migrate(arguments) => migrate::run(&arguments, &variable),
         CliCommand::Openapi => openapi(),
     };
     match result {
@@ -97,13 +105,12 @@ fn environment() -> Environment {
 }
 
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
-    log::init(
-        variable("RUST_LOG")
-            .as_deref()
-            .unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"),
-    )?;
-    log::log_panics();
     let document = check::server_for_start(path.as_deref(), environment, &variable)?;
+    let filter = variable("RUST_LOG");
+    let usual = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
+    let form = document.log.form(std::io::stderr().is_terminal(), variable);
+    log::init(filter.as_deref().unwrap_or(usual), form)?;
+    log::log_panics();
     let boot = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -19,6 +19,7 @@ mod routing;
 mod server;
 mod settings;
 mod source;
+mod telemetry;
 mod tree;
 
 use std::net::SocketAddr;

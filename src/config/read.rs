@@ -204,6 +204,21 @@ impl<'a> Field<'a> {
         found.map(Duration::from_millis)
     }
 
+    /// A duration within bounds.
+    pub(super) fn duration_in(
+        &self,
+        faults: &mut Diagnostics,
+        (least, most): (Duration, Duration),
+    ) -> Option<Duration> {
+        let found = self.duration(faults)?;
+        if (least..=most).contains(&found) {
+            return Some(found);
+        }
+        let (least, most) = (least.as_millis(), most.as_secs());
+        self.reject(faults, format!("must be from {least}ms to {most}s"), "for example `10s`");
+        None
+    }
+
     /// A duration that is not zero.
     pub(super) fn positive_duration(&self, faults: &mut Diagnostics) -> Option<Duration> {
         let found = self.duration(faults)?;

@@ -14,9 +14,11 @@ use super::read::{Field, Section, to_usize};
 use super::settings::{
     AuditRetention, CaptureSettings, Retention, RoutingFile, Server, SessionSettings,
 };
+use super::telemetry::{access_log, log, telemetry};
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
 use crate::routing::Authorities;
+use crate::store::{OnLeaseLost, StoreSettings, StoreUrl, Target, TargetError};
 
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
@@ -52,11 +54,13 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
             .read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)))
             .unwrap_or_default(),
         audit: audit(&mut top, faults),
+        log: log(&mut top, faults),
         access_log: access_log(&mut top, faults),
+        telemetry: telemetry(&mut top, faults),
+        store: store(&mut top, faults),
         listeners,
         positions: Positions::default(),
     };
-    store(&mut top, faults);
     top.finish(faults);
     Some(server)
 }
@@ -68,18 +72,52 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<boo
     call_untrusted
 }
 
-fn store(top: &mut Section<'_>, faults: &mut Diagnostics) {
+fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> StoreSettings {
+    let usual = StoreSettings::default();
     let mut section = top.below("store", faults);
-    section.read("url", faults, |field, faults| {
-        let url = field.text(faults)?;
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            field.unsupported(faults);
-        } else if url != "sqlite" {
-            field.reject(faults, "must be `sqlite`", "without it, it is");
-        }
-        Some(())
-    });
+    let found = StoreSettings {
+        url: section
+            .read("url", faults, |field, faults| database(field, faults, StoreUrl::parse))
+            .unwrap_or(usual.url),
+        direct_url: section
+            .read("direct_url", faults, |field, faults| database(field, faults, Target::parse)),
+        lease: section
+            .read("lease", faults, |f, p| f.duration_in(p, bounds::LEASE))
+            .unwrap_or(usual.lease),
+        on_lease_lost: section
+            .read("on_lease_lost", faults, |f, p| {
+                let (refuse, stale) = (OnLeaseLost::Refuse, OnLeaseLost::ServeStale);
+                f.word(p, &[("refuse", refuse), ("serve_stale", stale)])
+            })
+            .unwrap_or(usual.on_lease_lost),
+    };
+    if let (StoreUrl::Postgres(target), Some(field)) = (&found.url, section.take("url"))
+        && target.is_exposed()
+    {
+        let warning = field.fault("the database's certificate and name are not checked");
+        faults
+            .warnings
+            .push(warning.hint(Some("use `sslmode=verify-full` unless the network is yours")));
+    }
     section.finish(faults);
+    found
+}
+
+fn database<T>(
+    field: &Field<'_>,
+    faults: &mut Diagnostics,
+    parse: fn(&str) -> Result<T, TargetError>,
+) -> Option<T> {
+    match parse(field.text(faults)?) {
+        Ok(found) => return Some(found),
+        Err(TargetError::Url(why)) => {
+            field.reject(faults, why, "see docs/reference/server-document.md");
+        }
+        Err(TargetError::Machine(why)) => {
+            faults.push_local(field.fault(why).hint(Some("the path of a PEM file of certificates")))
+        }
+    }
+    None
 }
 
 fn routing_file(top: &mut Section<'_>, faults: &mut Diagnostics) -> RoutingFile {
@@ -233,12 +271,4 @@ fn egress(top: &mut Section<'_>, faults: &mut Diagnostics) -> Vec<Net> {
     let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
     section.finish(faults);
     found.unwrap_or_else(Net::denied_by_default)
-}
-
-fn access_log(top: &mut Section<'_>, faults: &mut Diagnostics) -> bool {
-    let mut section = top.below("access_log", faults);
-    // `off` is text in YAML 1.2, unlike in YAML 1.1.
-    let found = section.read("format", faults, |f, p| f.word(p, &[("json", true), ("off", false)]));
-    section.finish(faults);
-    found.unwrap_or(true)
 }

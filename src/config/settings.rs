@@ -10,8 +10,11 @@ use super::limits::LimitSettings;
 use super::net::Net;
 use super::positions::Positions;
 use crate::interface::Interface;
+use crate::log::LogFormat;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
+use crate::store::StoreSettings;
+use crate::telemetry::OtlpSettings;
 
 /// The server document, checked and with its defaults filled in.
 #[derive(Clone)]
@@ -30,6 +33,8 @@ pub struct Server {
     pub threads: usize,
     /// Directory of accounts, keys and captures.
     pub data_dir: PathBuf,
+    /// The database of accounts and keys.
+    pub store: StoreSettings,
     /// Source of the routing document.
     pub routing: RoutingFile,
     /// What captures keep, and for how long.
@@ -51,8 +56,12 @@ pub struct Server {
     pub trusted_proxies: Vec<Net>,
     /// Retention of the audit.
     pub audit: AuditRetention,
-    /// Each request is logged, as JSON.
-    pub access_log: bool,
+    /// Form of the diagnostics.
+    pub log: LogFormat,
+    /// Form of the access log; `None`: off.
+    pub access_log: Option<LogFormat>,
+    /// Where traces are exported; `None`: nowhere.
+    pub telemetry: Option<OtlpSettings>,
     /// Places of the values in the document.
     pub(super) positions: Positions,
 }

@@ -51,7 +51,7 @@ fn an_empty_server_document_is_the_defaults() {
     assert_eq!(server.listeners[0].address.to_string(), "127.0.0.1:8080");
     assert_eq!(server.listeners[0].interfaces.len(), 3);
     assert_eq!(server.metrics.to_string(), "127.0.0.1:9090");
-    assert!(server.registration_open && server.capture.encrypt && server.access_log);
+    assert!(server.registration_open && server.capture.encrypt && server.access_log.is_some());
     assert_eq!(
         (server.capture.max_body, server.limits.request_body, server.limits.body_min_rate),
         (8 << 20, 32 << 20, 1024)
@@ -102,7 +102,7 @@ access_log: { format: off }
     );
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
     assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
-    assert!(server.egress_deny.is_empty() && !server.access_log);
+    assert!(server.egress_deny.is_empty() && server.access_log.is_none());
     assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
 }
 
@@ -115,7 +115,7 @@ listeners:
 public_url: https://u:p@x
 threads: many
 data_dir: [x]
-store: { url: postgres://u:canary@h/db }
+store: { url: postgres://u:canary@h/db?sslmode=canary, lease: 0s, on_lease_lost: serve }
 capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a, '(', 'b*'], objects: x }
 session: { idle: 2h, absolute: 1h }
 limits: { request_body: 2GiB, header_timeout: 0s, connections: 0 }
@@ -140,7 +140,10 @@ s.yaml:4:13: public_url: the URL must not hold credentials; \
     use `api_key` (for example `https://gw.example.com`)
 s.yaml:5:10: threads: must be a whole number, not text (digits without quotes and without a unit)
 s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
-s.yaml:7:15: store.url: not supported by this version (remove it)
+s.yaml:7:15: store.url: `sslmode` must be `disable`, `prefer`, `require`, `verify-ca` or \
+    `verify-full` (see docs/reference/server-document.md)
+s.yaml:7:63: store.lease: must be from 500ms to 600s (for example `10s`)
+s.yaml:7:82: store.on_lease_lost: must be one of `refuse`, `serve_stale` (for example `refuse`)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, \
     `1GiB` or a number of bytes)
@@ -159,7 +162,7 @@ s.yaml:13:33: routing.store: conflicts with `routing.file` (remove one of them)
 s.yaml:13:56: routing.signal_headers[0]: holds credentials: conditions must not see it (name a \
     header that holds no secret)
 s.yaml:13:83: routing.env_allow: must be a list, not text (for example `[one, two]`)
-s.yaml:14:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
+s.yaml:14:23: access_log.format: must be one of `auto`, `text`, `json`, `off` (did you mean `json`?)
 s.yaml:15:8: hosts: the variable `HOSTS` is not set and has no default (`${NAME}` must be set and \
     allowed; `${NAME:-default}` may be unset)
 s.yaml:16:1: agents: unknown key (did you mean `agent`?)

@@ -85,7 +85,8 @@ features! {
     FileUrls "files by URL" R C C C ""
     ProviderFiles "files and images by a provider's id" R R R R ""
     Audio "audio input" C R R C ""
-    OtherContent "other kinds of content" R R R R "video, search results, documents made of blocks"
+    SearchResults "search results" C C C C "as text, with title and source"
+    OtherContent "other kinds of content" R R R R "video, documents with images inside"
     Tools "function tools" C C C C "JSON Schema keeps its text"
     StrictTools "`strict` of a tool" C C C D ""
     ToolCalls "tool calls, also parallel ones" C C C C
@@ -98,7 +99,8 @@ features! {
     AllowedTools "`tool_choice` with allowed tools" C C C C "the other tools are left out"
     ParallelCalls "no parallel tool calls" C C C D ""
     ClientTools "Anthropic's bash, text editor and memory" C C C C "as function tools"
-    CustomTools "tools that take free text" R R R R ""
+    CustomTools "tools that take free text" C C C C
+        "as functions with one argument, `input`; a grammar goes into the description"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
     WebSearchAllowed "web search: allowed domains" R C C R ""
@@ -107,8 +109,13 @@ features! {
     WebSearchSize "web search: size of the context" C D C D ""
     WebFetch "web fetch" R C R C "`urlContext` in Gemini"
     CodeExecution "code execution" R C C C "`code_interpreter` in responses"
+    McpServers "MCP servers" R C C R "those whose tools run without approval"
+    McpTerms "MCP servers: approval, excluded tools, connectors, headers" R R R R
+        "a list of allowed tools is carried"
     ServerTools "other tools of the provider" R R R R
-        "MCP, file search, computer use, image generation, advisor"
+        "file search, computer use, image generation, advisor"
+    ToolUses "a limit of calls of the provider's tools" D D D D
+        "`max_uses`, `max_tool_calls`: more calls may be made, and paid for"
     ServerToolHistory "earlier calls and results of a provider's tools" D D D D
         "the text around them stays"
     Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it"

@@ -423,3 +423,59 @@ fn statuses_have_their_kinds() {
         assert_eq!(failure::read(status, b"").kind, kind);
     }
 }
+
+#[test]
+fn a_whole_answer_without_a_reason_has_ended() {
+    let call =
+        json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let chat =
+        |message: Value| json!({ "id": "1", "choices": [{ "index": 0, "message": message }] });
+    let parts = |part: Value| json!({ "candidates": [{ "content": { "parts": [part] } }] });
+    let message = |block: Value| json!({ "id": "1", "type": "message", "content": [block] });
+    let block = json!({ "type": "tool_use", "id": "a", "name": "f", "input": {} });
+    for (from, body, stop) in [
+        (Dialect::Chat, chat(json!({ "content": "a" })), "end"),
+        (Dialect::Chat, chat(json!({ "content": null, "tool_calls": [call] })), "calls"),
+        (Dialect::Messages, message(json!({ "type": "text", "text": "a" })), "end"),
+        (Dialect::Messages, message(block), "calls"),
+        (Dialect::Gemini, parts(json!({ "text": "a" })), "end"),
+        (Dialect::Gemini, parts(json!({ "functionCall": { "name": "f" } })), "calls"),
+    ] {
+        for to in CLIENTS {
+            let answer = translate_answer(from, to, body.to_string().as_bytes(), &context());
+            let answer: Value = serde_json::from_slice(&answer.unwrap().body).unwrap();
+            assert_eq!(said(endpoint(to), &answer).stop, stop, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_call_with_free_text_is_the_same_whole_and_as_a_stream() {
+    let text = "*** \"é\"\n";
+    let arguments = json!({ "input": text }).to_string();
+    let pieces: Vec<Value> =
+        arguments.chars().map(|letter| call(Some(0), "", "", &letter.to_string())).collect();
+    let mut deltas = vec![call(Some(0), "c", "apply.patch", "")];
+    deltas.extend(pieces);
+    let stream = chat_chunks(&deltas, "tool_calls");
+    let function = json!({ "name": "apply.patch", "arguments": arguments });
+    let message =
+        json!({ "tool_calls": [{ "id": "c", "type": "function", "function": function }] });
+    let whole = json!({ "id": "1", "choices": [
+        { "index": 0, "finish_reason": "tool_calls", "message": message },
+    ] });
+    let whole = translate_answer(
+        Dialect::Chat,
+        Dialect::Responses,
+        whole.to_string().as_bytes(),
+        &context(),
+    );
+    let whole: Value = serde_json::from_slice(&whole.unwrap().body).unwrap();
+    for size in [1, 7, 4_096] {
+        let streamed = translated(Dialect::Chat, Dialect::Responses, stream.as_bytes(), size);
+        let streamed = assemble(Endpoint::Responses, streamed.as_bytes());
+        assert_eq!(streamed["output"], whole["output"]);
+    }
+    let item = &whole["output"][0];
+    assert_eq!((&item["type"], &item["input"]), (&json!("custom_tool_call"), &json!(text)));
+}

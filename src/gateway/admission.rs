@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use http::Method;
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
@@ -48,6 +49,9 @@ impl Admission {
             // A 404 outside /v1 needs no credential: there is nothing to hide.
             _ => exchange.path != "/v1" && !exchange.path.starts_with("/v1/"),
         };
+        if !answers_always(&found, open) {
+            has_lease(app)?;
+        }
         let principal = if open { Principal::Anonymous } else { identify(app, exchange, session)? };
         let (route, params) = match found {
             RouteMatch::Route(route, params) => (route, params),
@@ -117,6 +121,7 @@ impl Admission {
         {
             return Ok(unchanged);
         }
+        has_lease(app)?;
         if let Principal::Node { id, signed } = &self.principal {
             let known = app.nodes.takes(id, signed.generation, app.clock.now());
             return match known {
@@ -128,6 +133,23 @@ impl Admission {
         may_call(self.route, &fresh)?;
         Ok(Cow::Owned(fresh))
     }
+}
+
+/// Whether a request needs neither tables nor store: health, version, a path outside `/v1`.
+fn answers_always(found: &RouteMatch, open: bool) -> bool {
+    match found {
+        RouteMatch::Route(route, _) => route.policy == Policy::Open && route.method == Method::GET,
+        _ => open,
+    }
+}
+
+/// 503 where another gateway may know more than this one: it answers nobody by its tables.
+fn has_lease(app: &App) -> Result<()> {
+    if app.authority.is_valid() {
+        return Ok(());
+    }
+    let why = "This gateway has no lease: it cannot reach the database of keys. Try again.";
+    Err(Error::new(Kind::Unavailable, why).retry_after(bounds::LEASE_RETRY))
 }
 
 fn identify(app: &App, exchange: &mut HttpExchange, session: &ServerSession) -> Result<Principal> {

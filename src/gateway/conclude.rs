@@ -1,5 +1,5 @@
 //! What is left to write of a live call once the engine is done with it: nothing, an error event
-//! behind a stream that broke off, the last provider's answer, or an error of ours.
+//! behind a stream that broke off, the last provider's answer or ours, or an error.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
@@ -49,7 +49,8 @@ pub(super) async fn conclude(
         Some(last) => pass_on(last),
         None => respond::refuse(exchange, &outcome.error()),
     };
-    if !response.headers().contains_key(RETRY_AFTER) || outcome.answer.is_some() {
+    let may_come_back = response.headers().contains_key(RETRY_AFTER) && outcome.answer.is_none();
+    if !outcome.is_good() && !may_come_back {
         // Every target was tried. Only where none was asked do we name a time to come back.
         response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
     }

@@ -54,7 +54,10 @@ impl NodeSignatures<'_> {
         })?;
         // A report needs no more than that: a store that takes nothing must not stop traffic to
         // nodes.
-        let in_memory = route == NODE_REPORT && nodes.changes_nothing(&node, generation);
+        // Where other gateways take reports too, only the store knows all nonces.
+        let in_memory = route == NODE_REPORT
+            && nodes.changes_nothing(&node, generation)
+            && !self.app.store.is_shared();
         let nonce = signed.nonce.clone();
         let spent = SpentNonce { node, generation, nonce, created, at: now };
         match in_time(self.app.store.spend_nonce(spent)).await {

@@ -219,6 +219,7 @@ impl Pipeline {
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
         let who = (endpoint, admitted.principal());
         let headers = session.req_header().headers.clone();
+        exchange.trace = app.telemetry.begin(&headers, &app.random);
         let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
         let principal = &*admitted.recheck(app, exchange, session)?;
         exchange.line.model =
@@ -246,7 +247,7 @@ impl Pipeline {
             Ok(decided) => decided,
             Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
         };
-        shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
+        shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
         let counted = permit.counts_tokens();
         let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
@@ -276,6 +277,8 @@ impl Pipeline {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session)?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
+        let headers = &session.req_header().headers;
+        exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
         tokio::select! {
             biased;
             response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
@@ -319,8 +322,8 @@ impl Pipeline {
         let app = &self.app;
         let mut captured = CapturedRequest::load(app, exchange, principal, asked).await?;
         let live = app.live();
+        captured.refresh(app, &live, exchange, principal).await?;
         let began = Instant::now();
-        captured.refresh(app, &live, exchange);
         if asked.dry_run {
             return captured.dry_run(&live, began);
         }
@@ -450,6 +453,8 @@ impl Pipeline {
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         call.captured = record.is_captured();
+        call.traced(record.trace());
+        call.prompt_tokens = record.prompt_tokens();
         Arc::new(call)
     }
 }

@@ -13,6 +13,7 @@ use crate::dialect::chat::usage_strip::UsageStrip;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::recorded;
 use crate::dialect::stream::assemble;
+use crate::gateway::answer_translation::AnswerPlan;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\
     \"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
@@ -435,5 +436,50 @@ proptest! {
                 "an answer that failed does not end as if whole"
             );
         }
+    }
+}
+
+#[test]
+fn a_translated_stream_ends_where_there_is_no_memory_for_it() {
+    // The last event of a response repeats all of it, so it is kept.
+    let plan = AnswerPlan {
+        from: Dialect::Chat,
+        to: Dialect::Responses,
+        counts: false,
+        context: Default::default(),
+        dropped: Vec::new(),
+    };
+    let rules = Rules { translation: Some(&plan), has_next: false, captured: false, ..RULES };
+    let body = [
+        ROLE,
+        &CONTENT.replace("\"a\"", &format!("\"{}\"", "b".repeat(1_000))).repeat(40),
+        FINISH,
+        DONE,
+    ]
+    .concat();
+    for (room, ends) in [(256 << 10, "response.completed"), (32 << 10, "event: error")] {
+        let memory = BodyMemory::new(room);
+        let mut relay = Relay::default();
+        relay.count_within(&memory);
+        let mut out = Vec::new();
+        for task in tasks(Made { rules: RULES, ..STREAM }, body.as_bytes(), &[500]) {
+            match relay.observe(vec![task], rules) {
+                RelayVerdict::Forward { tasks, .. } => {
+                    for task in tasks {
+                        if let HttpTask::Body(Some(bytes), _) = task {
+                            out.extend_from_slice(&bytes);
+                        }
+                    }
+                }
+                RelayVerdict::Hold => {}
+                RelayVerdict::Collected | RelayVerdict::Abandon(_) => panic!("it is relayed"),
+            }
+            assert!(memory.held() <= room);
+        }
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.trim_end().lines().rev().take(2).any(|line| line.contains(ends)), "{text}");
+        assert_eq!(text.matches("event: error").count(), usize::from(ends == "event: error"));
+        drop(relay);
+        assert_eq!(memory.held(), 0);
     }
 }

@@ -1,6 +1,10 @@
 //! Budgets of a day or a month in UTC. Money is reserved before it is spent and settled by what was
 //! spent. What may be spent is granted before, and a grant is durable before it counts. So a crash
 //! makes no budget larger, except by one reserve that was ahead of its grant (see the room).
+//!
+//! Gateways that share their store have a grant each, and all grants together stay within the
+//! budget. One that finds no room, while others hold grants, asks them to give back what they do
+//! not use.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -9,7 +13,7 @@ use jiff::tz::TimeZone;
 use super::draw::LimitOwner;
 use super::remaining::BudgetStatus;
 use crate::bounds;
-use crate::store::{Budget, NanoUsd, Per};
+use crate::store::{Budget, BudgetShare, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
 pub(crate) type Period = i64;
@@ -83,14 +87,18 @@ struct PeriodSpend {
     reserved: NanoUsd,
     /// What counts as spent after a crash.
     granted: NanoUsd,
+    /// What others hold, and earlier processes: a part of `spent` and of `granted`.
+    others: NanoUsd,
 }
 
 impl PeriodSpend {
-    fn new(period: Period, granted: NanoUsd) -> Self {
+    fn new(period: Period, held: NanoUsd, others: NanoUsd) -> Self {
         PeriodSpend {
             period,
             ends: end(period).unwrap_or(Timestamp::MAX),
-            granted,
+            spent: others,
+            granted: others.saturating_add(held),
+            others,
             ..PeriodSpend::default()
         }
     }
@@ -100,11 +108,32 @@ impl PeriodSpend {
     }
 }
 
-/// A grant: once durable, so much counts as spent after a crash.
+/// A grant that is to be made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GrantWish {
+    pub(super) period: Period,
+    /// What this process is to hold, in place of what it holds.
+    pub(super) share: BudgetShare,
+    /// Whether others are asked to give back where there is no room.
+    pub(super) recalls: bool,
+}
+
+impl GrantWish {
+    /// That so much of a period is spent, as an earlier process left it.
+    pub(super) fn carried(period: Period, counted: NanoUsd) -> Self {
+        let share =
+            BudgetShare { held: 0, wanted: 0, least: 0, budget: counted, others: Some(counted) };
+        GrantWish { period, share, recalls: false }
+    }
+}
+
+/// A durable grant: what this process holds and what others do. So much counts as spent after a
+/// crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) period: Period,
-    pub(super) counted: NanoUsd,
+    pub(super) held: NanoUsd,
+    pub(super) others: NanoUsd,
 }
 
 /// The budget of one subject.
@@ -116,13 +145,29 @@ pub(super) struct Account {
     next: Option<Grant>,
     /// The largest reserve so far: a grant holds several.
     largest: NanoUsd,
+    /// Whether other gateways draw on the budget.
+    shared: bool,
+    /// When others were last asked to give back.
+    asked: Option<Timestamp>,
+    /// Until then it is granted no more than it needs: another gateway lacks it.
+    lean_until: Timestamp,
+    /// The latest time that it was told.
+    seen: Timestamp,
 }
 
 impl Account {
     /// An account of which `counted` of this period is spent.
-    pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd) -> Self {
-        let now = PeriodSpend::new(period(budget.per, at), counted);
-        Account { budget, now: PeriodSpend { spent: counted, ..now }, next: None, largest: 0 }
+    pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd, shared: bool) -> Self {
+        Account {
+            budget,
+            now: PeriodSpend::new(period(budget.per, at), 0, counted),
+            next: None,
+            largest: 0,
+            shared,
+            asked: None,
+            lean_until: Timestamp::MIN,
+            seen: at,
+        }
     }
 
     /// Changes the sum. Returns `false` if the new budget has another kind of period.
@@ -135,14 +180,13 @@ impl Account {
 
     /// Moves on to the period of `at`; never back, so that no day counts twice.
     pub(super) fn turn(&mut self, at: Timestamp) {
+        self.seen = self.seen.max(at);
         if at >= self.now.ends {
             let period = period(self.budget.per, at);
-            let granted = self
-                .next
-                .take()
-                .filter(|next| next.period == period)
-                .map_or(0, |next| next.counted);
-            self.now = PeriodSpend::new(period, granted);
+            let next = self.next.take().filter(|next| next.period == period);
+            let (held, others) = next.map_or((0, 0), |next| (next.held, next.others));
+            self.now = PeriodSpend::new(period, held, others);
+            self.asked = None;
         }
     }
 
@@ -164,7 +208,7 @@ impl Account {
 
     /// Whether all of the budget is spent.
     pub(super) fn is_spent(&self) -> bool {
-        self.now.spent >= self.budget.nano
+        self.now.spent >= self.budget.nano && !self.may_recall(1)
     }
 
     /// What may still be reserved of it.
@@ -176,6 +220,8 @@ impl Account {
     pub(super) fn check(&self, amount: NanoUsd) -> Result<(), BudgetShortage> {
         if amount == 0 {
             Ok(())
+        } else if self.used_with(amount) > self.budget.nano && self.may_recall(amount) {
+            Err(BudgetShortage::NotGranted)
         } else if self.now.spent.saturating_add(amount) > self.budget.nano {
             Err(BudgetShortage::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
@@ -191,7 +237,35 @@ impl Account {
     /// Whether one reserve may be ahead of its grant: nothing else is reserved, and all that is
     /// spent is granted. So a first large request need not wait.
     fn may_go_ahead(&self) -> bool {
-        self.is_idle() && self.now.spent < self.now.granted
+        // Each of several gateways might.
+        !self.shared && self.is_idle() && self.now.spent < self.now.granted
+    }
+
+    /// How much a request takes that may take from `least` to `most`. Where each gateway keeps to
+    /// its grant, the whole of it has to be granted.
+    pub(super) fn needs(&self, wanted: Reserve) -> NanoUsd {
+        match self.shared {
+            true => wanted.most.min(self.room()).max(wanted.least),
+            false => wanted.least,
+        }
+    }
+
+    fn used_with(&self, amount: NanoUsd) -> NanoUsd {
+        self.now.used().saturating_add(amount)
+    }
+
+    /// Whether there may be room for `amount` once the others have given back what they do not use.
+    /// They are asked at most once a minute, and answer within seconds.
+    fn may_recall(&self, amount: NanoUsd) -> bool {
+        let here = self.used_with(amount).saturating_sub(self.now.others);
+        let since = |asked: Timestamp| self.seen.duration_since(asked).unsigned_abs();
+        let is_time = |asked| {
+            since(asked) < bounds::GRANT_RECALL || since(asked) >= bounds::GRANT_RECALL_AGAIN
+        };
+        self.shared
+            && self.now.others > 0
+            && here <= self.budget.nano
+            && self.asked.is_none_or(is_time)
     }
 
     /// Notes the size of a reserve. Returns whether a grant is wanted.
@@ -233,7 +307,7 @@ impl Account {
     /// The grant to make durable, when less than half of a usual one is left. A usual one is a
     /// twentieth of the budget. If that is little, it is a few cents or several of the largest
     /// reserves, up to a quarter of the budget, but never less than one such reserve.
-    fn wanted(&self) -> Option<Grant> {
+    fn wanted(&self) -> Option<GrantWish> {
         let usual = self.usual();
         let left = self.now.granted.saturating_sub(self.now.used());
         let counted =
@@ -241,11 +315,31 @@ impl Account {
         // At the end of the budget, half of a usual grant may be less than a request that it can
         // pay.
         let enough = (usual / 2 + 1).max(self.largest);
-        (left < enough && counted > self.now.granted)
-            .then_some(Grant { period: self.now.period, counted })
+        let recalls = self.used_with(self.largest.max(1)) > self.budget.nano
+            && self.may_recall(self.largest.max(1));
+        (left < enough && counted > self.now.granted || recalls).then(|| {
+            let counted = if recalls { self.used_with(usual) } else { counted };
+            self.wish(counted, recalls)
+        })
+    }
+
+    /// The wish to hold `counted` together with the others.
+    fn wish(&self, counted: NanoUsd, recalls: bool) -> GrantWish {
+        let PeriodSpend { period, granted, others, .. } = self.now;
+        let share = BudgetShare {
+            held: granted.saturating_sub(others),
+            wanted: counted.saturating_sub(others),
+            least: self.now.used().saturating_sub(others),
+            budget: self.budget.nano,
+            others: (!self.shared).then_some(others),
+        };
+        GrantWish { period, share, recalls }
     }
 
     fn usual(&self) -> NanoUsd {
+        if self.seen < self.lean_until {
+            return self.largest.max(1);
+        }
         let quarter = self.budget.nano / 4;
         let few = quarter.min(bounds::GRANT_SMALL);
         // A crash may cost a grant: at most a quarter of the budget, or one reserve.
@@ -255,13 +349,41 @@ impl Account {
     }
 
     /// The grants to make durable now, also for the next period if that is near.
-    pub(super) fn wants(&self, at: Timestamp) -> Vec<Grant> {
+    pub(super) fn wants(&mut self, at: Timestamp) -> Vec<GrantWish> {
         let near = at
             .checked_add(bounds::GRANT_AHEAD)
             .map_or(self.now.period, |soon| period(self.budget.per, soon));
         let ahead = near > self.now.period && self.next.is_none_or(|next| next.period != near);
-        let ahead = ahead.then(|| Grant { period: near, counted: self.usual() });
-        self.wanted().into_iter().chain(ahead).collect()
+        let ahead = ahead.then(|| {
+            let share = BudgetShare {
+                held: 0,
+                wanted: self.usual(),
+                least: 0,
+                budget: self.budget.nano,
+                others: (!self.shared).then_some(0),
+            };
+            GrantWish { period: near, share, recalls: false }
+        });
+        let wanted = self.wanted();
+        if wanted.is_some_and(|wish| wish.recalls) {
+            let is_old =
+                |asked| at.duration_since(asked).unsigned_abs() >= bounds::GRANT_RECALL_AGAIN;
+            self.asked = self.asked.filter(|asked| !is_old(*asked)).or(Some(at));
+        }
+        wanted.into_iter().chain(ahead).collect()
+    }
+
+    /// Gives back what is not used of the grant, for another gateway: from now on it counts no
+    /// more.
+    pub(super) fn give_back(&mut self, period: Period, at: Timestamp) -> Option<GrantWish> {
+        self.turn(at);
+        self.lean_until = at.checked_add(bounds::GRANT_LEAN).unwrap_or(at);
+        if self.now.period != period || self.now.granted <= self.now.used() {
+            return None;
+        }
+        let wish = self.wish(self.now.used(), false);
+        self.now.granted = self.now.used();
+        Some(wish)
     }
 
     /// Counts a durable grant. One of days does not fit a budget of months, nor the reverse: it was
@@ -271,17 +393,30 @@ impl Account {
             return;
         }
         if grant.period == self.now.period {
-            self.now.granted = self.now.granted.max(grant.counted);
+            let mine = self.now.spent.saturating_sub(self.now.others);
+            self.now.others = grant.others;
+            self.now.spent = mine.saturating_add(grant.others);
+            self.now.granted = grant.others.saturating_add(grant.held);
         } else if grant.period > self.now.period {
             self.next = Some(grant);
         }
     }
 
     /// Ends granting and returns what counts as spent after an orderly shutdown.
-    pub(super) fn close(&mut self) -> Vec<Grant> {
+    pub(super) fn close(&mut self) -> Vec<GrantWish> {
+        let last = self.wish(self.now.used(), false);
         self.now.granted = 0;
-        let last = Grant { period: self.now.period, counted: self.now.used() };
-        let next = self.next.take().map(|next| Grant { counted: 0, ..next });
+        let next = self.next.take().map(|next| GrantWish {
+            period: next.period,
+            share: BudgetShare {
+                held: next.held,
+                wanted: 0,
+                least: 0,
+                budget: self.budget.nano,
+                others: (!self.shared).then_some(next.others),
+            },
+            recalls: false,
+        });
         std::iter::once(last).chain(next).collect()
     }
 }

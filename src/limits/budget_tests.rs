@@ -10,9 +10,25 @@ fn day(nano: NanoUsd) -> Budget {
     Budget { nano, per: Per::Day }
 }
 
+/// What the store makes of a wish, where `counted` is all that counts as spent.
+fn durable(counted: &mut Option<NanoUsd>, wish: GrantWish) -> Grant {
+    let BudgetShare { held, wanted, least, budget, others } = wish.share;
+    let others = others.unwrap_or_else(|| counted.unwrap_or(0).saturating_sub(held));
+    let held = wanted.min(budget.saturating_sub(others)).max(least);
+    *counted = Some(others + held);
+    Grant { period: wish.period, held, others }
+}
+
+/// The periods of wishes, and what would count as spent.
+fn counted(wishes: Vec<GrantWish>) -> Vec<(Period, NanoUsd)> {
+    let counted = |wish: &GrantWish| wish.share.others.unwrap_or(0) + wish.share.wanted;
+    wishes.iter().map(|wish| (wish.period, counted(wish))).collect()
+}
+
 fn grant(account: &mut Account, now: Timestamp) {
-    for wanted in account.wants(now) {
-        account.granted(wanted);
+    let mut nobody = None;
+    for wish in account.wants(now) {
+        account.granted(durable(&mut nobody, wish));
     }
 }
 
@@ -29,7 +45,7 @@ fn periods_are_days_and_months_in_utc() {
         assert_eq!(end(period), Some(at(&format!("{next}T00:00:00Z"))));
     }
     assert_eq!(end(20_261_301), None);
-    let account = Account::open(day(5), late, 7);
+    let account = Account::open(day(5), late, 7, false);
     let money = account.money(LimitOwner::Key);
     assert_eq!((money.spent, money.remaining(), money.reset(late).as_secs()), (7, 0, 30));
     // A clock that was set back is told the end of the period that counts.
@@ -39,10 +55,10 @@ fn periods_are_days_and_months_in_utc() {
 #[test]
 fn nothing_is_spent_that_is_not_granted() {
     let now = at("2026-11-21T12:00:00Z");
-    let mut account = Account::open(day(1_000), now, 0);
+    let mut account = Account::open(day(1_000), now, 0, false);
     assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
     assert!(account.expect(40));
-    assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 250 }]);
+    assert_eq!(counted(account.wants(now)), [(20_261_121, 250)]);
     grant(&mut account, now);
     let period = account.reserve(250);
     assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
@@ -65,7 +81,7 @@ fn nothing_is_spent_that_is_not_granted() {
 #[test]
 fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
     let now = at("2026-11-21T12:00:00Z");
-    let mut account = Account::open(day(1_000), now, 0);
+    let mut account = Account::open(day(1_000), now, 0, false);
     account.expect(80);
     grant(&mut account, now);
     account.reserve(80);
@@ -79,18 +95,18 @@ fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
 #[test]
 fn a_grant_that_was_asked_for_by_another_kind_of_period_is_none() {
     let now = at("2026-11-21T23:59:50Z");
-    let mut account = Account::open(Budget { nano: 1_000, per: Per::Month }, now, 0);
-    account.granted(Grant { period: 20_261_122, counted: 250 });
-    assert_eq!(account.close(), [Grant { period: 20_261_100, counted: 0 }]);
+    let mut account = Account::open(Budget { nano: 1_000, per: Per::Month }, now, 0, false);
+    account.granted(Grant { period: 20_261_122, held: 250, others: 0 });
+    assert_eq!(counted(account.close()), [(20_261_100, 0)]);
 }
 
 #[test]
 fn a_new_period_begins_with_what_was_granted_ahead() {
     let late = at("2026-11-30T23:59:50Z");
-    let mut account = Account::open(day(1_000), late, 1_000);
+    let mut account = Account::open(day(1_000), late, 1_000, false);
     assert_eq!(account.check(1), Err(BudgetShortage::Spent));
     let ahead = account.wants(late);
-    assert_eq!(ahead, [Grant { period: 20_261_201, counted: 250 }]);
+    assert_eq!(counted(ahead), [(20_261_201, 250)]);
     grant(&mut account, late);
     assert!(account.wants(late).is_empty());
     let stale = account.reserve(0);
@@ -106,10 +122,10 @@ fn a_new_period_begins_with_what_was_granted_ahead() {
 #[test]
 fn leaving_in_order_loses_nothing() {
     let now = at("2026-11-21T12:00:00Z");
-    let mut account = Account::open(day(1_000), now, 7);
+    let mut account = Account::open(day(1_000), now, 7, false);
     grant(&mut account, now);
     account.settle(20_261_121, 0, 3);
-    assert_eq!(account.close(), [Grant { period: 20_261_121, counted: 10 }]);
+    assert_eq!(counted(account.close()), [(20_261_121, 10)]);
     assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
 }
 
@@ -121,7 +137,7 @@ proptest! {
     fn never_over(budget in 1u64..5_000,
         steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
         let now = at("2026-11-21T12:00:00Z");
-        let mut account = Account::open(day(budget), now, 0);
+        let mut account = Account::open(day(budget), now, 0, false);
         let (mut open, mut beyond, mut spent) = (Vec::new(), 0, 0);
         // What the one reserve that came alone has beyond what is granted.
         let mut ahead = 0;
@@ -162,6 +178,108 @@ proptest! {
             prop_assert!(spent + held <= budget + beyond);
             prop_assert!(spent + held <= account.now.granted + beyond + ahead);
             prop_assert!(account.now.granted <= budget.max(spent + held));
+        }
+    }
+}
+
+/// Two gateways on one budget.
+struct Pair {
+    accounts: [Account; 2],
+    counted: Option<NanoUsd>,
+}
+
+impl Pair {
+    fn new(budget: NanoUsd, now: Timestamp) -> Pair {
+        Pair { accounts: [0, 1].map(|_| Account::open(day(budget), now, 0, true)), counted: None }
+    }
+
+    fn grant(&mut self, at: usize, now: Timestamp) -> bool {
+        self.accounts[at].turn(now);
+        let wishes = self.accounts[at].wants(now);
+        let recalls = wishes.iter().any(|wish| wish.recalls);
+        self.keep(at, wishes);
+        recalls
+    }
+
+    fn give_back(&mut self, at: usize, now: Timestamp) {
+        let wish = self.accounts[at].give_back(20_261_121, now);
+        self.keep(at, wish.into_iter().collect());
+    }
+
+    fn keep(&mut self, at: usize, wishes: Vec<GrantWish>) {
+        for wish in wishes {
+            let grant = durable(&mut self.counted, wish);
+            self.accounts[at].granted(grant);
+        }
+    }
+
+    /// What both have spent and reserved.
+    fn used(&self) -> NanoUsd {
+        self.accounts.iter().map(|one| one.now.used() - one.now.others).sum()
+    }
+}
+
+#[test]
+fn one_of_several_gateways_gets_what_the_others_do_not_use() {
+    let start = at("2026-11-21T12:00:00Z");
+    let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
+    let mut pair = Pair::new(1_000, start);
+    for one in 0..2 {
+        pair.accounts[one].expect(200);
+        pair.grant(one, at(0));
+    }
+    // The first uses up all that is left beside the grant of the second.
+    let mut second = 0;
+    while pair.accounts[0].check(100).is_ok() {
+        pair.accounts[0].reserve(100);
+        pair.accounts[0].expect(100);
+        second += 1;
+        pair.grant(0, at(second));
+    }
+    assert_eq!(pair.accounts[0].check(100), Err(BudgetShortage::NotGranted), "it asks");
+    pair.accounts[0].expect(100);
+    assert!(pair.grant(0, at(second)));
+    pair.give_back(1, at(second));
+    pair.grant(0, at(second));
+    assert_eq!(pair.accounts[0].check(100), Ok(()));
+    while pair.accounts[0].check(100).is_ok() {
+        pair.accounts[0].reserve(100);
+        pair.accounts[0].expect(100);
+        pair.grant(0, at(second));
+    }
+    assert_eq!(pair.used(), 1_000);
+    // When nobody has given back in time, it is spent.
+    pair.accounts[0].turn(at(second + 4));
+    assert_ne!(pair.accounts[0].check(100), Err(BudgetShortage::NotGranted));
+}
+
+proptest! {
+    #[test]
+    fn several_gateways_never_go_over(budget in 10u64..5_000,
+        steps in proptest::collection::vec((0u8..6, 0usize..2, 1u64..400), 1..300)) {
+        let start = at("2026-11-21T12:00:00Z");
+        let mut pair = Pair::new(budget, start);
+        let mut open = Vec::new();
+        for (second, (step, one, amount)) in (0_i64..).zip(steps) {
+            let now = start.checked_add(jiff::SignedDuration::from_secs(second)).unwrap();
+            match step {
+                0 | 1 => _ = pair.grant(one, now),
+                2 => pair.give_back(one, now),
+                3 => if let Some((one, period, reserved)) = open.pop() {
+                    let account: &mut Account = &mut pair.accounts[one];
+                    account.settle(period, reserved, reserved.min(amount));
+                },
+                _ => {
+                    let account = &mut pair.accounts[one];
+                    account.turn(now);
+                    account.expect(amount);
+                    let needed = account.needs(Reserve::between(1, amount));
+                    if account.check(needed).is_ok() {
+                        open.push((one, account.reserve(needed), needed));
+                    }
+                }
+            }
+            prop_assert!(pair.used() <= budget, "{} of {budget}", pair.used());
         }
     }
 }

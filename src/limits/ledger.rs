@@ -12,14 +12,14 @@ use ahash::RandomState;
 use jiff::Timestamp;
 use log::warn;
 
-use super::budget::{Account, Grant, Period, period};
+use super::budget::{Account, Grant, GrantWish, Period, period};
 use super::draw::{Draw, Subject, of_key, of_user};
 use super::{Limiter, SubjectEntry};
 use crate::auth::Auth;
 use crate::bounds;
 use crate::id::UserId;
 use crate::store::{
-    KeyRow, Limits, NanoUsd, Per, SpendRow, Store, StoreError, UsageKey, UsageSums,
+    BudgetGrant, KeyRow, Limits, Per, SpendWish, Store, StoreError, UsageKey, UsageSums,
 };
 
 /// Usage that waits to be written.
@@ -50,8 +50,9 @@ impl Limiter {
     /// be written now is retried, and its requests wait until then. Call it once, before the first
     /// request.
     pub async fn open(&self, auth: &Auth, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        self.carried.shared.store(store.is_shared(), Ordering::Relaxed);
         for row in store.spend(period(Per::Month, now)).await? {
-            self.carried.insert((Subject::known(&row.subject), row.period), row.counted);
+            self.carried.counted.insert((Subject::known(&row.subject), row.period), row.counted);
         }
         self.sweep(auth, now);
         if let Err(error) = self.write(store, now).await {
@@ -115,6 +116,9 @@ impl Limiter {
         // Of what waits by now: what comes meanwhile is for the next time.
         let waits = self.wanted.len().max(self.pending().sums.len());
         let mut looked = 0;
+        if self.carried.shared.load(Ordering::Relaxed) && !self.is_closed() {
+            self.give_back(store, now).await?;
+        }
         for _ in 0..waits.div_ceil(bounds::USAGE_WRITE_ROWS) {
             let _turn = self.writing.lock().await;
             let subjects = self.wanted.take(bounds::USAGE_WRITE_ROWS);
@@ -123,6 +127,19 @@ impl Limiter {
             self.grant(store, now, subjects, sums).await?;
         }
         Ok(looked)
+    }
+
+    /// Gives back what is not used of the budgets that another gateway lacks.
+    async fn give_back(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let _turn = self.writing.lock().await;
+        let mut back = Vec::new();
+        for (subject, period) in store.recalled_spend().await? {
+            let subject = Subject::known(&subject);
+            self.with_account(&subject, |account| {
+                back.extend(account.give_back(period, now).map(|wish| (subject.clone(), wish)));
+            });
+        }
+        self.keep_grants(store, back, Vec::new()).await
     }
 
     /// Writes the usage that waits, of one user or of all. A read after it sees every request that
@@ -148,21 +165,23 @@ impl Limiter {
     pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         self.closed.store(true, Ordering::Release);
-        let carried = self.carried.iter().map(|entry| (entry.key().clone(), *entry.value()));
-        let mut last: HashMap<(Subject, Period), NanoUsd> = carried.collect();
+        let mut last: HashMap<(Subject, Period), GrantWish> = HashMap::new();
+        // What is carried was counted by others, where there are any.
+        if !self.carried.shared.load(Ordering::Relaxed) {
+            let carried = self.carried.counted.iter();
+            last.extend(carried.map(|entry| {
+                let wish = GrantWish::carried(entry.key().1, *entry.value());
+                (entry.key().clone(), wish)
+            }));
+        }
         // It replaces what was carried: an earlier process may have had a grant of the same period.
         for entry in &self.counted {
             let ends = entry.value().counts().account.as_mut().map(Account::close);
-            last.extend(
-                ends.into_iter()
-                    .flatten()
-                    .map(|grant| ((entry.key().clone(), grant.period), grant.counted)),
-            );
+            let ends = ends.into_iter().flatten();
+            last.extend(ends.map(|wish| ((entry.key().clone(), wish.period), wish)));
         }
-        let last: Vec<(Subject, Grant)> = last
-            .into_iter()
-            .map(|((subject, period), counted)| (subject, Grant { period, counted }))
-            .collect();
+        let last: Vec<(Subject, GrantWish)> =
+            last.into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
         // Each is true by itself; of one that cannot be written its grant counts as spent.
         let mut failed = None;
         for some in last.chunks(bounds::USAGE_WRITE_ROWS) {
@@ -193,12 +212,24 @@ impl Limiter {
                 grants.extend(account.wants(now).into_iter().map(|grant| (subject.clone(), grant)));
             });
         }
-        let kept = self.keep(store, &grants, sums).await;
+        let kept = self.keep_grants(store, grants, sums).await;
         if kept.is_err() {
             subjects.iter().for_each(|subject| self.wanted.note(subject));
-            return kept;
         }
-        for (subject, grant) in grants {
+        kept
+    }
+
+    /// Writes grants, with usage, in one transaction. They count once it is durable.
+    async fn keep_grants(
+        &self,
+        store: &Store,
+        wishes: Vec<(Subject, GrantWish)>,
+        sums: Vec<(UsageKey, UsageSums)>,
+    ) -> Result<(), StoreError> {
+        let granted = self.keep(store, &wishes, sums).await?;
+        for ((subject, wish), granted) in wishes.into_iter().zip(granted) {
+            let (held, others) = (granted.held, granted.others);
+            let grant = Grant { period: wish.period, held, others };
             self.with_account(&subject, |account| account.granted(grant));
         }
         Ok(())
@@ -219,16 +250,17 @@ impl Limiter {
     async fn keep(
         &self,
         store: &Store,
-        grants: &[(Subject, Grant)],
+        wishes: &[(Subject, GrantWish)],
         sums: Vec<(UsageKey, UsageSums)>,
-    ) -> Result<(), StoreError> {
-        if sums.is_empty() && grants.is_empty() {
-            return Ok(());
+    ) -> Result<Vec<BudgetGrant>, StoreError> {
+        if sums.is_empty() && wishes.is_empty() {
+            return Ok(Vec::new());
         }
-        let spend = grants.iter().map(|(subject, grant)| SpendRow {
+        let spend = wishes.iter().map(|(subject, wish)| SpendWish {
             subject: subject.as_str().to_owned(),
-            period: grant.period,
-            counted: grant.counted,
+            period: wish.period,
+            share: wish.share,
+            recalls: wish.recalls,
         });
         let kept = store.write_usage(spend.collect(), sums.clone()).await;
         if kept.is_err() {
@@ -285,7 +317,7 @@ impl Limiter {
             self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
         }
         let month = period(Per::Month, now);
-        self.carried.retain(|(_, period), _| *period >= month);
+        self.carried.counted.retain(|(_, period), _| *period >= month);
     }
 
     /// Whether a subject is idle; what it spent is carried. Call it while nobody can take the
@@ -301,7 +333,7 @@ impl Limiter {
         super::follow(&mut counts.tokens, caps.tpm, now);
         let idle = counts.is_idle();
         if let Some(account) = counts.account.as_ref().filter(|_| idle) {
-            self.carried.insert((subject.clone(), account.period()), account.spent());
+            self.carried.counted.insert((subject.clone(), account.period()), account.spent());
         }
         idle
     }

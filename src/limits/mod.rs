@@ -30,6 +30,14 @@
 //! first request need not wait for a grant of its size. The rest is granted next, before another
 //! request passes. A crash in between forgets that much of one request. Rates and concurrency are
 //! not written: they start anew with the process.
+//!
+//! # Several gateways
+//!
+//! Each gateway has a grant of its own, and the store gives no more than the budget to all of them
+//! together. None reserves beyond its grant: the first request that is larger is refused with
+//! `Retry-After: 1`. A gateway that finds no room asks the others, by a row in the store, and each
+//! gives back within a second what it does not use. Rates and concurrency are counted by each
+//! gateway for itself.
 
 mod budget;
 mod draw;
@@ -64,13 +72,20 @@ use refusal::{LimitHit, unpaid};
 #[derive(Default)]
 pub struct Limiter {
     counted: DashMap<Subject, Arc<SubjectEntry>>,
-    /// What counts as spent of budgets that have no account yet.
-    carried: DashMap<(Subject, Period), NanoUsd>,
+    carried: CarriedSpend,
     pending: Mutex<Pending>,
     /// One batch at a time goes to the store.
     writing: tokio::sync::Mutex<()>,
     wanted: Arc<GrantQueue>,
     closed: AtomicBool,
+}
+
+/// What counts as spent of budgets that have no account yet.
+#[derive(Default)]
+struct CarriedSpend {
+    counted: DashMap<(Subject, Period), NanoUsd>,
+    /// Whether other gateways draw on the same budgets.
+    shared: AtomicBool,
 }
 
 /// The entry of one key or user.
@@ -139,7 +154,7 @@ impl SubjectEntry {
         counts: &mut SubjectCounters,
         draw: &Draw,
         now: Timestamp,
-        carried: &DashMap<(Subject, Period), NanoUsd>,
+        carried: &CarriedSpend,
     ) {
         let opened = counts.follow(draw, now, carried);
         if opened || counts.account().is_some_and(|account| account.is_short()) {
@@ -157,12 +172,7 @@ impl SubjectEntry {
 
 impl SubjectCounters {
     /// Gives whether an account was opened.
-    fn follow(
-        &mut self,
-        draw: &Draw,
-        now: Timestamp,
-        carried: &DashMap<(Subject, Period), NanoUsd>,
-    ) -> bool {
+    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
         self.caps = draw.caps;
         follow(&mut self.requests, draw.caps.rpm, now);
         follow(&mut self.tokens, draw.caps.tpm, now);
@@ -172,12 +182,13 @@ impl SubjectCounters {
                 account.turn(now);
                 return false;
             }
-            carried.insert((draw.subject.clone(), account.period()), account.spent());
+            carried.counted.insert((draw.subject.clone(), account.period()), account.spent());
         }
         let period = budget::period(budget.per, now);
-        let counted =
-            carried.remove(&(draw.subject.clone(), period)).map_or(0, |(_, counted)| counted);
-        self.account = Some(Account::open(budget, now, counted));
+        let counted = carried.counted.remove(&(draw.subject.clone(), period));
+        let counted = counted.map_or(0, |(_, counted)| counted);
+        let shared = carried.shared.load(Ordering::Relaxed);
+        self.account = Some(Account::open(budget, now, counted, shared));
         true
     }
 

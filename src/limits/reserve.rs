@@ -29,7 +29,7 @@ impl Limiter {
             // Only a request alone on the account is cut: two never share a remainder.
             let held_by_others = !account.is_idle() && account.room() < wanted.most;
             let found = account
-                .check(wanted.least)
+                .check(account.needs(wanted))
                 .err()
                 .or(held_by_others.then_some(BudgetShortage::Held));
             let found = found.map(|short| (short, account.money(held.whose)));

@@ -52,6 +52,15 @@ pub enum NodeStatus {
 }
 
 impl NodeStatus {
+    /// The word of a heartbeat.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeStatus::Ready => "ready",
+            NodeStatus::Draining => "draining",
+            NodeStatus::Error => "error",
+        }
+    }
+
     /// Parses the word of a heartbeat.
     pub fn parse(word: &str) -> Option<NodeStatus> {
         match word {

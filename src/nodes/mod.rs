@@ -10,10 +10,10 @@ mod ready;
 mod round_robin;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -26,7 +26,7 @@ use crate::id::{NodeId, Random};
 use crate::routing::health::{ProviderState, TargetStatus};
 use crate::routing::{Authorities, BaseUrl, Provider};
 use crate::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
-use crate::store::{Change, Committed, NodeRow};
+use crate::store::{Change, Committed, Follower, NodeReport, NodeRow, Reload};
 
 pub(crate) use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
 pub(crate) use self::node::NodeSnapshot;
@@ -52,6 +52,42 @@ impl fmt::Debug for Nodes {
     }
 }
 
+impl Follower for Nodes {
+    fn apply(&self, committed: &Committed) {
+        for change in &committed.changes {
+            match change {
+                Change::Node(row) => self.put(row.clone()),
+                Change::NodeDeleted(id) => self.remove(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn reload(&self) -> Box<dyn Reload> {
+        let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
+        Box::new(NodesReload { nodes: self.clone(), unseen: known.keys().cloned().collect() })
+    }
+}
+
+/// A load of all rows.
+struct NodesReload {
+    nodes: Nodes,
+    unseen: BTreeSet<NodeId>,
+}
+
+impl Reload for NodesReload {
+    fn row(&mut self, row: Change) {
+        if let Change::Node(row) = row {
+            self.unseen.remove(&row.id);
+            self.nodes.put(row);
+        }
+    }
+
+    fn finish(self: Box<Self>, _rev: u64) {
+        self.unseen.iter().for_each(|id| self.nodes.remove(id));
+    }
+}
+
 impl Nodes {
     /// An empty table; secrets are sealed under a key from this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
@@ -69,22 +105,14 @@ impl Nodes {
         Nodes(Arc::new(NodeTable { sealing, authorities, known, rotation }))
     }
 
-    /// Takes in the rows of the store at start.
+    /// For tests: takes in rows of the store.
+    #[cfg(test)]
     pub fn load(&self, rows: Vec<NodeRow>) {
         rows.into_iter().for_each(|row| self.put(row.into()));
     }
 
-    /// Takes in one mutation of the store.
-    pub fn apply(&self, committed: &Committed) {
-        for change in &committed.changes {
-            match change {
-                Change::Node(row) => self.put(row.clone()),
-                Change::NodeDeleted(id) => {
-                    _ = self.0.known.write().unwrap_or_else(PoisonError::into_inner).remove(id)
-                }
-                _ => {}
-            }
-        }
+    fn remove(&self, id: &NodeId) {
+        self.0.known.write().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     fn put(&self, row: Arc<NodeRow>) {
@@ -295,6 +323,26 @@ impl Nodes {
         lease.reported = report.load;
         lease.inflight_then = node.inflight.under_way();
         Ok(())
+    }
+
+    /// Takes in a heartbeat that came to another gateway, `age` ago.
+    pub fn learn(&self, report: &NodeReport, age: Duration, now: Timestamp) {
+        let node = self.get(&report.node).filter(|node| node.epoch() == Some(report.epoch));
+        let (Some(node), Some(status)) = (node, NodeStatus::parse(&report.status)) else { return };
+        let mut lease = node.lease();
+        if lease.epoch > report.epoch
+            || lease.epoch == report.epoch && (lease.until.is_some() && lease.seq >= report.seq)
+        {
+            return;
+        }
+        lease.epoch = report.epoch;
+        lease.carried = None;
+        lease.seq = report.seq;
+        lease.until = lease_end(now.checked_sub(age).unwrap_or(now));
+        lease.started = Instant::now().checked_sub(age);
+        lease.status = status;
+        lease.reported = NodeLoad { running: report.running, queued: report.queued };
+        lease.inflight_then = node.inflight.under_way();
     }
 
     /// Refuses signatures of the present nodes that were made before `start`, the start of this

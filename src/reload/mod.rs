@@ -1,12 +1,14 @@
 //! Replaces the routing document: read, check, store its text, swap. An invalid document only
 //! counts as a failure and is logged.
 
+mod follow;
 mod watch;
 
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::PathBuf;
 
+pub(crate) use follow::DocumentFollower;
 pub(crate) use watch::Watcher;
 
 use crate::app::App;
@@ -17,15 +19,23 @@ use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
 use crate::routing::Routing;
-use crate::store::{Event, Store};
+use crate::store::{Event, Store, StoreError};
 
 /// Stores the text of a document, before any capture can have its revision.
 pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
     store_text_in(&app.store, app, routing).await
 }
 
-/// The same at a start: if the store is read-only, it is enough that it has the text already.
+/// The same at a start: if the store is read-only, it is enough that it has the text already. Where
+/// several gateways take their document from the store, only the first one writes one.
 pub(crate) async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
+    if app.follows_documents() {
+        return match make_live(&app.store, app, routing, Some("")).await {
+            Ok(_) | Err(NotApplied::Stale { .. }) => Ok(()),
+            Err(NotApplied::Failed(error)) => Err(error),
+            Err(other) => Err(Error::internal(format!("{other:?}"))),
+        };
+    }
     let Err(failed) = store_text(app, routing).await else { return Ok(()) };
     match app.store.document(routing.revision()).await {
         Ok(Some(_)) => {
@@ -41,6 +51,37 @@ async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<()
         .keep_document(routing.revision(), routing.text(), app.clock.now())
         .await
         .map_err(Error::store_unavailable)
+}
+
+/// Makes a document live on all gateways that share the store, if the live one has the revision
+/// `expected`; the empty text stands for none. Returns what the caller should know.
+async fn make_live(
+    store: &Store,
+    app: &App,
+    routing: &Routing,
+    expected: Option<&str>,
+) -> Result<Vec<String>, NotApplied> {
+    let (revision, text) = (routing.revision(), routing.text());
+    let made = store.make_live(revision, text, app.clock.now(), expected).await;
+    let committed = match made {
+        Ok(committed) => committed,
+        Err(StoreError::Stale) => {
+            return Err(NotApplied::Stale { live: app.revision() });
+        }
+        Err(error) => return Err(NotApplied::Failed(Error::store_unavailable(error))),
+    };
+    let failed = |error| NotApplied::Failed(Error::store_unavailable(error));
+    let unconfirmed = app.store.acknowledge(committed.rev).await.map_err(failed)?;
+    let others = app.store.gateways().await.map_err(failed)?;
+    // One with the document of a later change has applied this one too.
+    let refused = others.iter().filter(|other| {
+        !other.fenced && other.applied == committed.rev && other.document != revision
+    });
+    let refused = refused
+        .map(|other| format!("the gateway {} refused the document; its log says why", other.name));
+    let unconfirmed =
+        unconfirmed.iter().map(|name| format!("the gateway {name} may not have the document"));
+    Ok(refused.chain(unconfirmed).collect())
 }
 
 /// A document that became live.
@@ -136,12 +177,23 @@ pub(crate) async fn apply(
     let mut event = author.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);
-    match file {
-        None => store_text_in(&noted, app, &routing).await.map_err(NotApplied::Failed)?,
-        Some(file) => write_and_store(app, &noted, file, &routing, &previous.routing).await?,
-    }
     let mistakes = config::warnings(config::NO_FILE, &routing);
-    let mut warnings = swap(app, routing);
+    let mut warnings = removed_names(&previous.routing, &routing);
+    match file {
+        None if app.follows_documents() => {
+            let expected = (expecting != Precondition::Any).then_some(live.as_str());
+            warnings.extend(make_live(&noted, app, &routing, expected).await?);
+        }
+        None => {
+            store_text_in(&noted, app, &routing).await.map_err(NotApplied::Failed)?;
+            swap(app, routing);
+        }
+        Some(file) => {
+            write_and_store(app, &noted, file, &routing, &previous.routing).await?;
+            swap(app, routing);
+        }
+    }
+    warnings.truncate(bounds::DOCUMENT_PROBLEMS);
     warnings.extend(
         mistakes.into_iter().map(|mistake| Problem { warning: false, ..mistake }.to_string()),
     );
@@ -150,14 +202,12 @@ pub(crate) async fn apply(
     Ok(Applied { revision, previous: live, warnings })
 }
 
-/// Makes a checked and stored document live. Returns, logs and counts the names that are gone.
-fn swap(app: &App, routing: Routing) -> Vec<String> {
-    let mut warnings = removed_names(&app.live().routing, &routing);
+/// Makes a checked and stored document live. Logs and counts the names that are gone.
+fn swap(app: &App, routing: Routing) {
+    let gone = removed_names(&app.live().routing, &routing);
     app.replace(routing);
-    app.metrics.names_gone(warnings.len());
-    warnings.truncate(bounds::DOCUMENT_PROBLEMS);
-    warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    warnings
+    app.metrics.names_gone(gone.len());
+    gone.iter().take(bounds::DOCUMENT_PROBLEMS).for_each(|warning| log::warn!("{warning}"));
 }
 
 /// Stores a document, writes its file, and writes the audit row. A failure restores the file and

@@ -18,9 +18,10 @@ pub(crate) struct BackedUp {
 }
 
 /// Copies the store in `data` into the directory `out`, which must not exist, or be empty. The
-/// master key is not copied.
-pub(crate) fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
-    if !data.join("accounts.db").is_file() {
+/// master key is not copied, nor are accounts that are in another database.
+pub(crate) fn back_up(data: &Path, out: &Path, accounts: bool) -> Result<BackedUp, BootError> {
+    let first = if accounts { "accounts.db" } else { "captures.db" };
+    if !data.join(first).is_file() {
         return Err(BootError(format!("there is no store in {}", data.display())));
     }
     if !is_free(out).map_err(|error| cannot(out, &error))? {
@@ -37,17 +38,19 @@ pub(crate) fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
             _ => cannot(&draft, &error),
         },
     )?;
-    let copied = copy_all(data, &draft)?;
+    let copied = copy_all(data, &draft, accounts)?;
     // Only a complete copy gets its name.
     let named = std::fs::rename(&draft, out).and_then(|()| sync(directory(out)));
     named.map_err(|error| cannot(out, &error))?;
     Ok(copied)
 }
 
-fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
+fn copy_all(data: &Path, draft: &Path, accounts: bool) -> Result<BackedUp, BootError> {
     let segments = copy_segments(data, draft)?;
     // After the captures, which refer to documents, keys and users.
-    copy_accounts(data, draft)?;
+    if accounts {
+        copy_accounts(data, draft)?;
+    }
     let all = || {
         let mut bytes = 0;
         for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(FOLDER))?) {

@@ -1,5 +1,6 @@
 //! Builds a gateway from documents and environment: master key, store, tables, routing document.
 
+use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -18,10 +19,14 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::mock::Mock;
 use crate::nodes::Nodes;
-use crate::reload;
+use crate::reload::{self, DocumentFollower};
 use crate::routing::Routing;
 use crate::secret::{Keyring, Purpose, Secret};
-use crate::store::{Committed, DataDir, Faults, Opening, Role, Store, UserRow};
+use crate::store::{
+    Committed, DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store,
+    StoreSettings, StoreUrl, UserRow,
+};
+use crate::telemetry::Telemetry;
 
 /// What a gateway takes from the environment of its process.
 pub struct Environment {
@@ -78,7 +83,7 @@ pub(super) async fn prepare(
     let (key, old) = (environment.master_key, environment.master_key_old);
     let (path, now) = (dir.path().to_owned(), clock.now());
     let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
-    let (store, keys) = open_store(dir, master_keys).await?;
+    let (store, keys) = open_store(dir, &server.store.url, master_keys).await?;
     let store = store.with_faults(faults);
     let routing = match from_file {
         Some(routing) => routing,
@@ -89,19 +94,28 @@ pub(super) async fn prepare(
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
-    let nodes = load_accounts(&server, &store, &keys, &auth).await?;
-    nodes.refuse_signatures_before(now);
-    warn_without_admin(has_admin_key, &auth);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
+    let joining = joining(&server, &store, &metrics).await?;
+    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
+    let documents = DocumentFollower::default();
+    // These follow the store from here on.
+    let tables = auth.follower(vec![Arc::new(nodes.clone()), Arc::new(documents.clone())]);
+    store.join(tables, joining).await?;
+    if !store.is_shared() {
+        nodes.refuse_signatures_before(now);
+    }
+    warn_without_admin(has_admin_key, &auth);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = open_access_log(&server, environment.access_log)?;
+    let access_log = open_access_log(&server, environment.access_log, &variables)?;
+    let telemetry = start_telemetry(&server, &metrics, &random)?;
     let app = Arc::new(App::new(AppParts {
         server,
         store,
         auth,
         nodes,
         access_log,
+        telemetry,
         metrics,
         clock,
         random,
@@ -111,37 +125,52 @@ pub(super) async fn prepare(
         mock: Some(mock_address),
         variables,
     }));
+    documents.bind(&app);
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
     let stored = reload::store_text_at_start(&app, &app.live().routing).await;
     stored.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }
 
-async fn open_store(dir: DataDir, master_keys: MasterKeys) -> Result<(Store, Keyring), BootError> {
+async fn open_store(
+    dir: DataDir,
+    url: &StoreUrl,
+    master_keys: MasterKeys,
+) -> Result<(Store, Keyring), BootError> {
     let unlock = move |opening: &Opening<'_>| {
         let unlocked = master_keys.unlock(opening)?;
         Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
     };
-    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
+    let (store, Unlocked { keys, rewrapped }) = Store::open_at(dir, url, unlock).await?;
     if rewrapped {
         info!("the master key was changed; the previous one is needed for older backups only");
     }
     Ok((store, keys))
 }
 
-/// Reads keys, users and sessions into `auth`, and nodes into the table that is returned. Both
-/// follow the store from here on.
-async fn load_accounts(
-    server: &Server,
-    store: &Store,
-    keys: &Keyring,
-    auth: &Auth,
-) -> Result<Nodes, BootError> {
-    let nodes = Nodes::new(keys).vouched_for_by(server.node_authorities.clone());
-    let following = nodes.clone();
-    let follow = Box::new(move |committed: &Committed| following.apply(committed));
-    nodes.load(auth.attach_with(store, follow).await?);
-    Ok(nodes)
+/// How this gateway joins the others on its store, and what they are told of it.
+async fn joining(server: &Server, store: &Store, metrics: &Metrics) -> Result<Joining, BootError> {
+    let StoreSettings { url, direct_url, lease, on_lease_lost } = &server.store;
+    let target = match url {
+        StoreUrl::Sqlite => None,
+        StoreUrl::Postgres(target) => Some(direct_url.as_ref().unwrap_or(target).clone()),
+    };
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let address = server.listeners.first().map_or(server.metrics, |listener| listener.address);
+    let instance = if target.is_some() { store.instance().await? } else { String::new() };
+    let identity = GatewayIdentity {
+        instance,
+        name: format!("{machine}:{}", address.port()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        address: address.to_string(),
+    };
+    Ok(Joining {
+        identity,
+        metrics: metrics.clone(),
+        target,
+        lease: *lease,
+        serves_stale: *on_lease_lost == OnLeaseLost::ServeStale,
+    })
 }
 
 fn read_routing(
@@ -178,13 +207,27 @@ async fn open_archive(
     archive
 }
 
-fn open_access_log(server: &Server, given: Option<AccessLog>) -> Result<AccessLog, BootError> {
-    match given {
-        _ if !server.access_log => Ok(AccessLog::off()),
-        Some(given) => Ok(given),
-        None => AccessLog::stdout()
-            .map_err(|error| BootError(format!("cannot start the access log: {error}"))),
+fn open_access_log(
+    server: &Server,
+    given: Option<AccessLog>,
+    variables: &Variables,
+) -> Result<AccessLog, BootError> {
+    let Some(format) = server.access_log else { return Ok(AccessLog::off()) };
+    if let Some(given) = given {
+        return Ok(given);
     }
+    AccessLog::stdout(format.form(std::io::stdout().is_terminal(), &**variables))
+        .map_err(|error| BootError(format!("cannot start the access log: {error}")))
+}
+
+fn start_telemetry(
+    server: &Server,
+    metrics: &Arc<Metrics>,
+    random: &Random,
+) -> Result<Telemetry, BootError> {
+    let Some(settings) = &server.telemetry else { return Ok(Telemetry::off()) };
+    Telemetry::start(settings, metrics, random)
+        .map_err(|error| BootError(format!("cannot start the export of traces: {error}")))
 }
 
 fn warn_without_admin(has_admin_key: bool, auth: &Auth) {

@@ -38,6 +38,11 @@ pub(crate) async fn drained(app: &App) {
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");
     }
+    // No change has to wait for this gateway.
+    let left = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.store.leave()).await;
+    if let Ok(Err(error)) = left {
+        warn!("this gateway is still on the list of gateways, until its silence shows: {error}");
+    }
     // A store that hangs must not stop the exit.
     let _late =
         tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
@@ -92,6 +97,7 @@ impl BackgroundService for DrainService {
             ),
         }
         self.app.access_log.flush(Duration::from_secs(1));
+        self.app.telemetry.flush(Duration::from_secs(1));
         std::process::exit(0);
     }
 }

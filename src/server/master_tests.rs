@@ -142,10 +142,7 @@ async fn a_crash_at_any_moment_leaves_one_valid_wrapping() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(dir.path(), Some(1), None).await.unwrap());
     // A reader of the state before keeps the change in the journal.
-    let reader = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
-    reader.execute_batch("BEGIN").unwrap();
-    let _rows: i64 =
-        reader.query_row("SELECT count(*) FROM root_key", [], |row| row.get(0)).unwrap();
+    let reader = crate::store::hold_accounts(dir.path());
     let (store, first) = start(dir.path(), Some(2), Some(1)).await.unwrap();
     let [database, journal] = ["accounts.db", "accounts.db-wal"]
         .map(|name| std::fs::read(dir.path().join(name)).unwrap());

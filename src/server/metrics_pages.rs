@@ -60,6 +60,9 @@ impl MetricsPages {
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
         self.app.metrics.body_memory(self.app.body_memory.held());
+        if let Some(left) = self.app.authority.left() {
+            self.app.metrics.lease(left);
+        }
         self.app.metrics.render()
     }
 
@@ -83,10 +86,10 @@ impl MetricsPages {
             (&Method::GET, "/readyz") if self.app.is_draining() => {
                 (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string())
             }
-            (&Method::GET, "/readyz") if !self.app.store.healthy().await => {
-                (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "store unavailable\n".to_string())
-            }
-            (&Method::GET, "/readyz") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            (&Method::GET, "/readyz") => match self.app.unready().await {
+                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
+                None => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            },
             _ => (
                 StatusCode::NOT_FOUND,
                 "text/plain",

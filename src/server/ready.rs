@@ -10,7 +10,7 @@ use super::{BootError, Environment};
 use crate::config::{Problem, Server};
 use crate::id::Random;
 use crate::secret::Purpose;
-use crate::store::{self, DataDir, Opening};
+use crate::store::{self, DataDir, Opening, StoreError, StoreUrl};
 
 /// Hint for a store that does not open.
 const MASTER_KEY_HINT: &str = "use the master key that the store was last started with";
@@ -46,13 +46,13 @@ pub(crate) fn check(server: &Server, environment: Option<&Environment>) -> Readi
     }
     found.address(server, "metrics.address", server.metrics);
     if server.knows("data_dir") {
-        let dir = DataDir::try_out(&server.data_dir);
-        let dir = dir.map_err(|why| (why, "a directory that this user may create and write to"));
-        let store = || environment.map_or(Ok(()), |environment| opens(server, environment));
-        if let Err((why, hint)) =
-            dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER_KEY_HINT)))
-        {
-            found.problem(server, "data_dir", why, hint);
+        match (DataDir::try_out(&server.data_dir), environment) {
+            (Err(why), _) => {
+                let hint = "a directory that this user may create and write to";
+                found.problem(server, "data_dir", why, hint);
+            }
+            (Ok(()), Some(environment)) => found.store(server, environment),
+            (Ok(()), None) => {}
         }
     }
     found
@@ -62,6 +62,32 @@ impl Readiness {
     fn problem(&mut self, server: &Server, path: &str, message: String, hint: &str) {
         if server.knows(path) {
             self.problems.push(server.problem(path, message, hint));
+        }
+    }
+
+    /// Checks that the store, if there is one, opens with the given master key.
+    fn store(&mut self, server: &Server, environment: &Environment) {
+        if !server.knows("store.url") {
+            return;
+        }
+        let keys = master_keys(server, environment);
+        let opens = |opening: &Opening<'_>| {
+            let row = opening.root_key()?;
+            Ok::<_, StoreError>(keys.try_unlock(row.as_ref()).map(drop))
+        };
+        let opened = match store::inspect(&server.store.url, &server.data_dir, opens) {
+            // There is no store yet: the given master key must be well-formed all the same.
+            Ok(opened) => opened.unwrap_or_else(|| keys.try_unlock(None).map(drop)),
+            Err(error) => match server.store.url {
+                StoreUrl::Sqlite => Err(error.into()),
+                StoreUrl::Postgres(_) => {
+                    let hint = "a database that this machine reaches, and this user may write to";
+                    return self.problem(server, "store.url", error.to_string(), hint);
+                }
+            },
+        };
+        if let Err(error) = opened {
+            self.problem(server, "data_dir", error.to_string(), MASTER_KEY_HINT);
         }
     }
 
@@ -91,17 +117,6 @@ pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
     bound.map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
-/// Checks that the store, if there is one, opens with the given master key.
-fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
-    let keys = master_keys(server, environment);
-    let opens = |opening: &Opening<'_>| keys.try_unlock(opening.root_key()?.as_ref()).map(drop);
-    match store::inspect(&server.data_dir, opens)? {
-        Some(()) => Ok(()),
-        // There is no store yet: the given master key must be well-formed all the same.
-        None => keys.try_unlock(None).map(drop),
-    }
-}
-
 /// The routing document in the store, `None` if it has none. An error says why it cannot be read.
 /// Blocking.
 pub(crate) fn stored_document(
@@ -115,10 +130,14 @@ pub(crate) fn stored_document(
             None => Ok(None),
         }
     };
-    match store::inspect(&server.data_dir, read).map_err(|why| why.to_string())? {
-        Some(document) => Ok(document),
-        None if !server.data_dir.join("accounts.db").exists() => Ok(None),
-        None => Err("the store there was written by another build".to_owned()),
+    let url = &server.store.url;
+    let found = store::inspect(url, &server.data_dir, read).map_err(|why| why.to_string())?;
+    match (found, url) {
+        (Some(document), _) => Ok(document),
+        (None, StoreUrl::Sqlite) if server.data_dir.join("accounts.db").exists() => {
+            Err("the store there was written by another build".to_owned())
+        }
+        (None, _) => Ok(None),
     }
 }
 

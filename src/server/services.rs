@@ -48,6 +48,13 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     add_task(server, "reload", with(app(), |app, shutdown| watch_files(app, identities, shutdown)));
     add_task(server, "sweeps", with(app(), |app, shutdown| sweep(app, forget_reroutes, shutdown)));
     add_task(server, "checkpoints", with(app(), checkpoints::run));
+    if app().store.is_shared() {
+        add_task(
+            server,
+            "node reports",
+            with(app(), |app, shutdown| until(shutdown, learn_of_nodes(app))),
+        );
+    }
     add_task(server, "providers", |shutdown| {
         until(shutdown, async move { background.run().await })
     });
@@ -185,10 +192,28 @@ async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("the last uses of keys could not be stored, retrying: {error}");
     }
+    if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
+        warn!("the last uses by other gateways could not be read: {error}");
+    }
     sweep_audit(app).await;
     app.limits.sweep(&app.auth, app.clock.now());
     if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {
         warn!("old usage could not be deleted: {error}");
+    }
+}
+
+/// Takes in what nodes report to other gateways.
+async fn learn_of_nodes(app: Arc<App>) {
+    let mut tick = tokio::time::interval(bounds::NODE_REPORTS_INTERVAL);
+    loop {
+        tick.tick().await;
+        match app.store.node_reports().await {
+            Ok(reports) => {
+                let now = app.clock.now();
+                reports.iter().for_each(|(report, age)| app.nodes.learn(report, *age, now));
+            }
+            Err(error) => log::debug!("reports of nodes cannot be read: {error}"),
+        }
     }
 }
 

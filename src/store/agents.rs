@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sha2::{Digest, Sha256};
 
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::rows::AgentRow;
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::AgentId;
@@ -70,7 +70,7 @@ impl Store {
 
 fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>, StoreError> {
     check_name(transaction, &agent)?;
-    let count: i64 = transaction.query_row("SELECT count(*) FROM agents", [], |row| row.get(0))?;
+    let count = transaction.int("SELECT count(*) FROM agents", &[])?.unwrap_or(0);
     if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::AGENTS {
         return Err(StoreError::LimitReached);
     }
@@ -79,8 +79,8 @@ fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>,
            (id, name, description, model, instructions, defaults, tools, trusted, metadata,
             created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        params![
-            agent.id.as_str(),
+        &params![
+            agent.id,
             agent.name,
             agent.description,
             agent.model,
@@ -89,8 +89,8 @@ fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>,
             json(&agent.tools)?,
             agent.trusted,
             json(&agent.metadata)?,
-            agent.created_at.as_microsecond(),
-            agent.updated_at.as_microsecond()
+            agent.created_at,
+            agent.updated_at
         ],
     )?;
     Ok(vec![Change::Agent(agent.into())])
@@ -110,8 +110,8 @@ fn update(
         "UPDATE agents SET name = ?2, description = ?3, model = ?4, instructions = ?5,
            defaults = ?6, tools = ?7, trusted = ?8, metadata = ?9, updated_at = ?10
          WHERE id = ?1",
-        params![
-            agent.id.as_str(),
+        &params![
+            agent.id,
             agent.name,
             agent.description,
             agent.model,
@@ -120,24 +120,23 @@ fn update(
             json(&agent.tools)?,
             agent.trusted,
             json(&agent.metadata)?,
-            agent.updated_at.as_microsecond()
+            agent.updated_at
         ],
     )?;
     Ok(vec![Change::Agent(agent.into())])
 }
 
 fn find(transaction: &Transaction<'_>, id: &AgentId) -> Result<Option<AgentRow>, StoreError> {
-    Ok(transaction
-        .query_row("SELECT * FROM agents WHERE id = ?1", [id.as_str()], agent)
-        .optional()?)
+    transaction.row("SELECT * FROM agents WHERE id = ?1", &params![id], agent)
 }
 
 /// [`StoreError::Conflict`] if another agent has the name.
 fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
     let other = "SELECT 1 FROM agents WHERE name = ?1 AND id <> ?2";
-    let names = [agent.name.as_str(), agent.id.as_str()];
-    let taken = transaction.query_row(other, names, |_| Ok(())).optional()?;
-    taken.map_or(Ok(()), |()| Err(StoreError::Conflict))
+    match transaction.exists(other, &params![agent.name, agent.id])? {
+        true => Err(StoreError::Conflict),
+        false => Ok(()),
+    }
 }
 
 fn delete(
@@ -150,25 +149,25 @@ fn delete(
     {
         return Err(StoreError::Stale);
     }
-    match transaction.execute("DELETE FROM agents WHERE id = ?1", [id.as_str()])? {
+    match transaction.execute("DELETE FROM agents WHERE id = ?1", &params![id])? {
         0 => Ok(Vec::new()),
         _ => Ok(vec![Change::AgentDeleted(id.clone())]),
     }
 }
 
-pub(super) fn agent(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
+pub(super) fn agent(row: &Row<'_>) -> Result<AgentRow, StoreError> {
     let mut columns = Columns::of(row);
     Ok(AgentRow {
         id: AgentId::known(columns.text()?),
         name: columns.get()?,
-        description: columns.get()?,
+        description: columns.maybe()?,
         model: columns.get()?,
-        instructions: columns.get()?,
+        instructions: columns.maybe()?,
         defaults: columns.json()?,
         tools: columns.json()?,
         trusted: columns.get()?,
         metadata: columns.json()?,
-        created_at: columns.time()?,
-        updated_at: columns.time()?,
+        created_at: columns.get()?,
+        updated_at: columns.get()?,
     })
 }

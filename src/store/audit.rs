@@ -5,13 +5,12 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 
 use super::changes::Change;
 use super::columns::Columns;
 use super::rows::Actor;
+use super::sql::{Row, ToValue, Transaction, Value, params};
 use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::{AuditId, Random, RequestId};
@@ -67,6 +66,7 @@ actions! {
     NodeCreate "node.create" "A node was enrolled.";
     NodeRotate "node.rotate" "A node got another secret.";
     NodeDelete "node.delete" "A node was deleted.";
+    GatewayForget "gateway.forget" "A gateway that is dead was taken off the list.";
     ConfigPut "config.put" "A routing document was made live by the API.";
     ConfigRollback "config.rollback" "An earlier routing document was made live again.";
     MasterKeyChange "master_key.change"
@@ -93,8 +93,8 @@ impl Action {
 /// The object of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditTarget {
-    /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an
-    /// import, `request`.
+    /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture` or,
+    /// of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its id; the revision of a `config`, the generation of a `master_key`, `unknown` for an
@@ -186,27 +186,27 @@ impl Store {
         limit: usize,
         after: Option<AuditId>,
     ) -> Result<Option<Vec<AuditRow>>, StoreError> {
-        self.read(move |connection| list(connection, &filter, limit, after.as_ref())).await
+        self.read(move |transaction| list(transaction, &filter, limit, after.as_ref())).await
     }
 }
 
 pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
-    let mut write = transaction.prepare_cached(
+    transaction.execute(
         "INSERT INTO audit
            (id, at, actor_type, actor, action, target_type, target, request, address)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        &params![
+            AuditId::new(event.at, &Random::System),
+            event.at,
+            event.actor.kind,
+            event.actor.id,
+            event.action.as_str(),
+            event.target.kind,
+            event.target.id,
+            event.request,
+            event.address.map(|address| address.to_string()),
+        ],
     )?;
-    write.execute(params![
-        AuditId::new(event.at, &Random::System).as_str(),
-        event.at.as_microsecond(),
-        event.actor.kind,
-        event.actor.id,
-        event.action.as_str(),
-        event.target.kind,
-        event.target.id,
-        event.request.as_ref().map(RequestId::as_str),
-        event.address.map(|address| address.to_string()),
-    ])?;
     Ok(())
 }
 
@@ -236,100 +236,98 @@ pub(super) fn insert_all(
 }
 
 fn list(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     filter: &AuditFilter,
     limit: usize,
     after: Option<&AuditId>,
 ) -> Result<Option<Vec<AuditRow>>, StoreError> {
-    let mut last: i64 = connection.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
+    let mut last = transaction.int(LAST, &[])?.unwrap_or(0);
     if let Some(after) = after {
-        let place = "SELECT seq FROM audit WHERE id = ?1";
-        let place: Option<i64> =
-            connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
-        match place {
+        match transaction.int("SELECT seq FROM audit WHERE id = ?1", &params![after])? {
             Some(place) => last = place - 1,
             // The retention deleted the row, and so all rows before it.
             None => return Ok(after.at().map(|_| Vec::new())),
         }
     }
     if filter.since.is_none() && filter.until.is_none() {
-        return page(connection, filter, (0, last), limit).map(Some);
+        return page(transaction, filter, (0, last), limit).map(Some);
     }
     // Most queries are for the newest rows. Others look up first between which rows the time lies;
     // a clock that was set makes that range larger, and leaves no row out.
-    let rows = page(connection, filter, (last.saturating_sub(NEAR), last), limit)?;
+    let rows = page(transaction, filter, (last.saturating_sub(NEAR), last), limit)?;
     if rows.len() >= limit {
         return Ok(Some(rows));
     }
     let us = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_microsecond);
     let (since, until) = (us(filter.since, i64::MIN), us(filter.until, i64::MAX));
-    let of_time = |row: &Row<'_>| Ok(row.get::<_, Option<i64>>(0)?.zip(row.get(1)?));
-    let span: Option<(i64, i64)> =
-        connection.prepare_cached(OF_TIME)?.query_row([since, until], of_time)?;
-    let Some((first, newest)) = span else { return Ok(Some(Vec::new())) };
-    page(connection, filter, (first, newest.min(last)), limit).map(Some)
+    let span = |row: &Row<'_>| Ok(row.int(0)?.zip(row.int(1)?));
+    let span = transaction.row(OF_TIME, &params![since, until], span)?;
+    let Some((first, newest)) = span.flatten() else { return Ok(Some(Vec::new())) };
+    page(transaction, filter, (first, newest.min(last)), limit).map(Some)
 }
 
 /// The row that was written last.
-const LAST: &str = "SELECT coalesce(max(seq), 0) FROM audit";
+pub(super) const LAST: &str = "SELECT max(seq) FROM audit";
 /// The first and the last row of a time.
-const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
+pub(super) const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
 /// Newest rows that a query for a time reads before it looks up where rows of that time are.
-const NEAR: i64 = bounds::LIST_ROWS as i64;
+pub(super) const NEAR: i64 = bounds::LIST_ROWS as i64;
 
 /// The matching rows between two places, the last first.
 fn page(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     filter: &AuditFilter,
     (first, last): (i64, i64),
     limit: usize,
 ) -> Result<Vec<AuditRow>, StoreError> {
     let (conditions, mut values) = conditions(filter);
-    values.extend([first, last, i64::try_from(limit).unwrap_or(i64::MAX)].map(Value::from));
-    let mut statement = connection.prepare_cached(&select(&conditions))?;
-    let rows = statement.query_map(params_from_iter(values), row)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    values.extend(params![first, last, limit]);
+    transaction.rows(&select(&conditions), &values, row)
 }
 
-fn select(conditions: &[&str]) -> String {
-    let conditions: String =
-        conditions.iter().map(|condition| format!("{condition} AND ")).collect();
-    format!("SELECT * FROM audit WHERE {conditions}seq >= ? AND seq <= ? ORDER BY seq DESC LIMIT ?")
+/// The statement of a page. Its conditions have their values in this order; then come the first and
+/// the last place, and the limit.
+pub(super) fn select(conditions: &[&str]) -> String {
+    let numbered = conditions.iter().chain(&["seq >=", "seq <="]).zip(1..);
+    let conditions: Vec<_> = numbered.map(|(condition, at)| format!("{condition} ?{at}")).collect();
+    format!(
+        "SELECT * FROM audit WHERE {} ORDER BY seq DESC LIMIT ?{}",
+        conditions.join(" AND "),
+        conditions.len() + 1
+    )
 }
 
 /// The conditions of a filter, with their values. The rarest of target, actor and action is looked
-/// up by its index, in this order; a plus keeps the query off the other indices.
-fn conditions(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
-    let time = |at: &Timestamp| Value::from(at.as_microsecond());
+/// up by its index, in this order; the others are written so that no index serves them.
+pub(super) fn conditions(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value<'_>>) {
     let (target, actor) = (filter.target.is_some(), filter.actor.is_some());
     let narrow = [
-        (filter.since.as_ref().map(time), "+at >= ?"),
-        (filter.until.as_ref().map(time), "+at < ?"),
-        (filter.target.clone().map(Value::from), "target = ?"),
-        (filter.actor.clone().map(Value::from), if target { "+actor = ?" } else { "actor = ?" }),
+        (filter.since.as_ref().map(ToValue::value), "at + 0 >="),
+        (filter.until.as_ref().map(ToValue::value), "at + 0 <"),
+        (filter.target.as_ref().map(ToValue::value), "target ="),
         (
-            filter.action.map(|action| action.as_str().to_owned().into()),
-            if target || actor { "+action = ?" } else { "action = ?" },
+            filter.actor.as_ref().map(ToValue::value),
+            if target { "actor || '' =" } else { "actor =" },
+        ),
+        (
+            filter.action.map(|action| Value::Text(action.as_str())),
+            if target || actor { "action || '' =" } else { "action =" },
         ),
     ];
     let named = narrow.into_iter().filter_map(|(value, condition)| Some((condition, value?)));
     named.unzip()
 }
 
-fn row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+fn row(row: &Row<'_>) -> Result<AuditRow, StoreError> {
     let mut columns = Columns::of(row);
     let _seq: i64 = columns.get()?;
     Ok(AuditRow {
         id: AuditId::known(columns.text()?),
-        at: columns.time()?,
+        at: columns.get()?,
         actor: Actor { kind: columns.get()?, id: columns.get()? },
         action: columns.get()?,
         target: AuditTarget { kind: columns.get()?, id: columns.get()? },
-        request: columns.get()?,
-        address: columns.get()?,
+        request: columns.maybe()?,
+        address: columns.maybe()?,
     })
 }
-
-#[cfg(test)]
-#[path = "audit_tests.rs"]
-mod tests;

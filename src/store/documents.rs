@@ -2,14 +2,15 @@
 //! is sealed under a key derived from the root key.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use super::changes::{Change, Committed, LiveDocument};
 use super::columns::Columns;
 use super::root_key::Opening;
 use super::rows::DocumentRow;
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError, audit};
 use crate::id::Random;
-use crate::secret::{SecretBytes, open, seal};
+use crate::secret::{Secret, SecretBytes, open, seal};
 
 /// The live document: the one that was made live last.
 const LIVE: &str = "SELECT revision, sealed FROM documents ORDER BY live_at DESC LIMIT 1";
@@ -32,19 +33,46 @@ impl Store {
         self.write(keep).await
     }
 
+    /// Keeps the text of a routing document, which is live on every gateway that shares the store
+    /// when this is acknowledged. [`StoreError::Stale`] if the live one has another revision than
+    /// `expected`; the empty text stands for none.
+    pub async fn make_live(
+        &self,
+        revision: &str,
+        text: &str,
+        at: Timestamp,
+        expected: Option<&str>,
+    ) -> Result<Committed, StoreError> {
+        let sealed = sealed(&self.documents, revision, text)?;
+        let expected = expected.map(str::to_owned);
+        let document = LiveDocument { revision: revision.to_owned(), text: Secret::new(text) };
+        let make = move |transaction: &Transaction<'_>| {
+            let live = transaction.row(LIVE, &[], sealed_row)?;
+            let live = live.map(|(revision, _)| revision).unwrap_or_default();
+            if expected.is_some_and(|expected| expected != live) {
+                return Err(StoreError::Stale);
+            }
+            insert(transaction, &document.revision, &sealed, at)?;
+            Ok(vec![Change::Document(document)])
+        };
+        self.mutate(make).await
+    }
+
     /// The text of a kept routing document.
     pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
         let revision = revision.to_owned();
-        let (key, read) = (self.documents.clone(), move |connection: &mut Connection| {
-            Ok(connection.query_row(ONE, [revision], sealed_row).optional()?)
-        });
-        self.read_after_writes(read).await?.map(|row| opened(&key, &row)).transpose()
+        let read = move |transaction: &Transaction<'_>| {
+            transaction.row(ONE, &params![revision], sealed_row)
+        };
+        self.read_after_writes(read).await?.map(|row| opened(&self.documents, &row)).transpose()
     }
 
     /// The text of the live routing document.
     pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
         let key = self.documents.clone();
-        self.read_after_writes(move |connection| live(connection, &key)).await
+        let live = move |transaction: &Transaction<'_>| live(transaction, &key);
+        let found = self.read_after_writes(live).await?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
     }
 
     /// Up to `limit` routing documents after the revision `after`, the one that was made live last
@@ -54,65 +82,74 @@ impl Store {
         limit: usize,
         after: Option<String>,
     ) -> Result<Vec<DocumentRow>, StoreError> {
-        self.read_after_writes(move |connection| list(connection, limit, after.as_deref())).await
+        self.read_after_writes(move |transaction| list(transaction, limit, after.as_deref())).await
     }
 }
 
 impl Opening<'_> {
     /// The text of the live routing document, which is sealed under `key`.
     pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
-        live(self.transaction(), key)
+        let found = live(self.transaction(), key)?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
     }
 }
 
-fn live(connection: &Connection, key: &SecretBytes) -> Result<Option<String>, StoreError> {
-    let row = connection.query_row(LIVE, [], sealed_row).optional()?;
-    row.map(|row| opened(key, &row)).transpose()
+/// The live document.
+pub(super) fn live(
+    transaction: &Transaction<'_>,
+    key: &SecretBytes,
+) -> Result<Option<LiveDocument>, StoreError> {
+    let Some(row) = transaction.row(LIVE, &[], sealed_row)? else { return Ok(None) };
+    let text = Secret::new(opened(key, &row)?);
+    Ok(Some(LiveDocument { revision: row.0, text }))
 }
 
 /// A revision and its sealed text.
-fn sealed_row(row: &Row<'_>) -> rusqlite::Result<(String, Vec<u8>)> {
-    Ok((row.get(0)?, row.get(1)?))
+fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError> {
+    let mut columns = Columns::of(row);
+    Ok((columns.get()?, columns.get()?))
 }
 
 /// The last text of a revision is kept: texts of a revision differ in comments and notation only.
 /// `live_at` rises also if two documents are made live in the same microsecond.
 fn insert(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     revision: &str,
     sealed: &[u8],
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    connection.execute(
-        "INSERT INTO documents (revision, sealed, created_at, live_at)
-         VALUES (?1, ?2, ?3, max(?3, 1 + (SELECT coalesce(max(live_at), 0) FROM documents)))
+    let last = transaction.int("SELECT max(live_at) FROM documents", &[])?.unwrap_or(0);
+    transaction.execute(
+        "INSERT INTO documents (revision, sealed, created_at, live_at) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (revision) DO UPDATE SET sealed = excluded.sealed, live_at = excluded.live_at",
-        params![revision, sealed, at.as_microsecond()],
+        &params![revision, sealed, at, at.as_microsecond().max(last + 1)],
     )?;
     Ok(())
 }
 
 fn list(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     limit: usize,
     after: Option<&str>,
 ) -> Result<Vec<DocumentRow>, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT revision, created_at, live_at FROM documents
-         WHERE ?1 IS NULL OR live_at < (SELECT live_at FROM documents WHERE revision = ?1)
-         ORDER BY live_at DESC LIMIT ?2",
-    )?;
-    let read = |row: &Row<'_>| {
+    let before = match after {
+        Some(_) => "WHERE live_at < (SELECT live_at FROM documents WHERE revision = ?2)",
+        None => "",
+    };
+    let list = format!(
+        "SELECT revision, created_at, live_at FROM documents {before}
+         ORDER BY live_at DESC LIMIT ?1"
+    );
+    let params = params![limit, after];
+    let params = if after.is_some() { &params[..] } else { &params[..1] };
+    transaction.rows(&list, params, |row| {
         let mut columns = Columns::of(row);
         Ok(DocumentRow {
             revision: columns.get()?,
-            created_at: columns.time()?,
-            live_at: columns.time()?,
+            created_at: columns.get()?,
+            live_at: columns.get()?,
         })
-    };
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![after, limit], read)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    })
 }
 
 /// A sealed text opens for its revision only.
@@ -132,7 +169,3 @@ fn opened(key: &SecretBytes, (revision, sealed): &(String, Vec<u8>)) -> Result<S
         StoreError::Damaged(format!("the text of document {revision} does not open"))
     })
 }
-
-#[cfg(test)]
-#[path = "documents_tests.rs"]
-mod tests;

@@ -68,17 +68,6 @@ impl From<BlockingError> for StoreError {
     }
 }
 
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase};
-        match error.sqlite_error_code() {
-            Some(DatabaseCorrupt | NotADatabase) => StoreError::Damaged(error.to_string()),
-            Some(DiskFull) => StoreError::Full(error.to_string()),
-            _ => StoreError::unavailable(error),
-        }
-    }
-}
-
 impl From<std::io::Error> for StoreError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {

@@ -1,11 +1,13 @@
 //! Failures on demand, for tests of full and hanging disks and of panics. They are switches of a
-//! store and no build flag: the tested code is the released code.
+//! store and no build flag: the tested code is the released code. They wrap what the databases are
+//! asked to do; no database knows of them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
+use super::sql::Transaction;
 
 /// A place in a request, or in background work, that can be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +172,31 @@ impl Faults {
         self.0.every_write.load(Ordering::Acquire)
     }
 
-    /// On the writer's thread, before a mutation.
-    pub(super) fn before_write(&self) -> Result<(), StoreError> {
+    /// `work` of a write, failing as the switches say: before it, or at its end, before the commit.
+    pub(super) fn writing<T: 'static>(
+        self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+        move |transaction: &Transaction<'_>| {
+            self.before_write()?;
+            let done = work(transaction)?;
+            self.pass(PanicPoint::Commit);
+            Ok(done)
+        }
+    }
+
+    /// `work` of a read, failing as the switches say.
+    pub(super) fn reading<T: 'static>(
+        self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+        move |transaction: &Transaction<'_>| {
+            self.before_read()?;
+            work(transaction)
+        }
+    }
+
+    fn before_write(&self) -> Result<(), StoreError> {
         let mut stalled = self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner);
         while *stalled {
             stalled = self.0.writes_released.wait(stalled).unwrap_or_else(PoisonError::into_inner);

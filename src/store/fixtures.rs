@@ -96,3 +96,52 @@ pub(crate) fn agent(name: &str, random: &Random) -> AgentRow {
         updated_at: at(2),
     }
 }
+
+/// A follower that hears of mutations only.
+struct Ear<F>(F);
+
+impl<F: Fn(&Committed) + Send + Sync> Follower for Ear<F> {
+    fn apply(&self, committed: &Committed) {
+        (self.0)(committed);
+    }
+
+    fn reload(&self) -> Box<dyn Reload> {
+        Box::new(Deaf)
+    }
+}
+
+struct Deaf;
+
+impl Reload for Deaf {
+    fn row(&mut self, _: Change) {}
+
+    fn finish(self: Box<Self>, _: u64) {}
+}
+
+pub(crate) fn follower(
+    hear: impl Fn(&Committed) + Send + Sync + 'static,
+) -> std::sync::Arc<dyn Follower> {
+    std::sync::Arc::new(Ear(hear))
+}
+
+/// Counts the rows of a load, and keeps its revision.
+#[derive(Clone, Default)]
+pub(crate) struct Loaded(pub(crate) std::sync::Arc<std::sync::Mutex<(usize, u64)>>);
+
+impl Follower for Loaded {
+    fn apply(&self, _: &Committed) {}
+
+    fn reload(&self) -> Box<dyn Reload> {
+        Box::new(self.clone())
+    }
+}
+
+impl Reload for Loaded {
+    fn row(&mut self, _: Change) {
+        self.0.lock().unwrap().0 += 1;
+    }
+
+    fn finish(self: Box<Self>, rev: u64) {
+        self.0.lock().unwrap().1 = rev;
+    }
+}

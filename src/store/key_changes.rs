@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rusqlite::{Transaction, params};
 
 use super::changes::{Change, Committed};
 use super::columns::json;
 use super::keys::{check_count, check_seen, find, key};
 use super::rows::{KeyPatch, KeyRow, Seen};
+use super::sql::{Transaction, params};
 use super::{Pairs, Store, StoreError};
 use crate::id::KeyId;
 
@@ -86,9 +86,7 @@ fn patch(
 }
 
 fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
-    let mut children =
-        transaction.prepare_cached("SELECT * FROM keys WHERE parent = ?1 ORDER BY id")?;
-    Ok(children.query_map([id.as_str()], key)?.collect::<rusqlite::Result<_>>()?)
+    transaction.rows("SELECT * FROM keys WHERE parent = ?1 ORDER BY id", &params![id], key)
 }
 
 /// Narrows a child to its parent, and gives it the parent's labels if it had those of `before`.
@@ -115,32 +113,32 @@ fn follow(
 /// Writes what a patch may change, as the next generation.
 fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
-    let mut update = transaction.prepare_cached(
+    transaction.execute(
         "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6,
            expires_at = ?7, generation = ?8, made_open = ?9
          WHERE id = ?1",
+        &params![
+            row.id,
+            row.name,
+            json(&row.metadata)?,
+            json(&row.labels)?,
+            json(&row.limits)?,
+            row.status.as_str(),
+            row.expires_at,
+            row.generation,
+            row.made_open
+        ],
     )?;
-    update.execute(params![
-        row.id.as_str(),
-        row.name,
-        json(&row.metadata)?,
-        json(&row.labels)?,
-        json(&row.limits)?,
-        row.status.as_str(),
-        row.expires_at.map(Timestamp::as_microsecond),
-        row.generation,
-        row.made_open
-    ])?;
     Ok(Change::Key(row.into()))
 }
 
 fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<(), StoreError> {
-    let mut note = transaction.prepare_cached(
-        "UPDATE keys SET last_used_at = ?2
-         WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
-    )?;
     for (id, at) in used {
-        note.execute(params![id.as_str(), at.as_microsecond()])?;
+        transaction.execute(
+            "UPDATE keys SET last_used_at = ?2
+             WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+            &params![id, at],
+        )?;
     }
     Ok(())
 }

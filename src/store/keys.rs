@@ -1,12 +1,12 @@
 //! API keys: they are made, get another secret, end, and are forgotten.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::limits::Limits;
 use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::{KeyId, UserId};
@@ -86,39 +86,39 @@ fn insert(
     };
     check_count(transaction, &key, key.created_at, parent.keys_per_user)?;
     let mut changes = forget(transaction, &key.owner, key.created_at)?;
-    let mut insert = transaction.prepare_cached(
+    transaction.execute(
         "INSERT INTO keys
            (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels,
             limits, status, created_at, expires_at, revoked_at, rotated_at, generation,
             previous_digest, previous_expires_at, made_open, maker, last_used_at, metadata)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
             ?19, ?20, ?21, ?22, ?23)",
+        &params![
+            key.id,
+            key.interface.as_str(),
+            key.name,
+            key.redacted,
+            key.digest,
+            key.owner,
+            json(&key.created_by)?,
+            key.parent,
+            json(&key.scopes)?,
+            json(&key.labels)?,
+            json(&key.limits)?,
+            key.status.as_str(),
+            key.created_at,
+            key.expires_at,
+            key.revoked_at,
+            key.rotated_at,
+            key.generation,
+            key.previous.as_ref().map(|previous| previous.digest),
+            key.previous.as_ref().map(|previous| previous.expires_at),
+            key.made_open,
+            key.maker,
+            key.last_used_at,
+            json(&key.metadata)?,
+        ],
     )?;
-    insert.execute(params![
-        key.id.as_str(),
-        key.interface.as_str(),
-        key.name,
-        key.redacted,
-        key.digest.as_slice(),
-        key.owner.as_str(),
-        json(&key.created_by)?,
-        key.parent.as_ref().map(KeyId::as_str),
-        json(&key.scopes)?,
-        json(&key.labels)?,
-        json(&key.limits)?,
-        key.status.as_str(),
-        key.created_at.as_microsecond(),
-        key.expires_at.map(Timestamp::as_microsecond),
-        key.revoked_at.map(Timestamp::as_microsecond),
-        key.rotated_at.map(Timestamp::as_microsecond),
-        key.generation,
-        key.previous.as_ref().map(|previous| previous.digest),
-        key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
-        key.made_open,
-        key.maker.as_ref().map(UserId::as_str),
-        key.last_used_at.map(Timestamp::as_microsecond),
-        json(&key.metadata)?,
-    ])?;
     changes.push(Change::Key(key.into()));
     Ok(changes)
 }
@@ -132,23 +132,19 @@ pub(super) fn check_count(
     at: Timestamp,
     of_parent: Option<u64>,
 ) -> Result<(), StoreError> {
-    let live: i64 = transaction
-        .prepare_cached(
-            "SELECT count(*) FROM keys
-             WHERE owner = ?1 AND revoked_at IS NULL
-               AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
-        )?
-        .query_row(params![key.owner.as_str(), at.as_microsecond(), key.made_open], |row| {
-            row.get(0)
-        })?;
-    let owner: Option<Limits> = transaction
-        .prepare_cached("SELECT limits FROM users WHERE id = ?1")?
-        .query_row([key.owner.as_str()], |row| Columns::of(row).json())
-        .optional()?;
+    let live = transaction.int(
+        "SELECT count(*) FROM keys
+         WHERE owner = ?1 AND revoked_at IS NULL
+           AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3 = 1)",
+        &params![key.owner, at, key.made_open],
+    )?;
+    let limits = |row: &Row<'_>| Columns::of(row).json::<Limits>();
+    let owner =
+        transaction.row("SELECT limits FROM users WHERE id = ?1", &params![key.owner], limits)?;
     let owner = owner.and_then(|limits| limits.keys_per_user);
     let most =
         [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
-    match u64::try_from(live).is_ok_and(|live| live < most) {
+    match live.is_some_and(|live| u64::try_from(live).is_ok_and(|live| live < most)) {
         true => Ok(()),
         false => Err(StoreError::LimitReached),
     }
@@ -161,21 +157,16 @@ fn forget(
     owner: &UserId,
     now: Timestamp,
 ) -> Result<Vec<Change>, StoreError> {
-    let mut surplus = transaction.prepare_cached(
+    transaction.rows(
         "DELETE FROM keys WHERE id IN
            (SELECT id FROM
               (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2)
-               ORDER BY id DESC LIMIT -1 OFFSET ?4) old
-            WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = old.id) LIMIT ?3)
+               ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?4) ended
+            WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = ended.id) LIMIT ?3)
          RETURNING id",
-    )?;
-    let [most, kept] = [bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER]
-        .map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
-    let forgotten =
-        |row: &Row<'_>| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?)));
-    let changes =
-        surplus.query_map(params![owner.as_str(), now.as_microsecond(), most, kept], forgotten)?;
-    Ok(changes.collect::<rusqlite::Result<_>>()?)
+        &params![owner, now, bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER],
+        |row| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?))),
+    )
 }
 
 /// Revokes one key, unless it is revoked already.
@@ -185,7 +176,8 @@ const ONE: &str =
 /// Ends a key and its descendants.
 const DESCENT: &str = "
     WITH RECURSIVE descent (id) AS
-      (SELECT ?1 UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
+      (SELECT id FROM keys WHERE id = ?1
+       UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
     UPDATE keys SET revoked_at = ?2 WHERE id IN (SELECT id FROM descent) AND revoked_at IS NULL
     RETURNING *";
 
@@ -196,9 +188,7 @@ fn revoke(
     update: &str,
 ) -> Result<Vec<Change>, StoreError> {
     find(transaction, id)?;
-    let mut update = transaction.prepare_cached(update)?;
-    let ended = update.query_map(params![id.as_str(), at.as_microsecond()], key)?;
-    Ok(ended.map(|row| row.map(|row| Change::Key(row.into()))).collect::<rusqlite::Result<_>>()?)
+    transaction.rows(update, &params![id, at], |row| Ok(Change::Key(key(row)?.into())))
 }
 
 /// Of the secrets before, the last stays valid for its grace period.
@@ -220,13 +210,13 @@ fn rotate(
     transaction.execute(
         "UPDATE keys SET redacted = ?2, digest = ?3, rotated_at = ?4, generation = generation + 1,
            previous_digest = ?5, previous_expires_at = ?6 WHERE id = ?1",
-        params![
-            id.as_str(),
+        &params![
+            id,
             secret.redacted,
-            secret.digest.as_slice(),
-            at.as_microsecond(),
+            secret.digest,
+            at,
             secret.grace_ends.map(|_| old.digest),
-            secret.grace_ends.map(Timestamp::as_microsecond),
+            secret.grace_ends
         ],
     )?;
     Ok(vec![Change::Key(find(transaction, id)?.into())])
@@ -256,11 +246,11 @@ pub(super) fn check_seen(
 }
 
 pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
-    let mut one = transaction.prepare_cached("SELECT * FROM keys WHERE id = ?1")?;
-    one.query_row([id.as_str()], key).optional()?.ok_or(StoreError::NotFound)
+    let found = transaction.row("SELECT * FROM keys WHERE id = ?1", &params![id], key)?;
+    found.ok_or(StoreError::NotFound)
 }
 
-pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+pub(super) fn key(row: &Row<'_>) -> Result<KeyRow, StoreError> {
     key_with(row, &mut UserId::known)
 }
 
@@ -268,7 +258,7 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
 pub(super) fn key_with(
     row: &Row<'_>,
     user: &mut dyn FnMut(&str) -> UserId,
-) -> rusqlite::Result<KeyRow> {
+) -> Result<KeyRow, StoreError> {
     let mut columns = Columns::of(row);
     Ok(KeyRow {
         id: KeyId::known(columns.text()?),
@@ -283,21 +273,20 @@ pub(super) fn key_with(
         labels: columns.json()?,
         limits: columns.json()?,
         status: columns.word(KeyStatus::parse)?,
-        created_at: columns.time()?,
-        expires_at: columns.maybe_time()?,
-        revoked_at: columns.maybe_time()?,
-        rotated_at: columns.maybe_time()?,
+        created_at: columns.get()?,
+        expires_at: columns.maybe()?,
+        revoked_at: columns.maybe()?,
+        rotated_at: columns.maybe()?,
         generation: columns.get()?,
         previous: previous(&mut columns)?,
         made_open: columns.get()?,
         maker: columns.maybe_text()?.map(user),
-        last_used_at: columns.maybe_time()?,
+        last_used_at: columns.maybe()?,
         metadata: columns.json()?,
     })
 }
 
-fn previous(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<PreviousSecret>> {
-    let digest: Option<[u8; 32]> = columns.get()?;
-    let expires_at = columns.maybe_time()?;
+fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousSecret>, StoreError> {
+    let (digest, expires_at) = (columns.maybe()?, columns.maybe()?);
     Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }

@@ -1,16 +1,18 @@
-//! Reads all tables of `accounts.db` at a start.
+//! Reads all tables of accounts at a start.
 
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use rusqlite::{Connection, Row, Transaction};
-
-use super::changes::Change;
+#[cfg(test)]
+use super::Store;
+use super::changes::{Change, Reload};
 use super::keys::key_with;
 #[cfg(test)]
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
-use super::{Store, StoreError, agents, nodes, sessions, users};
+use super::sql::{Row, Transaction};
+use super::transaction::revision;
+use super::{StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
 
 /// Rows that are handed over at once.
@@ -18,34 +20,33 @@ const BATCH: usize = 256;
 /// Batches that wait to be taken.
 const BATCHES: usize = 16;
 
-impl Store {
-    /// Calls `take` with every row of users, keys, sessions, agents and nodes. Returns their
-    /// revision. One thread reads the rows while another one calls `take`.
-    pub async fn each<F: FnMut(Change) + Send + 'static>(
-        &self,
-        mut take: F,
-    ) -> Result<u64, StoreError> {
-        let read = move |connection: &mut Connection| {
-            thread::scope(|scope| {
-                let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
-                let taker = scope.spawn(move || batches.into_iter().flatten().for_each(&mut take));
-                let mut batch = Vec::with_capacity(BATCH);
-                // If `take` panics, nobody receives, and the join below fails.
-                let rev = each(connection, |change| {
-                    batch.push(change);
-                    if batch.len() == BATCH {
-                        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
-                        let _received = sender.send(full);
-                    }
-                });
-                let _received = sender.send(batch);
-                drop(sender);
-                taker.join().map_err(|_| StoreError::unavailable("a row could not be taken"))?;
-                rev
-            })
-        };
-        self.sqlite.accounts.run(read).await
-    }
+/// Reads every row of users, keys, sessions, agents and nodes into `reload`. Returns it with their
+/// revision. One thread reads the rows while another one takes them in.
+pub(super) fn fill(
+    transaction: &Transaction<'_>,
+    mut reload: Box<dyn Reload>,
+) -> Result<(u64, Box<dyn Reload>), StoreError> {
+    thread::scope(|scope| {
+        let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
+        let taker = scope.spawn(move || {
+            batches.into_iter().flatten().for_each(|row| reload.row(row));
+            reload
+        });
+        let mut batch = Vec::with_capacity(BATCH);
+        // If a row cannot be taken, nobody receives, and the join below fails.
+        let rev = each(transaction, |change| {
+            batch.push(change);
+            if batch.len() == BATCH {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+                let _received = sender.send(full);
+            }
+        });
+        let _received = sender.send(batch);
+        drop(sender);
+        let reload =
+            taker.join().map_err(|_| StoreError::unavailable("a row could not be taken"))?;
+        Ok((rev?, reload))
+    })
 }
 
 /// All tables at one revision.
@@ -63,9 +64,9 @@ pub(crate) struct Snapshot {
 #[cfg(test)]
 impl Store {
     pub(crate) async fn load(&self) -> Result<Snapshot, StoreError> {
-        let load = |connection: &mut Connection| {
+        let load = |transaction: &Transaction<'_>| {
             let mut all = Snapshot::default();
-            all.rev = each(connection, |change| match change {
+            all.rev = each(transaction, |change| match change {
                 Change::User(user) => all.users.push((*user).clone()),
                 Change::Key(key) => all.keys.push((*key).clone()),
                 Change::Session(session) => all.sessions.push(session),
@@ -75,15 +76,14 @@ impl Store {
             })?;
             Ok(all)
         };
-        self.sqlite.accounts.run(load).await
+        self.databases.accounts.read_after_writes(load).await
     }
 }
 
-fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
-    let transaction = connection.transaction()?;
-    let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
-    let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<Change>| {
-        rows(&transaction, table, |row| read(row).map(&mut take))
+fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
+    let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> Result<Change, StoreError>| {
+        let all = format!("SELECT * FROM {table}");
+        transaction.each(&all, &[], &mut |row| read(row).map(&mut take))
     };
     scan("users", &mut |row| Ok(Change::User(users::user(row)?.into())))?;
     // The id of an owner is in memory once for all keys.
@@ -96,18 +96,5 @@ fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64
     scan("sessions", &mut |row| Ok(Change::Session(sessions::session(row)?)))?;
     scan("agents", &mut |row| Ok(Change::Agent(agents::agent(row)?.into())))?;
     scan("nodes", &mut |row| Ok(Change::Node(nodes::node(row)?.into())))?;
-    Ok(u64::try_from(rev).unwrap_or(0))
-}
-
-fn rows(
-    transaction: &Transaction<'_>,
-    table: &str,
-    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
-) -> Result<(), StoreError> {
-    let mut statement = transaction.prepare(&format!("SELECT * FROM {table}"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        read(row)?;
-    }
-    Ok(())
+    revision(transaction)
 }

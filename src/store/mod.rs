@@ -3,17 +3,18 @@
 //! no decision about who may do what.
 //!
 //! `transaction.rs` has what all mutations share; each noun has a file with its methods and
-//! statements. `sqlite.rs` has the threads and connections.
+//! statements. Statements pass through `sql.rs`, so a noun names no database; [`backend`] says
+//! which one there is, and `sqlite/` and `postgres/` alone know theirs. The index of captures
+//! ([`CaptureIndex`]) is in `sqlite/` too, a file of its own. [`Faults`] wrap what a database is
+//! asked to do.
 
 mod agents;
+mod attempts;
 mod audit;
 mod audit_retention;
-mod backup;
-mod capture_file;
-mod capture_index;
-mod capture_list;
-mod capture_rows;
+mod backend;
 mod changes;
+mod cluster;
 mod columns;
 mod data_dir;
 mod documents;
@@ -23,43 +24,53 @@ mod key_changes;
 mod keys;
 mod limits;
 mod load;
+mod migrate;
+mod node_reports;
 mod nodes;
 mod pairs;
+mod postgres;
 mod root_key;
 mod rows;
-mod schema;
 mod sessions;
+mod settings;
+mod sharing;
+mod sql;
 mod sqlite;
 mod transaction;
 mod usage;
 mod users;
+mod uses;
+mod value;
 mod worker;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction};
 use tokio::sync::Semaphore;
 
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
-use sqlite::Sqlite;
+use backend::Backend;
+use cluster::Cluster;
+use sql::Transaction;
+use sqlite::CaptureDatabase;
 
+pub(crate) use attempts::AttemptLimit;
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
-pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
-pub(crate) use capture_index::CaptureIndex;
-pub use capture_rows::CaptureFilter;
-pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
-pub(crate) use changes::{Change, Committed};
+pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
+pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::DataDir;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
+pub(crate) use migrate::migrate;
+pub(crate) use node_reports::NodeReport;
 pub(crate) use nodes::SpentNonce;
 pub(crate) use pairs::Pairs;
+pub(crate) use postgres::{Target, TargetError};
 pub(crate) use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
 pub use rows::{Actor, KeyRow, KeyStatus};
@@ -67,12 +78,16 @@ pub(crate) use rows::{
     AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, PreviousNodeSecret,
     Registration, Role, Seen, SessionRow, UserRow,
 };
-pub(crate) use usage::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
+pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
+pub use sqlite::CaptureFilter;
+pub(crate) use sqlite::{
+    ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
+    copy_capture_index, drop_segments_of_copy,
+};
+pub(crate) use usage::{
+    BudgetGrant, BudgetShare, SpendWish, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums,
+};
 pub(crate) use users::ChangeUser;
-
-/// Is called with every mutation, in the order of revisions, before its caller gets an answer. It
-/// must not block.
-pub(crate) type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 
 /// How long a health check waits.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,7 +95,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// A cheap handle of the store. The last one dropped closes the files.
 #[derive(Clone)]
 pub struct Store {
-    sqlite: Arc<Sqlite>,
+    databases: Arc<Databases>,
     faults: Faults,
     /// Permits one health check at a time.
     checking: Arc<Semaphore>,
@@ -88,6 +103,17 @@ pub struct Store {
     event: Option<Arc<Event>>,
     /// The key that seals texts of documents.
     documents: SecretBytes,
+}
+
+/// What all handles share. Fields are dropped in order: the directory is unlocked when the threads
+/// have ended.
+struct Databases {
+    accounts: Backend,
+    captures: CaptureDatabase,
+    follower: Arc<OnceLock<Arc<dyn Follower>>>,
+    /// Where other gateways may change the store too.
+    cluster: OnceLock<Cluster>,
+    dir: DataDir,
 }
 
 impl fmt::Debug for Store {
@@ -105,9 +131,7 @@ impl Store {
         Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
 
-    /// Opens the store in a locked directory, or makes it. `unlock` opens the root key, in a
-    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
-    /// and a value for the caller.
+    /// As [`Store::open_at`], with SQLite.
     pub async fn open_in<T, E>(
         dir: DataDir,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
@@ -116,10 +140,36 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        let opened = blocking(move || Sqlite::open(dir, unlock)).await;
-        let (sqlite, documents, unlocked) = opened.map_err(StoreError::from)??;
+        Store::open_at(dir, &StoreUrl::Sqlite, unlock).await
+    }
+
+    /// Opens the store with a locked directory, or makes it. `unlock` opens the root key, in a
+    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
+    /// and a value for the caller.
+    pub async fn open_at<T, E>(
+        dir: DataDir,
+        url: &StoreUrl,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let url = url.clone();
+        let open = move || {
+            let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
+            let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
+            let captures = CaptureDatabase::open(dir.path())?;
+            let follower = Arc::default();
+            Ok::<_, E>((
+                Databases { accounts, captures, follower, cluster: OnceLock::new(), dir },
+                unlocked,
+            ))
+        };
+        let (databases, (documents, unlocked)) =
+            blocking(open).await.map_err(StoreError::from)??;
         let store = Store {
-            sqlite: sqlite.into(),
+            databases: databases.into(),
             faults: Faults::default(),
             checking: Semaphore::new(1).into(),
             event: None,
@@ -138,50 +188,56 @@ impl Store {
         &self.faults
     }
 
-    /// Calls `follower` with every mutation from now on. `false` if there is a follower already.
-    pub fn follow(&self, follower: Follower) -> bool {
-        self.sqlite.follow(follower)
-    }
-
-    /// Waits until every gateway that shares the store has applied `rev`. Only one gateway can use
-    /// this store, and has applied it.
-    pub async fn acknowledge(&self, _rev: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     /// Whether the database of accounts can be written to.
     pub async fn healthy(&self) -> bool {
         let check = async {
             // Anybody may ask, and the queue is for writes: there is one check in it at most.
             let permit = Arc::clone(&self.checking).acquire_owned().await;
             let permit = permit.map_err(StoreError::unavailable)?;
-            let check = move |connection: &mut Connection| {
+            let check = move |transaction: &Transaction<'_>| {
                 let _checking = permit;
-                transaction::check_health(connection)
+                transaction::revision(transaction)
             };
-            self.sqlite.accounts.run(check).await
+            self.databases.accounts.try_out(check).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
-        !self.faults.broken() && matches!(checked.await, Ok(Ok(())))
+        !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
     }
 
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
     /// way. Acknowledged writes are durable without it.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
-        self.sqlite.checkpoint().await
+        let Databases { accounts, captures, .. } = &*self.databases;
+        let (accounts, captures) = tokio::join!(accounts.checkpoint(), captures.checkpoint());
+        accounts.and(captures)
     }
 
     /// The data directory, which the store has locked.
     pub fn dir(&self) -> &Path {
-        self.sqlite.dir()
+        self.databases.dir.path()
     }
 
-    /// Runs a mutation that tables in memory follow.
+    /// Runs a mutation: it is durable, then the tables in memory follow it, then it is
+    /// acknowledged.
     async fn mutate(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
     ) -> Result<Committed, StoreError> {
-        self.sqlite.mutate(&self.faults, self.event.clone(), work).await
+        let event = self.event.clone();
+        let mutate = move |transaction: &Transaction<'_>| {
+            transaction::mutate(transaction, event.as_deref(), work)
+        };
+        let follower = Arc::clone(&self.databases.follower);
+        let follow = move |committed: Committed| {
+            transaction::follow(&follower, &committed);
+            committed
+        };
+        let write = self.databases.accounts.write(self.faults.clone().writing(mutate), follow);
+        let committed = write.await?;
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.follow_up(committed.rev).await?;
+        }
+        Ok(committed)
     }
 
     /// Runs a transaction that no table in memory follows.
@@ -189,27 +245,29 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.write(&self.faults, work).await
+        self.databases.accounts.write(self.faults.clone().writing(work), |done| done).await
     }
 
-    /// Reads on a connection of its own, beside the writer.
+    /// Reads beside the writer.
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.accounts_reader.read(&self.faults, work).await
+        self.databases.accounts.read(self.faults.clone().reading(work)).await
     }
 
-    /// Reads on the connection that writes, after the writes before it.
+    /// Reads after the writes that were asked for before.
     async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.sqlite.accounts.read(&self.faults, work).await
+        self.databases.accounts.read_after_writes(self.faults.clone().reading(work)).await
     }
 }
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+#[cfg(test)]
+pub(crate) use sqlite::tests::hold_accounts;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 //! Nodes: enrolments, registrations, and the nonces that nodes spent.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::rows::{NodeModel, NodeRow, PreviousNodeSecret, Registration};
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::NodeId;
@@ -84,36 +84,33 @@ impl Store {
 }
 
 fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
-    let taken = transaction
-        .query_row("SELECT 1 FROM nodes WHERE name = ?1", [&node.name], |_| Ok(()))
-        .optional()?;
-    if taken.is_some() {
+    if transaction.exists("SELECT 1 FROM nodes WHERE name = ?1", &params![node.name])? {
         return Err(StoreError::Conflict);
     }
-    let count: i64 = transaction.query_row("SELECT count(*) FROM nodes", [], |row| row.get(0))?;
+    let count = transaction.int("SELECT count(*) FROM nodes", &[])?.unwrap_or(0);
     if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::NODES {
         return Err(StoreError::LimitReached);
     }
     transaction.execute(
         "INSERT INTO nodes (id, name, models, endpoint, generation, secret, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![
-            node.id.as_str(),
+        &params![
+            node.id,
             node.name,
             json(&node.models)?,
             node.endpoint,
             node.generation,
             node.secret,
-            node.created_at.as_microsecond()
+            node.created_at
         ],
     )?;
     Ok(vec![Change::Node(node.into())])
 }
 
 fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, StoreError> {
-    transaction.execute("DELETE FROM node_nonces WHERE node = ?1", [id.as_str()])?;
-    transaction.execute("DELETE FROM node_events WHERE node = ?1", [id.as_str()])?;
-    match transaction.execute("DELETE FROM nodes WHERE id = ?1", [id.as_str()])? {
+    transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
+    transaction.execute("DELETE FROM node_events WHERE node = ?1", &params![id])?;
+    match transaction.execute("DELETE FROM nodes WHERE id = ?1", &params![id])? {
         0 => Ok(Vec::new()),
         _ => Ok(vec![Change::NodeDeleted(id.clone())]),
     }
@@ -127,24 +124,25 @@ fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>, 
     update(transaction, NodeRow { registration: old.registration, ..next.clone() })
 }
 
-fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>, StoreError> {
+pub(super) fn spend(
+    transaction: &Transaction<'_>,
+    spent: &SpentNonce,
+) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, &spent.node)?;
     let graced = node.previous.as_ref().is_some_and(|previous| previous.expires_at > spent.at);
     if spent.generation != node.generation && !(graced && spent.generation + 1 == node.generation) {
         return Err(StoreError::NotFound);
     }
-    let id = spent.node.as_str();
+    let id = &spent.node;
     let first_use = node.previous.is_some() && spent.generation == node.generation;
     if first_use {
         // Signatures of the secret before are no longer valid, so their nonces do not matter.
-        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1")?.execute([id])?;
-        transaction
-            .prepare_cached("UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1")?
-            .execute([id])?;
+        transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
+        let none = "UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1";
+        transaction.execute(none, &params![id])?;
     }
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
-    let mut known = transaction.prepare_cached(known)?;
-    if known.exists(params![id, spent.nonce])? {
+    if transaction.exists(known, &params![id, spent.nonce])? {
         return Err(StoreError::Conflict);
     }
     // An older signature is refused for its time, whichever of the two clocks is ahead.
@@ -154,7 +152,7 @@ fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change
     make_room(transaction, id, before)?;
     check_forgotten(transaction, spent)?;
     let insert = "INSERT INTO node_nonces (node, nonce, created) VALUES (?1, ?2, ?3)";
-    transaction.prepare_cached(insert)?.execute(params![id, spent.nonce, spent.created])?;
+    transaction.execute(insert, &params![id, spent.nonce, spent.created])?;
     if first_use {
         return update(transaction, NodeRow { previous: None, ..node });
     }
@@ -164,8 +162,7 @@ fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change
 /// [`StoreError::Conflict`] if the nonce is as old as a deleted one: it may be among them.
 fn check_forgotten(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<(), StoreError> {
     let forgotten = "SELECT 1 FROM nodes WHERE id = ?1 AND nonces_forgotten >= ?2";
-    let mut forgotten = transaction.prepare_cached(forgotten)?;
-    match forgotten.exists(params![spent.node.as_str(), spent.created])? {
+    match transaction.exists(forgotten, &params![spent.node, spent.created])? {
         true => Err(StoreError::Conflict),
         false => Ok(()),
     }
@@ -176,26 +173,21 @@ fn check_forgotten(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<
 ///
 /// Nonces are kept for longer than needed, so that a node whose gateway's clock is set back by an
 /// hour is not locked out: the nonces of that hour are still known.
-fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<(), StoreError> {
-    let count: i64 = transaction
-        .prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?
-        .query_row([id], |row| row.get(0))?;
+fn make_room(transaction: &Transaction<'_>, id: &NodeId, before: i64) -> Result<(), StoreError> {
+    let count = "SELECT count(*) FROM node_nonces WHERE node = ?1";
+    let count = transaction.int(count, &params![id])?.unwrap_or(0);
     let over = 1 + count - i64::try_from(bounds::NODE_NONCES).unwrap_or(i64::MAX);
     if over <= 0 {
         return Ok(());
     }
     let oldest = "SELECT created FROM node_nonces WHERE node = ?1 AND created < ?2
          ORDER BY created LIMIT 1 OFFSET ?3";
-    let newest: Option<i64> = transaction
-        .prepare_cached(oldest)?
-        .query_row(params![id, before, over - 1], |row| row.get(0))
-        .optional()?;
+    let newest = transaction.int(oldest, &params![id, before, over - 1])?;
     let newest = newest.ok_or(StoreError::LimitReached)?;
-    transaction
-        .prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2")?
-        .execute(params![id, newest])?;
-    let note = "UPDATE nodes SET nonces_forgotten = max(nonces_forgotten, ?2) WHERE id = ?1";
-    transaction.prepare_cached(note)?.execute(params![id, newest])?;
+    let forget = "DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2";
+    transaction.execute(forget, &params![id, newest])?;
+    let note = "UPDATE nodes SET nonces_forgotten = ?2 WHERE id = ?1 AND nonces_forgotten < ?2";
+    transaction.execute(note, &params![id, newest])?;
     Ok(())
 }
 
@@ -205,14 +197,12 @@ fn note_events(
     ids: &[String],
 ) -> Result<Vec<bool>, StoreError> {
     find(transaction, node)?;
-    let mut insert = transaction
-        .prepare_cached("INSERT OR IGNORE INTO node_events (node, id) VALUES (?1, ?2)")?;
-    let new = ids.iter().map(|id| Ok(insert.execute(params![node.as_str(), id])? > 0));
+    let insert = "INSERT INTO node_events (node, id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    let new = ids.iter().map(|id| Ok(transaction.execute(insert, &params![node, id])? > 0));
     let new = new.collect::<Result<_, StoreError>>()?;
     let forget = "DELETE FROM node_events WHERE node = ?1 AND seq <=
            (SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)";
-    let most = i64::try_from(bounds::NODE_EVENT_IDS).unwrap_or(i64::MAX);
-    transaction.prepare_cached(forget)?.execute(params![node.as_str(), most])?;
+    transaction.execute(forget, &params![node, bounds::NODE_EVENT_IDS])?;
     Ok(new)
 }
 
@@ -252,12 +242,8 @@ fn amend(
 }
 
 fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow, StoreError> {
-    let found = "SELECT * FROM nodes WHERE id = ?1";
-    transaction
-        .prepare_cached(found)?
-        .query_row([id.as_str()], node)
-        .optional()?
-        .ok_or(StoreError::NotFound)
+    let found = transaction.row("SELECT * FROM nodes WHERE id = ?1", &params![id], node)?;
+    found.ok_or(StoreError::NotFound)
 }
 
 fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
@@ -265,41 +251,36 @@ fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, S
         "UPDATE nodes SET generation = ?2, secret = ?3, previous = ?4, previous_expires_at = ?5,
            rotated_at = ?6, registration = ?7
          WHERE id = ?1",
-        params![
-            node.id.as_str(),
+        &params![
+            node.id,
             node.generation,
             node.secret,
             node.previous.as_ref().map(|previous| previous.secret.as_slice()),
-            node.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
-            node.rotated_at.map(|at| at.as_microsecond()),
+            node.previous.as_ref().map(|previous| previous.expires_at),
+            node.rotated_at,
             node.registration.as_ref().map(json).transpose()?
         ],
     )?;
     Ok(vec![Change::Node(node.into())])
 }
 
-pub(super) fn node(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
+pub(super) fn node(row: &Row<'_>) -> Result<NodeRow, StoreError> {
     let mut columns = Columns::of(row);
     Ok(NodeRow {
         id: NodeId::known(columns.text()?),
         name: columns.get()?,
         models: columns.json()?,
-        endpoint: columns.get()?,
+        endpoint: columns.maybe()?,
         generation: columns.get()?,
         secret: columns.get()?,
         previous: previous(&mut columns)?,
-        created_at: columns.time()?,
-        rotated_at: columns.maybe_time()?,
+        created_at: columns.get()?,
+        rotated_at: columns.maybe()?,
         registration: columns.maybe_json()?,
     })
 }
 
-fn previous(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<PreviousNodeSecret>> {
-    let secret: Option<Vec<u8>> = columns.get()?;
-    let expires_at = columns.maybe_time()?;
+fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousNodeSecret>, StoreError> {
+    let (secret, expires_at) = (columns.maybe()?, columns.maybe()?);
     Ok(secret.zip(expires_at).map(|(secret, expires_at)| PreviousNodeSecret { secret, expires_at }))
 }
-
-#[cfg(test)]
-#[path = "nodes_tests.rs"]
-mod tests;

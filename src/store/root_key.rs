@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
-
+use super::StoreError;
 use super::audit::{self, Event};
-use super::worker::{checkpoint, open_to_look};
-use super::{StoreError, schema};
+use super::columns::Columns;
+use super::sql::{Row, Transaction, params};
+use super::{StoreUrl, postgres, sqlite};
 
 /// The root key of a store, wrapped by its master key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,11 @@ pub struct Opening<'a> {
 impl Opening<'_> {
     /// The root key; none if the store is new.
     pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
-        let row = |row: &Row<'_>| {
-            Ok(WrappedRootKey { generation: row.get("generation")?, wrapped: row.get("wrapped")? })
+        let read = |row: &Row<'_>| {
+            let mut columns = Columns::of(row);
+            Ok(WrappedRootKey { generation: columns.get()?, wrapped: columns.get()? })
         };
-        Ok(self.transaction.query_row("SELECT * FROM root_key", [], row).optional()?)
+        self.transaction.row("SELECT generation, wrapped FROM root_key", &[], read)
     }
 
     /// Writes the root key in place of the previous wrapping.
@@ -37,7 +38,7 @@ impl Opening<'_> {
             "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
              ON CONFLICT (one) DO UPDATE
                SET generation = excluded.generation, wrapped = excluded.wrapped",
-            params![key.generation, key.wrapped],
+            &params![key.generation, key.wrapped],
         )?;
         Ok(())
     }
@@ -55,94 +56,29 @@ impl Opening<'_> {
 /// Reads an existing store without writing; a process may use it. `None` if there is no store, or
 /// if it cannot be read without writing because a crash left it with a journal only.
 pub(crate) fn inspect<T, E>(
+    url: &StoreUrl,
     dir: &Path,
     read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E>
 where
     E: From<StoreError>,
 {
-    let Some(mut connection) = open_to_look(&dir.join("accounts.db"))? else { return Ok(None) };
-    let transaction = connection.transaction().map_err(StoreError::from)?;
-    if !schema::is_there(&transaction, &schema::ACCOUNTS)? {
-        return Ok(None);
+    let read = |transaction: &Transaction<'_>| read(&Opening { transaction });
+    match url {
+        StoreUrl::Sqlite => sqlite::look(dir, read),
+        StoreUrl::Postgres(target) => postgres::look(target, read),
     }
-    read(&Opening { transaction: &transaction }).map(Some)
 }
 
-/// Runs `unlock` in one transaction, which commits if it succeeds. No file holds a wrapping that it
-/// replaced.
+/// Runs `unlock`, and also returns whether it replaced a wrapping, which no file may hold any
+/// longer.
 pub(super) fn unlock<T, E: From<StoreError>>(
-    connection: &mut Connection,
+    transaction: &Transaction<'_>,
     unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,
-) -> Result<T, E> {
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(StoreError::from)?;
-    let opening = Opening { transaction: &transaction };
+) -> Result<(T, bool), E> {
+    let opening = Opening { transaction };
     let before = opening.root_key()?;
     let unlocked = unlock(&opening)?;
     let rewrapped = before.is_some() && opening.root_key()? != before;
-    transaction.commit().map_err(StoreError::from)?;
-    if rewrapped && let Err(error) = checkpoint(connection) {
-        // The new wrapping is durable, so the start goes on. A later checkpoint does it.
-        log::warn!("the previous wrapping of the root key may still be in accounts.db: {error}");
-    }
-    Ok(unlocked)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::secret::SecretBytes;
-    use crate::store::{DataDir, Store};
-
-    fn key(generation: u32, wrapped: &[u8]) -> WrappedRootKey {
-        WrappedRootKey { generation, wrapped: wrapped.to_vec() }
-    }
-
-    #[tokio::test]
-    async fn a_rewrap_is_durable_or_has_not_happened() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |put: Option<WrappedRootKey>, fails: bool| {
-            Store::open_in(DataDir::take(dir.path()).unwrap(), move |opening| {
-                let before = opening.root_key()?;
-                if let Some(key) = put {
-                    opening.put_root_key(&key)?;
-                }
-                match fails {
-                    true => Err(StoreError::unavailable("killed")),
-                    false => Ok((SecretBytes::new([5; 32]), before)),
-                }
-            })
-        };
-        assert_eq!(open(Some(key(1, b"one")), false).await.unwrap().1, None);
-        assert!(open(Some(key(2, b"two")), true).await.is_err());
-        assert_eq!(open(None, false).await.unwrap().1, Some(key(1, b"one")));
-        assert_eq!(open(Some(key(2, b"two")), false).await.unwrap().1, Some(key(1, b"one")));
-        assert_eq!(open(None, false).await.unwrap().1, Some(key(2, b"two")));
-        let inspected = inspect(dir.path(), |opening| opening.root_key()).unwrap();
-        assert_eq!(inspected, Some(Some(key(2, b"two"))));
-    }
-
-    #[tokio::test]
-    async fn a_rewrap_leaves_nothing_of_the_previous_wrapping() {
-        let dir = tempfile::tempdir().unwrap();
-        let holds = |wrapped: &[u8]| {
-            ["accounts.db", "accounts.db-wal"].iter().any(|name| {
-                let bytes = std::fs::read(dir.path().join(name)).unwrap_or_default();
-                memchr::memmem::find(&bytes, wrapped).is_some()
-            })
-        };
-        // Of another length: SQLite writes the row anew.
-        let (old, new) = (b"the old wrapping".as_slice(), b"a new one".as_slice());
-        for (generation, wrapped) in [(1, old), (2, new)] {
-            let open = Store::open_in(DataDir::take(dir.path()).unwrap(), move |opening| {
-                opening.put_root_key(&key(generation, wrapped))?;
-                Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()))
-            });
-            let (_open, ()) = open.await.unwrap();
-            assert!(holds(wrapped));
-        }
-        assert!(!holds(old));
-    }
+    Ok((unlocked, rewrapped))
 }

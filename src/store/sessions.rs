@@ -1,11 +1,11 @@
 //! Login sessions.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::changes::{Change, Committed};
 use super::columns::Columns;
 use super::rows::SessionRow;
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use crate::id::{SessionId, UserId};
 
@@ -42,37 +42,33 @@ fn insert(
     password: &str,
     keep: usize,
 ) -> Result<Vec<Change>, StoreError> {
-    let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND NOT disabled";
-    transaction
-        .query_row(one, params![session.user.as_str(), password], |_| Ok(()))
-        .optional()?
-        .ok_or(StoreError::Conflict)?;
+    let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND disabled = 0";
+    if !transaction.exists(one, &params![session.user, password])? {
+        return Err(StoreError::Conflict);
+    }
     transaction.execute(
         "INSERT INTO sessions
-           (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen)
+           (id, \"user\", cookie_digest, token_digest, created_at, expires_at, last_seen)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![
-            session.id.as_str(),
-            session.user.as_str(),
-            session.cookie_digest.as_slice(),
-            session.token_digest.as_slice(),
-            session.created_at.as_microsecond(),
-            session.expires_at.as_microsecond(),
-            session.last_seen.as_microsecond()
+        &params![
+            session.id,
+            session.user,
+            session.cookie_digest,
+            session.token_digest,
+            session.created_at,
+            session.expires_at,
+            session.last_seen
         ],
     )?;
     // The new session stays, also if the clock was set back.
-    let mut surplus = transaction.prepare_cached(
+    let mut changes = transaction.rows(
         "DELETE FROM sessions WHERE id IN
-           (SELECT id FROM sessions WHERE user = ?1 AND id <> ?3
-            ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?2)
+           (SELECT id FROM sessions WHERE \"user\" = ?1 AND id <> ?3
+            ORDER BY created_at DESC, id DESC LIMIT 9223372036854775807 OFFSET ?2)
          RETURNING id",
+        &params![session.user, keep.saturating_sub(1), session.id],
+        |row| Ok(Change::SessionEnded(session_id(row)?)),
     )?;
-    let others = i64::try_from(keep.saturating_sub(1)).unwrap_or(i64::MAX);
-    let ended = surplus
-        .query_map(params![session.user.as_str(), others, session.id.as_str()], session_id)?;
-    let mut changes =
-        ended.map(|id| id.map(Change::SessionEnded)).collect::<rusqlite::Result<Vec<_>>>()?;
     changes.push(Change::Session(session));
     Ok(changes)
 }
@@ -82,34 +78,32 @@ fn sweep(
     seen: &[(SessionId, Timestamp)],
     over: &[SessionId],
 ) -> Result<Vec<Change>, StoreError> {
-    let mut note = transaction
-        .prepare_cached("UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2")?;
+    let note = "UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2";
     for (id, at) in seen {
-        note.execute(params![id.as_str(), at.as_microsecond()])?;
+        transaction.execute(note, &params![id, at])?;
     }
-    let mut end = transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?;
     let mut changes = Vec::new();
     for id in over {
-        if end.execute([id.as_str()])? > 0 {
+        if transaction.execute("DELETE FROM sessions WHERE id = ?1", &params![id])? > 0 {
             changes.push(Change::SessionEnded(id.clone()));
         }
     }
     Ok(changes)
 }
 
-pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+pub(super) fn session(row: &Row<'_>) -> Result<SessionRow, StoreError> {
     let mut columns = Columns::of(row);
     Ok(SessionRow {
         id: SessionId::known(columns.text()?),
         user: UserId::known(columns.text()?),
         cookie_digest: columns.get()?,
         token_digest: columns.get()?,
-        created_at: columns.time()?,
-        expires_at: columns.time()?,
-        last_seen: columns.time()?,
+        created_at: columns.get()?,
+        expires_at: columns.get()?,
+        last_seen: columns.get()?,
     })
 }
 
-pub(super) fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
+pub(super) fn session_id(row: &Row<'_>) -> Result<SessionId, StoreError> {
     Ok(SessionId::known(Columns::of(row).text()?))
 }

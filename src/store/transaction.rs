@@ -1,27 +1,13 @@
-//! Transactions on `accounts.db`. A mutation moves the revision on in its transaction: the order of
+//! What all mutations share. A mutation moves the revision on in its transaction: the order of
 //! revisions is the order of commits, without gaps.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 
 use super::audit::{self, Event};
-use super::changes::{Change, Committed};
-use super::{Faults, PanicPoint, StoreError};
-
-/// Runs `work` in a transaction, which commits if it succeeds. Sets `committing` before the commit.
-pub(super) fn run<T>(
-    connection: &mut Connection,
-    faults: &Faults,
-    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-    committing: &mut bool,
-) -> Result<T, StoreError> {
-    faults.before_write()?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let done = work(&transaction)?;
-    faults.pass(PanicPoint::Commit);
-    *committing = true;
-    transaction.commit()?;
-    Ok(done)
-}
+use super::changes::{Change, Committed, Follower};
+use super::sql::Transaction;
+use super::{StoreError, cluster};
 
 /// Runs a mutation in `transaction`, with the audit rows of `event`. Without changes there is
 /// neither a new revision nor an audit row.
@@ -31,18 +17,43 @@ pub(super) fn mutate(
     work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
 ) -> Result<Committed, StoreError> {
     let changes = work(transaction)?;
-    let next = if changes.is_empty() {
-        "SELECT rev FROM state"
+    let rev = if changes.is_empty() {
+        revision(transaction)?
     } else {
         event.map_or(Ok(()), |event| audit::insert_all(transaction, event, &changes))?;
-        "UPDATE state SET rev = rev + 1 RETURNING rev"
+        let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
+        let rev = unsigned(transaction.int(next, &[])?);
+        if transaction.is_shared() {
+            cluster::record(transaction, rev, &changes)?;
+        }
+        rev
     };
-    let rev: i64 = transaction.prepare_cached(next)?.query_row([], |row| row.get(0))?;
-    Ok(Committed { rev: u64::try_from(rev).unwrap_or(0), changes })
+    Ok(Committed { rev, changes })
 }
 
-/// Whether the database can be locked for writing and read.
-pub(super) fn check_health(connection: &mut Connection) -> Result<(), StoreError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    Ok(transaction.query_row("SELECT rev FROM state", [], |_| Ok(()))?)
+/// The revision that this transaction sees.
+pub(super) fn revision(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
+    Ok(unsigned(transaction.int("SELECT rev FROM state", &[])?))
+}
+
+fn unsigned(rev: Option<i64>) -> u64 {
+    rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0)
+}
+
+/// Calls the follower with a durable mutation. A panic of its aborts the process, because the
+/// tables might still accept a key that has ended: the next start reads them whole.
+pub(super) fn follow(follower: &OnceLock<Arc<dyn Follower>>, committed: &Committed) {
+    if let Some(follower) = follower.get()
+        && !committed.changes.is_empty()
+    {
+        abort_if_it_panics(|| follower.apply(committed));
+    }
+}
+
+/// Runs a step of the tables in memory that must not fail half-way.
+pub(super) fn abort_if_it_panics(step: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(step)).is_err() {
+        log::error!("a table in memory failed to follow a durable change: aborting");
+        std::process::abort();
+    }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
-
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::rows::{Role, UserRow};
 use super::sessions::session_id;
+use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use crate::id::{SessionId, UserId};
 
@@ -61,23 +60,21 @@ impl Store {
 
 /// The built-in admin is in no table.
 fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
-    let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND NOT disabled";
-    let found =
-        transaction.query_row(admin, [id.as_str(), Role::Admin.as_str()], |_| Ok(())).optional()?;
-    if found.is_some() || *id == UserId::admin() { Ok(()) } else { Err(StoreError::Stale) }
+    let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND disabled = 0";
+    let found = transaction.exists(admin, &params![id, Role::Admin.as_str()])?;
+    if found || *id == UserId::admin() { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, StoreError> {
-    let taken = "SELECT 1 FROM users WHERE email = ?1";
-    if transaction.query_row(taken, [&user.email], |_| Ok(())).optional()?.is_some() {
+    if transaction.exists("SELECT 1 FROM users WHERE email = ?1", &params![user.email])? {
         return Err(StoreError::Conflict);
     }
     transaction.execute(
         "INSERT INTO users
            (id, email, name, role, password, disabled, labels, limits, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![
-            user.id.as_str(),
+        &params![
+            user.id,
             user.email,
             user.name,
             user.role.as_str(),
@@ -85,7 +82,7 @@ fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, S
             user.disabled,
             json(&user.labels)?,
             json(&user.limits)?,
-            user.created_at.as_microsecond(),
+            user.created_at
         ],
     )?;
     Ok(vec![Change::User(user.into())])
@@ -102,10 +99,8 @@ fn update(
     change(&mut after)?;
     let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
     if is_admin(&before) && !is_admin(&after) && !last_may_go {
-        let others = "SELECT count(*) FROM users WHERE id <> ?1 AND role = ?2 AND NOT disabled";
-        let others: i64 =
-            transaction.query_row(others, [id.as_str(), Role::Admin.as_str()], |row| row.get(0))?;
-        if others == 0 {
+        let other = "SELECT 1 FROM users WHERE id <> ?1 AND role = ?2 AND disabled = 0 LIMIT 1";
+        if !transaction.exists(other, &params![id, Role::Admin.as_str()])? {
             return Err(StoreError::LastAdmin);
         }
     }
@@ -113,13 +108,7 @@ fn update(
     if before != after {
         transaction.execute(
             "UPDATE users SET name = ?2, role = ?3, disabled = ?4, limits = ?5 WHERE id = ?1",
-            params![
-                id.as_str(),
-                after.name,
-                after.role.as_str(),
-                after.disabled,
-                json(&after.limits)?
-            ],
+            &params![id, after.name, after.role.as_str(), after.disabled, json(&after.limits)?],
         )?;
         changes.push(Change::User(find(transaction, id)?.into()));
     }
@@ -138,7 +127,7 @@ fn change_password(
     keep: &SessionId,
 ) -> Result<Vec<Change>, StoreError> {
     let update = "UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3";
-    if transaction.execute(update, params![id.as_str(), new, old])? == 0 {
+    if transaction.execute(update, &params![id, new, old])? == 0 {
         return Err(StoreError::Conflict);
     }
     let mut changes = vec![Change::User(find(transaction, id)?.into())];
@@ -153,30 +142,29 @@ fn end_sessions(
     keep: &str,
     changes: &mut Vec<Change>,
 ) -> Result<(), StoreError> {
-    let end = "DELETE FROM sessions WHERE user = ?1 AND id <> ?2 RETURNING id";
-    let mut end = transaction.prepare_cached(end)?;
-    for ended in end.query_map([id.as_str(), keep], session_id)? {
-        changes.push(Change::SessionEnded(ended?));
-    }
-    Ok(())
+    let end = "DELETE FROM sessions WHERE \"user\" = ?1 AND id <> ?2 RETURNING id";
+    transaction.each(end, &params![id, keep], &mut |row| {
+        changes.push(Change::SessionEnded(session_id(row)?));
+        Ok(())
+    })
 }
 
 fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow, StoreError> {
-    let one = "SELECT * FROM users WHERE id = ?1";
-    transaction.query_row(one, [id.as_str()], user).optional()?.ok_or(StoreError::NotFound)
+    let found = transaction.row("SELECT * FROM users WHERE id = ?1", &params![id], user)?;
+    found.ok_or(StoreError::NotFound)
 }
 
-pub(super) fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
+pub(super) fn user(row: &Row<'_>) -> Result<UserRow, StoreError> {
     let mut columns = Columns::of(row);
     Ok(UserRow {
         id: UserId::known(columns.text()?),
         email: columns.get()?,
-        name: columns.get()?,
+        name: columns.maybe()?,
         role: columns.word(Role::parse)?,
         password: columns.get()?,
         disabled: columns.get()?,
         labels: columns.json()?,
         limits: columns.json()?,
-        created_at: columns.time()?,
+        created_at: columns.get()?,
     })
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::client::{self, Answer, Connection, Tls};
+use super::postgres::Cluster;
 use super::{PATIENCE, free_port, openapi, until};
 
 /// A ROUTER key as the API gave it out.
@@ -179,6 +180,11 @@ impl Setup {
             format!("file: {}", path("routing.yaml"))
         };
         server.push_str(&format!("routing: {{ {place}{} }}\n{}", self.routing_keys, self.server));
+        // See tests/postgres.rs.
+        if std::env::var_os("REROUTER_TEST_STORE").is_some() && !self.server.contains("store:") {
+            let url = Cluster::shared().database().await;
+            server.push_str(&format!("store: {{ url: '{url}' }}\n"));
+        }
         let own = dir.path().join("rerouter.yaml");
         std::fs::write(&own, server).unwrap();
         std::fs::write(dir.path().join("routing.yaml"), &self.routing).unwrap();

@@ -48,7 +48,7 @@ pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
     };
     let mut response = answer::secret_text(StatusCode::CREATED, made.body.expose());
     response.headers_mut().insert(LOCATION, made.location);
-    Ok(response)
+    Ok(answer::confirmed(response, made.unconfirmed))
 }
 
 /// The identity of a creation that may be repeated.
@@ -187,13 +187,13 @@ async fn make(
             store.create_child(key, maker.generation).await.map_err(changed_meanwhile)?
         }
     };
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
         if let Change::Key(key) = change {
             app.limits.expect_key(&app.auth, key, &app.store, now).await;
         }
     }
-    Ok(MadeKey { id, location, body })
+    Ok(MadeKey { id, location, body, unconfirmed })
 }
 
 /// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.

@@ -52,14 +52,15 @@ pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
             audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
         match app.store.noting(event).patch_key(&key.row().id, patch, seen).await {
             Ok(committed) => {
-                app.store.acknowledge(committed.rev).await?;
+                let unconfirmed = app.store.acknowledge(committed.rev).await?;
                 for change in &committed.changes {
                     if let Change::Key(row) = change {
                         app.limits.expect_key(&app.auth, row, &app.store, now).await;
                     }
                 }
                 let key = find(app, collection, who, &user, request)?;
-                return Ok(answer::json(StatusCode::OK, &shown(&key, now)));
+                let response = answer::json(StatusCode::OK, &shown(&key, now));
+                return Ok(answer::confirmed(response, unconfirmed));
             }
             Err(StoreError::Conflict) if still_acting(app, who) => {}
             Err(error) => return Err(changed_meanwhile(error)),

@@ -36,6 +36,6 @@ pub(crate) async fn revoke(app: &App, who: &Principal, request: &ApiRequest) -> 
         false => app.auth.revoke(&store, id, now).await?,
         true => app.auth.revoke_descent(&store, id, now).await?,
     };
-    app.store.acknowledge(committed.rev).await?;
-    Ok(answer::no_content())
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }

@@ -47,7 +47,7 @@ pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> 
         .rotate_key(&key.row().id, new, seen, now)
         .await
         .map_err(changed_meanwhile)?;
-    app.store.acknowledge(committed.rev).await?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
     let row = committed.changes.iter().find_map(|change| match change {
         Change::Key(row) => Some(row),
         _ => None,
@@ -56,7 +56,8 @@ pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> 
     let live = app.auth.key(collection.interface, &row.id);
     let standing = live.as_ref().map_or(KeyState::Revoked, |key| key.state(now));
     let used = live.and_then(|key| key.last_used());
-    Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, used, now), &secret)))
+    let body = with_secret(record(row, standing, used, now), &secret);
+    Ok(answer::confirmed(answer::secret_json(StatusCode::OK, &body), unconfirmed))
 }
 
 fn may_rotate(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {

@@ -101,6 +101,7 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
     let nouns = [
         ("/v1/users", "Id of the user: `usr_…`."),
         ("/v1/nodes", "Id of the node: `node_…`."),
+        ("/v1/gateways", "Id of the registration of the gateway: `gw_…`."),
         ("/v1/agents", "Id of the agent, `agent_…`, or its name."),
         ("/v1/models", "Name of the model: an alias, `agent/<name>` or `provider/model`."),
     ];

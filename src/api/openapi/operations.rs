@@ -127,6 +127,12 @@ const OTHERS: &[Operation] = &[
         "List audit rows, newest first. Rows of capture reads and deletions are written before the \
          act")
         .gives(200, "AuditList").query(audit::PARAMETERS),
+    op("GET", "/v1/gateways", "listGateways",
+        "List the gateways that share the store, the newest registration first; none with SQLite")
+        .gives(200, "GatewayList"),
+    op("DELETE", "/v1/gateways/{id}", "forgetGateway",
+        "Take a gateway off the list that is known to be dead; one that lives registers anew")
+        .gives_nothing().refuses(&[404]),
     op("POST", "/v1/nodes", "createNode", "Enrol a node; only this answer shows its secret")
         .takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
     op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),

@@ -9,7 +9,7 @@ use crate::api::{Policy, Route};
 use crate::interface::Surface;
 
 /// Headers of answers to inference calls.
-const CALL_HEADERS: [(&str, &str); 9] = [
+const CALL_HEADERS: [(&str, &str); 10] = [
     ("x-request-id", "Id of the request and of its capture"),
     ("x-rerouter-provider", "The provider that answered"),
     ("x-rerouter-model", "The model that answered"),
@@ -17,6 +17,7 @@ const CALL_HEADERS: [(&str, &str); 9] = [
     ("x-rerouter-rule", "Rule of the recipe; absent if none"),
     ("x-rerouter-revision", "Revision of the routing document"),
     ("x-rerouter-attempts", "Number of attempts"),
+    ("x-rerouter-estimated", "What is the gateway's estimate: `input_tokens`; absent if nothing"),
     ("x-rerouter-dropped", "Members that a translation left out, by commas; absent if none"),
     ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
 ];
@@ -33,6 +34,11 @@ pub(super) fn responses(
     responses.insert(operation.gives.0.to_string(), success(operation, infers, draws));
     if operation.id == "getAgent" {
         responses.insert("304".into(), json!({ "description": reason(304) }));
+    }
+    if may_be_unconfirmed(operation) {
+        let says = "Done. Gateways that answer without a lease may not know of it yet";
+        let unconfirmed = json!({ "description": says, "content": json_of("Unconfirmed") });
+        responses.insert("202".into(), unconfirmed);
     }
     for status in refusals(route, operation) {
         let schema = json_of(refusal_schema(surface, operation, status));
@@ -81,6 +87,20 @@ fn success(operation: &Operation, infers: bool, draws: bool) -> Value {
         fields.insert("headers".into(), headers.into());
     }
     fields.into()
+}
+
+/// Whether it changes what every gateway has in memory.
+fn may_be_unconfirmed(operation: &Operation) -> bool {
+    const FOLLOWED: [&str; 7] = [
+        "/v1/auth/",
+        "/v1/apikeys",
+        "/v1/users",
+        "/v1/nodes",
+        "/v1/agents",
+        "/v1/api-keys",
+        "/v1/router/keys",
+    ];
+    operation.method != "GET" && FOLLOWED.iter().any(|path| operation.path.starts_with(path))
 }
 
 /// Statuses of refusals, in order. Bodies are read and bounded for every operation.

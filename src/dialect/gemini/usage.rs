@@ -48,6 +48,18 @@ pub(crate) fn read_metadata(written: &str) -> Option<PartialUsage> {
     )
 }
 
+/// The tokens in an answer of `countTokens`.
+pub(super) fn read_count_answer(answer: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CountAnswer<'a> {
+        #[serde(borrow)]
+        total_tokens: &'a RawValue,
+    }
+    let answer: CountAnswer<'_> = serde_json::from_slice(answer).ok()?;
+    read_count(answer.total_tokens.get())
+}
+
 /// The usage of an answer. One that is cut off is read up to there; of several members the last
 /// counts.
 fn read(answer: &[u8]) -> Option<Usage> {

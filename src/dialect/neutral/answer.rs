@@ -27,9 +27,9 @@ pub enum StopReason {
     Refusal,
     /// The provider paused a long turn; the client may send it back to go on.
     Pause,
-    /// The answer is not whole: the provider said no reason.
+    /// The provider still works at the answer.
     #[default]
-    Unknown,
+    Unfinished,
 }
 
 /// Tokens as billed. `input` has the cached ones in it, `output` the reasoning.
@@ -85,4 +85,6 @@ pub struct AnswerContext {
     pub created: u64,
     /// A chat client asked for the usage of its stream.
     pub include_usage: bool,
+    /// The client's tools that take free text.
+    pub text_tools: Vec<String>,
 }

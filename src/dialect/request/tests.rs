@@ -5,6 +5,7 @@ mod ceiling;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::model_request::Ceiling;
 use super::*;
 use crate::bounds;
 use crate::wire::tokens;

@@ -265,6 +265,7 @@ impl<'o> Compiler<'o> {
             is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
             pattern: None,
             state: OnceLock::new(),
+            meters: Arc::default(),
         });
         self.targets.push(Arc::clone(&target));
         self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));

@@ -1,0 +1,94 @@
+//! The database of accounts: which one it is, only this file and `sql.rs` ask. It knows neither
+//! nouns nor faults.
+
+use std::path::Path;
+
+use super::postgres::PostgresBackend;
+use super::sql::Transaction;
+use super::sqlite::SqliteBackend;
+use super::{StoreError, StoreUrl};
+
+/// A database, with the threads that use it.
+pub(super) enum Backend {
+    Sqlite(SqliteBackend),
+    Postgres(PostgresBackend),
+}
+
+impl Backend {
+    /// Whether other gateways may change the database too.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Backend::Postgres(_))
+    }
+
+    /// Opens or makes the database. `unlock` runs in a transaction, which commits if it succeeds.
+    /// It also returns whether it replaced what no file may hold any longer. Blocking.
+    pub(super) fn open<T, E: From<StoreError>>(
+        url: &StoreUrl,
+        dir: &Path,
+        unlock: impl FnOnce(&Transaction<'_>) -> Result<(T, bool), E>,
+    ) -> Result<(Self, T), E> {
+        match url {
+            StoreUrl::Sqlite => SqliteBackend::open(dir, unlock)
+                .map(|(sqlite, unlocked)| (Backend::Sqlite(sqlite), unlocked)),
+            // The server's files are not ours.
+            StoreUrl::Postgres(target) => PostgresBackend::open(target, unlock)
+                .map(|(postgres, (unlocked, _))| (Backend::Postgres(postgres), unlocked)),
+        }
+    }
+
+    /// Runs `work` in a transaction, which commits if it succeeds. Then, when that is durable and
+    /// before the next write, it runs `after` on what `work` returned. Both run to their end even
+    /// if the caller is dropped. A panic of `work` fails this write only.
+    pub(super) async fn write<T, U: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        after: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.write(work, after).await,
+            Backend::Postgres(postgres) => postgres.write(work, after).await,
+        }
+    }
+
+    /// Runs `work`, which only reads, on one state of the database. It does not wait for writes.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.read(work).await,
+            Backend::Postgres(postgres) => postgres.read(work).await,
+        }
+    }
+
+    /// As [`Backend::read`], after the writes that were asked for before.
+    pub(super) async fn read_after_writes<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.read_after_writes(work).await,
+            Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
+        }
+    }
+
+    /// Runs `work`, which only reads, where it succeeds only if writes can.
+    pub(super) async fn try_out(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<u64, StoreError> + Send + 'static,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
+            // It is connected to a primary. Nobody may hold up all gateways by asking often.
+            Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
+        }
+    }
+
+    /// Makes the files of a database on this machine small and complete.
+    pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.checkpoint().await,
+            Backend::Postgres(_) => Ok(()),
+        }
+    }
+}

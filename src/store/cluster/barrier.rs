@@ -1,0 +1,100 @@
+//! The wait of one change for all other gateways, as a state machine: it is given the time and the
+//! rows of `gateways`, and says what to do next.
+//!
+//! A gateway is done with once it has applied the change, or is fenced and its lease is over. A
+//! fenced gateway renews no more. Each of its renewals was committed before the fence, and it
+//! counts its lease from before the renewal. So its lease is over one lease after the fence was
+//! committed, whatever any wall clock says. "Its lease has passed" alone is not enough: a gateway
+//! may have read the log before the change and be about to renew.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::lease::Timing;
+use super::peers::Peer;
+
+/// One change that waits.
+#[derive(Debug)]
+pub(super) struct Barrier {
+    rev: u64,
+    began: Duration,
+    fence: Option<Fence>,
+}
+
+#[derive(Debug)]
+struct Fence {
+    /// When it was known to be committed.
+    at: Duration,
+    /// The gateways that are fenced and have not applied the change.
+    ids: BTreeSet<String>,
+}
+
+/// What a barrier wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BarrierStep {
+    /// To look again.
+    Wait,
+    /// That all gateways which have not applied the change are fenced.
+    Fence,
+    /// Nothing more.
+    Done(BarrierEnd),
+}
+
+/// How a barrier ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct BarrierEnd {
+    /// Gateways whose lease is over: their rows can go.
+    pub(super) over: Vec<String>,
+    /// The names of those that may still answer by tables without the change.
+    pub(super) unconfirmed: Vec<String>,
+}
+
+impl Barrier {
+    pub(super) fn new(rev: u64, now: Duration) -> Self {
+        Barrier { rev, began: now, fence: None }
+    }
+
+    pub(super) fn rev(&self) -> u64 {
+        self.rev
+    }
+
+    pub(super) fn began(&self) -> Duration {
+        self.began
+    }
+
+    /// What to do at `now`, given the rows of the other gateways as they were read after the last
+    /// step.
+    pub(super) fn step(&self, now: Duration, timing: Timing, others: &[Peer]) -> BarrierStep {
+        let behind = others.iter().filter(|other| other.applied < self.rev);
+        let Some(fence) = &self.fence else {
+            return match behind.count() {
+                0 => BarrierStep::Done(BarrierEnd::default()),
+                _ if now < self.began + timing.patience() => BarrierStep::Wait,
+                _ => BarrierStep::Fence,
+            };
+        };
+        // A row that came since is that of a gateway that reads the log before its first lease.
+        let left: Vec<&Peer> = behind.filter(|other| fence.ids.contains(&other.id)).collect();
+        if !left.is_empty() && now < fence.at + timing.until_stopped() {
+            return BarrierStep::Wait;
+        }
+        let mut end = BarrierEnd::default();
+        for other in left {
+            match other.serves_stale {
+                true => end.unconfirmed.push(other.name.clone()),
+                false => end.over.push(other.id.clone()),
+            }
+        }
+        BarrierStep::Done(end)
+    }
+
+    /// Notes that all gateways which were behind are fenced, unless that is noted. `now` is taken
+    /// after the commit of the fence.
+    pub(super) fn fenced(&mut self, now: Duration, ids: &BTreeSet<String>) {
+        self.fence.get_or_insert_with(|| Fence { at: now, ids: ids.clone() });
+    }
+}
+
+#[cfg(test)]
+#[path = "barrier_tests.rs"]
+mod tests;

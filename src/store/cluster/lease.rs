@@ -1,0 +1,104 @@
+//! The lease of a gateway: for how long the tables in memory may be believed. It is counted on a
+//! clock that goes on while the machine is suspended and that nobody sets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time since the machine was started, with the time that it was suspended.
+pub(super) fn since_boot() -> Duration {
+    // Elsewhere the monotonic clock is the nearest there is.
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let now = clock_gettime(CLOCK);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The durations of the protocol. All follow from the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timing {
+    pub(super) lease: Duration,
+}
+
+impl Timing {
+    /// How far the clocks of two machines may drift apart during a lease.
+    pub(super) fn margin(self) -> Duration {
+        self.lease / 20
+    }
+
+    /// Time between two renewals.
+    pub(super) fn heartbeat(self) -> Duration {
+        self.lease / 5
+    }
+
+    /// How long a change waits for a slow gateway before that loses its lease.
+    pub(super) fn patience(self) -> Duration {
+        self.lease / 4
+    }
+
+    /// From the moment at which a gateway can renew no more until it has certainly stopped.
+    pub(super) fn until_stopped(self) -> Duration {
+        self.lease + self.margin()
+    }
+}
+
+/// Whether this gateway may answer by its tables in memory. Cheap to ask; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Authority(Option<Arc<SharedLease>>);
+
+#[derive(Debug)]
+struct SharedLease {
+    /// In nanoseconds since the machine was started; 0 without a lease.
+    until_ns: AtomicU64,
+    serves_stale: bool,
+}
+
+impl Authority {
+    /// Of a store that nobody shares: it never ends.
+    pub(crate) fn sole() -> Self {
+        Authority(None)
+    }
+
+    /// Of a gateway that shares its store, without a lease so far. `serves_stale`: it goes on
+    /// without one, once it had its first.
+    pub(super) fn leased(serves_stale: bool) -> Self {
+        Authority(Some(Arc::new(SharedLease { until_ns: AtomicU64::new(0), serves_stale })))
+    }
+
+    /// Whether requests may be answered.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.0.as_ref().is_none_or(|lease| lease.serves_stale || lease.is_held(since_boot()))
+    }
+
+    /// What is left of the lease; `None` where the store is not shared.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let until = self.0.as_ref()?.until_ns.load(Ordering::Acquire);
+        Some(Duration::from_nanos(until).saturating_sub(since_boot()))
+    }
+
+    /// Holds until this time since the machine was started.
+    pub(super) fn hold_until(&self, until: Duration) {
+        self.set(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Ends the lease at once.
+    pub(super) fn end(&self) {
+        self.set(0);
+    }
+
+    fn set(&self, until_ns: u64) {
+        if let Some(lease) = &self.0 {
+            lease.until_ns.store(until_ns, Ordering::Release);
+        }
+    }
+}
+
+impl SharedLease {
+    fn is_held(&self, now: Duration) -> bool {
+        now.as_nanos() < u128::from(self.until_ns.load(Ordering::Acquire))
+    }
+}

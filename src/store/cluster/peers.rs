@@ -1,0 +1,209 @@
+//! Statements on the rows of `gateways`. A gateway has a row for each of its registrations that
+//! other gateways may still have to wait for.
+
+use std::collections::BTreeSet;
+
+use crate::id::GatewayId;
+use crate::store::StoreError;
+use crate::store::columns::Columns;
+use crate::store::sql::{Row, Transaction, params};
+
+/// The time of the database, in microseconds since the epoch. Only people read it.
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+
+/// What a gateway says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GatewayIdentity {
+    /// The same at each start on the same data directory.
+    pub(crate) instance: String,
+    /// The name of its machine.
+    pub(crate) name: String,
+    /// The version of the program.
+    pub(crate) version: String,
+    /// Where it listens.
+    pub(crate) address: String,
+}
+
+/// Another gateway, as the protocol sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// It has applied all changes up to this one.
+    pub(super) applied: u64,
+    /// How often it renewed its lease.
+    pub(super) renewals: u64,
+    /// Whether it goes on without a lease.
+    pub(super) serves_stale: bool,
+}
+
+/// A gateway, as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GatewayRow {
+    pub(crate) id: String,
+    pub(crate) instance: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) address: String,
+    /// The revision of the routing document that it runs.
+    pub(crate) document: String,
+    pub(crate) serves_stale: bool,
+    /// It has applied all changes up to this one.
+    pub(crate) applied: u64,
+    /// How many changes it has yet to apply.
+    pub(crate) lag: u64,
+    /// Whether it must register anew before it can have a lease.
+    pub(crate) fenced: bool,
+    /// Microseconds since the epoch, as the next one.
+    pub(crate) registered_at: i64,
+    /// Its last renewal.
+    pub(crate) renewed_at: i64,
+    /// Microseconds since then.
+    pub(crate) silent_us: i64,
+}
+
+/// Adds a row without a lease.
+pub(super) fn register(
+    transaction: &Transaction<'_>,
+    id: &GatewayId,
+    identity: &GatewayIdentity,
+    (serves_stale, applied, document): (bool, u64, &str),
+) -> Result<(), StoreError> {
+    let insert = format!(
+        "INSERT INTO gateways (id, instance, name, version, address, document, serves_stale,
+           applied, renewals, fenced, registered_at, renewed_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, {NOW}, {NOW})"
+    );
+    let GatewayIdentity { instance, name, version, address } = identity;
+    let applied = signed(applied);
+    transaction.execute(
+        &insert,
+        &params![id, instance, name, version, address, document, serves_stale, applied],
+    )?;
+    Ok(())
+}
+
+/// Renews a lease, unless the row is fenced or gone; whether it did.
+pub(super) fn renew(
+    transaction: &Transaction<'_>,
+    id: &GatewayId,
+    (applied, document): (u64, &str),
+) -> Result<bool, StoreError> {
+    let renew = format!(
+        "UPDATE gateways SET applied = ?2, document = ?3, renewals = renewals + 1,
+           renewed_at = {NOW}
+         WHERE id = ?1 AND fenced = 0"
+    );
+    Ok(transaction.execute(&renew, &params![id, signed(applied), document])? == 1)
+}
+
+/// Deletes the earlier rows of this gateway. They are over: it has this lease instead.
+pub(super) fn forget_former(
+    transaction: &Transaction<'_>,
+    instance: &str,
+    id: &GatewayId,
+) -> Result<(), StoreError> {
+    let delete = "DELETE FROM gateways WHERE instance = ?1 AND id <> ?2";
+    transaction.execute(delete, &params![instance, id])?;
+    Ok(())
+}
+
+/// Deletes all rows of this gateway, which has ended its lease.
+pub(super) fn leave(transaction: &Transaction<'_>, instance: &str) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM gateways WHERE instance = ?1", &params![instance])?;
+    Ok(())
+}
+
+/// The rows of all other gateways.
+pub(super) fn others(
+    transaction: &Transaction<'_>,
+    instance: &str,
+) -> Result<Vec<Peer>, StoreError> {
+    let others = "SELECT id, name, applied, renewals, serves_stale FROM gateways
+                  WHERE instance <> ?1";
+    transaction.rows(others, &params![instance], |row| {
+        let mut columns = Columns::of(row);
+        Ok(Peer {
+            id: columns.get()?,
+            name: columns.get()?,
+            applied: unsigned(columns.get()?),
+            renewals: unsigned(columns.get()?),
+            serves_stale: columns.get()?,
+        })
+    })
+}
+
+/// Fences all other gateways that have not applied `rev`: they renew no more. Returns the ids of
+/// these and of those that were fenced before.
+pub(super) fn fence(
+    transaction: &Transaction<'_>,
+    instance: &str,
+    rev: u64,
+) -> Result<BTreeSet<String>, StoreError> {
+    let rev = signed(rev);
+    let fence = "UPDATE gateways SET fenced = 1
+                 WHERE instance <> ?1 AND applied < ?2 AND fenced = 0";
+    transaction.execute(fence, &params![instance, rev])?;
+    let fenced = "SELECT id FROM gateways WHERE instance <> ?1 AND applied < ?2 AND fenced = 1";
+    let ids = |row: &Row<'_>| Columns::of(row).get::<String>();
+    Ok(transaction.rows(fenced, &params![instance, rev], ids)?.into_iter().collect())
+}
+
+/// Deletes the rows of gateways whose lease is over.
+pub(super) fn delete_fenced(
+    transaction: &Transaction<'_>,
+    ids: &[String],
+) -> Result<(), StoreError> {
+    for id in ids {
+        let delete = "DELETE FROM gateways WHERE id = ?1 AND fenced = 1";
+        transaction.execute(delete, &params![id])?;
+    }
+    Ok(())
+}
+
+/// Deletes the row of a dead gateway, unless it was renewed meanwhile; whether it did.
+pub(super) fn delete_dead(
+    transaction: &Transaction<'_>,
+    id: &str,
+    renewals: u64,
+) -> Result<bool, StoreError> {
+    let delete = "DELETE FROM gateways WHERE id = ?1 AND renewals = ?2";
+    Ok(transaction.execute(delete, &params![id, signed(renewals)])? == 1)
+}
+
+/// Every row, the newest registration first.
+pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, StoreError> {
+    let all = format!(
+        "SELECT id, instance, name, version, address, document, serves_stale, applied,
+           CAST((SELECT rev FROM state) - applied AS BIGINT), fenced, registered_at, renewed_at,
+           {NOW} - renewed_at
+         FROM gateways ORDER BY id DESC"
+    );
+    transaction.rows(&all, &[], |row| {
+        let mut columns = Columns::of(row);
+        Ok(GatewayRow {
+            id: columns.get()?,
+            instance: columns.get()?,
+            name: columns.get()?,
+            version: columns.get()?,
+            address: columns.get()?,
+            document: columns.get()?,
+            serves_stale: columns.get()?,
+            applied: unsigned(columns.get()?),
+            lag: unsigned(columns.get()?),
+            fenced: columns.get()?,
+            registered_at: columns.get()?,
+            renewed_at: columns.get()?,
+            silent_us: columns.get()?,
+        })
+    })
+}
+
+/// A count; what is negative counts as none.
+pub(super) fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,227 @@
+//! The protocol on a real PostgreSQL: gateways whose steps are taken one by one.
+
+use std::collections::HashSet;
+
+use super::follow::LogRead;
+use super::*;
+use crate::id::KeyId;
+use crate::id::UserId;
+use crate::store::changes::{Change, Committed, Reload};
+use crate::store::fixtures::key;
+use crate::store::postgres::servers::{Cluster as Server, run};
+use crate::store::{DataDir, Opening, Store, StoreUrl};
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// The keys that a gateway would accept, if it may answer.
+#[derive(Clone, Default)]
+struct Tables(Arc<Mutex<HashSet<KeyId>>>);
+
+impl Tables {
+    fn take(&self, change: Change) {
+        if let Change::Key(row) = change {
+            let mut keys = self.0.lock().unwrap();
+            match row.revoked_at {
+                None => keys.insert(row.id.clone()),
+                Some(_) => keys.remove(&row.id),
+            };
+        }
+    }
+
+    fn has(&self, id: &KeyId) -> bool {
+        self.0.lock().unwrap().contains(id)
+    }
+}
+
+impl Follower for Tables {
+    fn apply(&self, committed: &Committed) {
+        committed.changes.iter().for_each(|change| self.take(change.clone()));
+    }
+
+    fn reload(&self) -> Box<dyn Reload> {
+        self.0.lock().unwrap().clear();
+        Box::new(self.clone())
+    }
+}
+
+impl Reload for Tables {
+    fn row(&mut self, row: Change) {
+        self.take(row);
+    }
+
+    fn finish(self: Box<Self>, _: u64) {}
+}
+
+/// A gateway whose rounds the test makes.
+struct Stepped {
+    follower: LogFollower,
+    authority: Authority,
+    tables: Tables,
+}
+
+impl Stepped {
+    fn new(url: &str, name: &str) -> Stepped {
+        let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
+        let (tables, authority) = (Tables::default(), Authority::leased(false));
+        let shared = Shared {
+            identity: identity(name),
+            timing: Timing { lease: LEASE },
+            serves_stale: false,
+            authority: authority.clone(),
+            documents: SecretBytes::new([5; 32]),
+            random: Random::System,
+            metrics: Metrics::new().unwrap(),
+            applied: watch::Sender::new(0),
+            changed: Arc::default(),
+            others_applied: Arc::default(),
+        };
+        let database = Database::start("test", &target, LEASE).unwrap();
+        let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
+        Stepped { follower, authority, tables }
+    }
+
+    async fn round(&mut self) -> bool {
+        self.follower.round().await.unwrap()
+    }
+
+    fn accepts(&self, id: &KeyId) -> bool {
+        self.authority.is_valid() && self.tables.has(id)
+    }
+}
+
+fn identity(name: &str) -> GatewayIdentity {
+    GatewayIdentity {
+        instance: name.to_owned(),
+        name: name.to_owned(),
+        version: "1".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+    }
+}
+
+/// A store that follows nobody.
+async fn shared_store(url: &str) -> Store {
+    let dir = DataDir::take(&tempfile::tempdir().unwrap().keep()).unwrap();
+    let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
+    Store::open_at(dir, &StoreUrl::parse(url).unwrap(), unlock).await.unwrap().0
+}
+
+/// A gateway that runs by itself.
+async fn joined(url: &str, name: &str) -> Store {
+    let store = shared_store(url).await;
+    let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
+    let joining = Joining {
+        identity: identity(name),
+        metrics: Metrics::new().unwrap(),
+        target: Some(target),
+        lease: LEASE,
+        serves_stale: false,
+    };
+    store.join(Arc::new(Tables::default()), joining).await.unwrap();
+    store
+}
+
+async fn made(store: &Store) -> KeyId {
+    let row = key(&UserId::admin(), &Random::System);
+    store.create_key(row.clone()).await.unwrap();
+    row.id
+}
+
+/// What a wrong barrier trusts: that the lease of every gateway which is behind has passed, by the
+/// clock of the database.
+async fn naive(url: &str, rev: u64) {
+    let behind = format!(
+        "SELECT count(*) FROM gateways WHERE applied < {rev} AND renewed_at + {} >
+           extract(epoch FROM clock_timestamp()) * 1000000",
+        LEASE.as_micros()
+    );
+    while run(url, &behind).await != ["0"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A gateway has read the log and does not renew until its row looks dead.
+async fn read_late(gateway: &mut Stepped) -> LogRead {
+    assert!(gateway.round().await);
+    tokio::time::sleep(LEASE * 8 / 10).await;
+    gateway.follower.read().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_between_read_and_renewal_fools_the_naive_barrier_each_time() {
+    let url = Server::shared().database().await;
+    let store = shared_store(&url).await;
+    let mut gateway = Stepped::new(&url, "a");
+    for _ in 0..3 {
+        let id = made(&store).await;
+        let read = read_late(&mut gateway).await;
+        let committed = store.revoke_key(&id, jiff::Timestamp::now()).await.unwrap();
+        naive(&url, committed.rev).await;
+        gateway.follower.renew(read).await.unwrap();
+        assert!(gateway.accepts(&id), "a naive barrier would have to see this");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_between_read_and_renewal_never_fools_this_barrier() {
+    let url = Server::shared().database().await;
+    let store = joined(&url, "b").await;
+    let mut gateway = Stepped::new(&url, "a");
+    for _ in 0..3 {
+        let id = made(&store).await;
+        let read = read_late(&mut gateway).await;
+        let committed = store.revoke_key(&id, jiff::Timestamp::now()).await.unwrap();
+        let acknowledged = {
+            let (store, rev) = (store.clone(), committed.rev);
+            tokio::spawn(async move { store.acknowledge(rev).await })
+        };
+        naive(&url, committed.rev).await;
+        // It renews before the end of the wait, or after it.
+        let renewed = gateway.follower.renew(read).await.unwrap();
+        assert!(acknowledged.await.unwrap().unwrap().is_empty());
+        assert!(!gateway.accepts(&id), "renewed: {renewed}");
+        while !gateway.round().await {}
+        assert!(gateway.authority.is_valid() && !gateway.tables.has(&id), "it comes back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_is_well_is_waited_for_and_one_that_left_is_not() {
+    let url = Server::shared().database().await;
+    let (a, b) = (joined(&url, "a").await, joined(&url, "b").await);
+    for _ in 0..5 {
+        let id = made(&a).await;
+        let rev = b.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
+        assert!(b.acknowledge(rev).await.unwrap().is_empty());
+        let rows = a.gateways().await.unwrap();
+        assert!(rows.iter().any(|one| one.name == "a" && one.applied >= rev), "{rows:?}");
+    }
+    b.leave().await.unwrap();
+    assert!(!b.authority().is_valid());
+    let names: Vec<_> = a.gateways().await.unwrap().into_iter().map(|one| one.name).collect();
+    assert_eq!(names, ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_of_another_history_is_not_believed() {
+    let url = Server::shared().database().await;
+    let store = shared_store(&url).await;
+    let mut gateway = Stepped::new(&url, "a");
+    let (kept, lost) = (made(&store).await, made(&store).await);
+    assert!(gateway.round().await && gateway.accepts(&lost));
+    // As after a fail-over that lost the last commit, where another one took its number.
+    let lose = format!(
+        "DELETE FROM keys WHERE id = '{lost}'; DELETE FROM changes WHERE rev = 2; \
+         UPDATE state SET rev = 1"
+    );
+    run(&url, &lose).await;
+    let other = made(&store).await;
+    assert!(gateway.round().await);
+    assert!(!gateway.accepts(&lost) && gateway.accepts(&kept) && gateway.accepts(&other));
+    // One that was pruned away is read whole.
+    for _ in 0..3 {
+        made(&store).await;
+    }
+    run(&url, "DELETE FROM changes WHERE rev < 5").await;
+    let last = made(&store).await;
+    assert!(gateway.round().await && gateway.accepts(&last));
+}

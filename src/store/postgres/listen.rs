@@ -1,0 +1,74 @@
+//! Notifications of the database. They only make things quick: whoever is woken looks by himself,
+//! and looks every now and then without being woken.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::AsyncMessage;
+
+use super::connection::{Wire, connect};
+use super::target::Target;
+use crate::store::StoreError;
+
+/// Waits before another connection.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Wakes each of `wakes` on the notifications of its channel, until `stopping`. Every `check`, the
+/// connection must still answer.
+pub(in crate::store) async fn listen(
+    target: Target,
+    wakes: Vec<(&'static str, Arc<Notify>)>,
+    check: Duration,
+    mut stopping: watch::Receiver<bool>,
+) {
+    while !*stopping.borrow_and_update() {
+        let session = async {
+            let ended = hear(&target, &wakes, check).await;
+            log::debug!("no notifications of the database for now: {ended:?}");
+            sleep(PAUSE).await;
+        };
+        tokio::select! {
+            () = session => {}
+            _ = stopping.changed() => {}
+        }
+    }
+}
+
+async fn hear(
+    target: &Target,
+    wakes: &[(&'static str, Arc<Notify>)],
+    check: Duration,
+) -> Result<(), StoreError> {
+    let (client, mut wire) = connect(target, check).await?;
+    let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
+    let checks = async {
+        client.batch_execute(&channels).await?;
+        // What was told before is lost.
+        wakes.iter().for_each(|(_, wake)| wake.notify_one());
+        loop {
+            sleep(check).await;
+            match timeout(check, client.batch_execute("")).await {
+                Ok(answered) => answered?,
+                Err(_) => return Err(StoreError::unavailable("the database does not answer")),
+            }
+        }
+    };
+    tokio::select! {
+        ended = checks => ended,
+        ended = take_in(&mut wire, wakes) => ended,
+    }
+}
+
+/// Drives the connection, and wakes.
+async fn take_in(wire: &mut Wire, wakes: &[(&'static str, Arc<Notify>)]) -> Result<(), StoreError> {
+    while let Some(message) = poll_fn(|context| wire.poll_message(context)).await {
+        if let AsyncMessage::Notification(told) = message? {
+            let woken = wakes.iter().filter(|(name, _)| *name == told.channel());
+            woken.for_each(|(_, wake)| wake.notify_one());
+        }
+    }
+    Err(StoreError::unavailable("the database ended the connection"))
+}

@@ -1,0 +1,65 @@
+//! The tables in PostgreSQL. Gateways that start at once make them once. A database of a later
+//! schema is refused: this build would misread it.
+
+use super::session::{Session, WRITE};
+use crate::store::StoreError;
+use crate::store::sql::Transaction;
+use crate::store::value::params;
+
+/// What makes each schema out of the one before. While gateways are replaced one by one, those of
+/// the build before go on with the new tables: a migration adds columns at the end of a table, with
+/// a default, and takes nothing away.
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema/0001_store.sql"), include_str!("schema/0002_cluster.sql")];
+
+/// The number of the schema of this build.
+const KNOWN: usize = MIGRATIONS.len();
+
+/// The first statements of a migration: one runs at a time. The number has no meaning, and is of
+/// no other program.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7263480254919331447)";
+
+const VERSIONS: &str = "
+    CREATE TABLE IF NOT EXISTS schema_versions (
+        number BIGINT PRIMARY KEY,
+        migrated_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())";
+
+/// Brings the tables to the schema of this build; [`StoreError::OtherSchema`] if it is later.
+pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
+    if session.read(|transaction| version(transaction))? == KNOWN {
+        return Ok(());
+    }
+    session.transact(WRITE, LOCK, |transaction| {
+        let from = version(transaction)?;
+        if from == 0 {
+            transaction.execute(VERSIONS, &[])?;
+        }
+        for (number, migration) in (1..).zip(MIGRATIONS).skip(from) {
+            if let Transaction::Postgres(postgres) = transaction {
+                postgres.batch(migration)?;
+            }
+            let done = "INSERT INTO schema_versions (number) VALUES (?1)";
+            transaction.execute(done, &params![number as usize])?;
+        }
+        Ok(())
+    })
+}
+
+/// The number of the schema that the database has, 0 if it has none;
+/// [`StoreError::OtherSchema`] if this build does not know it.
+pub(super) fn version(transaction: &Transaction<'_>) -> Result<usize, StoreError> {
+    // Not by `to_regclass`: after a wait for the lock it may answer from a cache of before.
+    let there = "SELECT 1 FROM pg_catalog.pg_class
+        WHERE relname = 'schema_versions' AND pg_catalog.pg_table_is_visible(oid)";
+    if !transaction.exists(there, &[])? {
+        return Ok(0);
+    }
+    let found = transaction.int("SELECT max(number) FROM schema_versions", &[])?.unwrap_or(0);
+    match usize::try_from(found) {
+        Ok(found) if found <= KNOWN => Ok(found),
+        _ => Err(StoreError::OtherSchema {
+            found: u32::try_from(found).unwrap_or(u32::MAX),
+            known: KNOWN as u32,
+        }),
+    }
+}

@@ -1,0 +1,149 @@
+//! The door to the databases: all statements of the store pass through a [`Transaction`].
+//!
+//! A statement is written once, in SQL that SQLite and PostgreSQL understand alike:
+//! - placeholders are `?1`, `?2` and so on; a statement may use one of them twice;
+//! - integers have 64 bits, flags are 1 or 0 and compared (`disabled = 0`), times are microseconds;
+//! - `"user"` is quoted: the word is reserved; other columns need no quotes;
+//! - a table is read by the position of its columns: `SELECT *` has them in its order;
+//! - sums are `CAST(sum(x) AS BIGINT)`; `CASE` takes the place of `min` and `max` of two values;
+//! - in `ON CONFLICT … DO UPDATE` the present row is named by its table: `usage.nano`;
+//! - no limit is `LIMIT 9223372036854775807`;
+//! - a column that is to be searched by no index is `name || ''` or `at + 0`.
+
+use super::StoreError;
+use super::postgres::{PostgresRow, PostgresTransaction};
+use super::sqlite::{SqliteRow, SqliteTransaction};
+pub(super) use super::value::{ToValue, Value, params};
+
+/// A transaction on the database of accounts. Its thread may block.
+pub(super) enum Transaction<'a> {
+    Sqlite(SqliteTransaction<'a>),
+    Postgres(PostgresTransaction<'a>),
+}
+
+impl Transaction<'_> {
+    /// Whether other gateways may change the database too.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Transaction::Postgres(_))
+    }
+
+    /// Runs a statement that finds no rows. Returns how many it changed.
+    pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
+        match self {
+            Transaction::Sqlite(transaction) => transaction.execute(sql, params),
+            Transaction::Postgres(transaction) => transaction.execute(sql, params),
+        }
+    }
+
+    /// Calls `take` with each row, as it comes: all rows need not fit the memory. `take` runs no
+    /// other statement.
+    pub(super) fn each(
+        &self,
+        sql: &str,
+        params: &[Value<'_>],
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match self {
+            Transaction::Sqlite(transaction) => {
+                transaction.each(sql, params, &mut |row| take(&Row::Sqlite(row)))
+            }
+            Transaction::Postgres(transaction) => {
+                transaction.each(sql, params, &mut |row| take(&Row::Postgres(row)))
+            }
+        }
+    }
+
+    /// All rows.
+    pub(super) fn rows<T>(
+        &self,
+        sql: &str,
+        params: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut rows = Vec::new();
+        self.each(sql, params, &mut |row| {
+            rows.push(read(row)?);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// The row of a statement that finds at most one.
+    pub(super) fn row<T>(
+        &self,
+        sql: &str,
+        params: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut found = None;
+        self.each(sql, params, &mut |row| {
+            found = Some(read(row)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The integer of a statement that finds at most one; `None` for NULL too.
+    pub(super) fn int(&self, sql: &str, params: &[Value<'_>]) -> Result<Option<i64>, StoreError> {
+        Ok(self.row(sql, params, |row| row.int(0))?.flatten())
+    }
+
+    /// Whether a statement that finds at most one row finds it.
+    pub(super) fn exists(&self, sql: &str, params: &[Value<'_>]) -> Result<bool, StoreError> {
+        Ok(self.row(sql, params, |_| Ok(()))?.is_some())
+    }
+}
+
+/// A row. Its columns are read by their position; NULL is `None`.
+pub(super) enum Row<'a> {
+    Sqlite(SqliteRow<'a>),
+    Postgres(PostgresRow<'a>),
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn int(&self, at: usize) -> Result<Option<i64>, StoreError> {
+        match self {
+            Row::Sqlite(row) => row.int(at),
+            Row::Postgres(row) => row.int(at),
+        }
+    }
+
+    pub(super) fn text(&self, at: usize) -> Result<Option<&'a str>, StoreError> {
+        match self {
+            Row::Sqlite(row) => row.text(at),
+            Row::Postgres(row) => row.text(at),
+        }
+    }
+
+    pub(super) fn blob(&self, at: usize) -> Result<Option<&'a [u8]>, StoreError> {
+        match self {
+            Row::Sqlite(row) => row.blob(at),
+            Row::Postgres(row) => row.blob(at),
+        }
+    }
+
+    /// The value of a column, of the type that it has there.
+    pub(super) fn value(&self, at: usize) -> Result<Value<'a>, StoreError> {
+        match self {
+            Row::Sqlite(row) => row.value(at),
+            Row::Postgres(row) => row.value(at),
+        }
+    }
+
+    /// How many columns it has.
+    pub(super) fn width(&self) -> usize {
+        match self {
+            Row::Sqlite(row) => row.width(),
+            Row::Postgres(row) => row.width(),
+        }
+    }
+
+    /// The error of a column that holds what this build cannot read.
+    pub(super) fn unreadable(&self, at: usize, cause: impl std::fmt::Display) -> StoreError {
+        let name = match self {
+            Row::Sqlite(row) => row.name(at),
+            Row::Postgres(row) => row.name(at),
+        };
+        StoreError::unavailable(format_args!("column {name}: {cause}"))
+    }
+}

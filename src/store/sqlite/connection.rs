@@ -1,0 +1,102 @@
+//! Connections to the files of SQLite, and their write-ahead logs.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Row};
+
+use super::super::StoreError;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy)]
+pub(super) enum Durability {
+    /// A loss of power: each commit is synced.
+    Full,
+    /// The end of the process. A loss of power may lose the last commits.
+    Process,
+}
+
+/// How long a connection waits for the transaction of another.
+pub(super) const BUSY: Duration = Duration::from_secs(5);
+
+/// Moves the write-ahead log into the database, durably, and empties it. If a reader is in the way,
+/// it moves as much as it can and leaves the log: it does not let writers wait for a reader.
+pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    connection.busy_timeout(BUSY)?;
+    Ok(moved?)
+}
+
+/// Moves all commits of this connection into the database, and cuts off what else is in the
+/// write-ahead log. It waits for readers.
+pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
+    let busy = |row: &Row<'_>| row.get::<_, bool>(0);
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], busy)? {
+        true => Err(StoreError::unavailable("a reader is in the way")),
+        false => Ok(()),
+    }
+}
+
+/// Opens or makes a database for writing.
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+    // SQLite gives its journals the mode of the database.
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(StoreError::unavailable)?;
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(
+        None,
+        "synchronous",
+        if matches!(durability, Durability::Full) { "FULL" } else { "NORMAL" },
+    )?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // Deleted values are overwritten: salts of captures, wrappings of the root key.
+    connection.pragma_update(None, "secure_delete", true)?;
+    Ok(connection)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// Opens an existing database to read it, and makes no journal beside it, which might belong to
+/// another user than the gateway's. `None` if the database cannot be read without.
+pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
+    let beside = |extension: &str| path.with_extension(extension).exists();
+    match (path.exists(), beside("db-wal"), beside("db-shm")) {
+        // A process uses it, or one was killed.
+        (true, true, true) => open_to_read(path).map(Some),
+        // No process uses it. One that begins to write meanwhile writes to a journal first.
+        (true, false, _) => {
+            let mut uri = "file:".to_owned();
+            for byte in path.as_os_str().as_encoded_bytes() {
+                match byte {
+                    b'/' | b'-' | b'_' | b'.' => uri.push(char::from(*byte)),
+                    _ if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+                    _ => uri.push_str(&format!("%{byte:02X}")),
+                }
+            }
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_URI
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Ok(Some(Connection::open_with_flags(uri + "?immutable=1", flags)?))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,25 @@
+//! SQLite, in two files of the data directory: `accounts.db`, where an acknowledged write survives
+//! a loss of power, and `captures.db`, the index of captures. Each has a writer thread of its own,
+//! so that a burst of captures delays no key. No other folder names `rusqlite`.
+
+mod accounts;
+mod backup;
+mod capture_file;
+mod capture_index;
+mod capture_list;
+mod capture_rows;
+mod connection;
+mod error;
+mod schema;
+mod transaction;
+
+pub(super) use accounts::{SqliteBackend, look};
+pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
+pub(super) use capture_file::CaptureDatabase;
+pub(crate) use capture_index::CaptureIndex;
+pub use capture_rows::CaptureFilter;
+pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
+pub(super) use transaction::{SqliteRow, SqliteTransaction};
+
+#[cfg(test)]
+pub(crate) mod tests;

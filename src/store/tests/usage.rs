@@ -1,0 +1,151 @@
+//! Spend and usage.
+
+use super::*;
+use crate::store::usage::SpendRow;
+use crate::store::{BudgetGrant, BudgetShare, SpendWish};
+
+fn usage_of(day: i64, user: &str, model: &str, replay: bool) -> UsageKey {
+    UsageKey {
+        day,
+        user: UserId::known(user),
+        key: (user == "usr_ann").then(|| KeyId::known("key_1")),
+        model: (!model.is_empty()).then(|| model.into()),
+        recipe: "auto".into(),
+        replay,
+    }
+}
+
+/// Sums of so many requests.
+fn sums(requests: u64) -> UsageSums {
+    UsageSums {
+        requests,
+        prompt_tokens: 10 * requests,
+        completion_tokens: 20 * requests,
+        cached_tokens: 5 * requests,
+        nano: 1_000 * requests,
+        priced: requests,
+        unpriced: 0,
+    }
+}
+
+/// The values of each group, and the requests of its own and of replays.
+async fn groups(store: &Store, query: UsageQuery) -> Vec<(Vec<String>, u64, u64)> {
+    let groups = store.usage(query).await.unwrap();
+    let all = |sum: UsageSums| {
+        assert_eq!(sum, sums(sum.requests));
+        sum.requests
+    };
+    groups.into_iter().map(|group| (group.values, all(group.own), all(group.replays))).collect()
+}
+
+pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
+    let store = bed.open().await;
+    for _ in 0..2 {
+        let usage = [
+            (usage_of(20_261_101, "usr_ann", "openai/gpt-5", false), 1),
+            (usage_of(20_261_101, "usr_ann", "openai/gpt-5", true), 2),
+            (usage_of(20_261_102, "usr_ann", "", false), 4),
+            (usage_of(20_261_102, "usr_Bob", "openai/gpt-5", false), 8),
+        ];
+        let usage = usage.map(|(key, requests)| (key, sums(requests)));
+        store.write_usage(Vec::new(), usage.into()).await.unwrap();
+    }
+    let all = || UsageQuery { until: 20_261_103, limit: 10, ..UsageQuery::default() };
+    let by = |group_by: &[UsageColumn]| UsageQuery { group_by: group_by.to_vec(), ..all() };
+    let named = |values: &[&str], own, replays| {
+        (values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>(), own, replays)
+    };
+    use UsageColumn::{Day, Key, Model, Recipe, User};
+    assert_eq!(groups(&store, all()).await, [named(&[], 26, 4)]);
+    // By bytes, and the latest day first.
+    let of_users = [named(&["usr_Bob"], 16, 0), named(&["usr_ann"], 10, 4)];
+    assert_eq!(groups(&store, by(&[User])).await, of_users);
+    let of_days = [named(&["20261102", ""], 8, 0), named(&["20261102", "openai/gpt-5"], 16, 0)];
+    let all_of_days = [&of_days[..], &[named(&["20261101", "openai/gpt-5"], 2, 4)]].concat();
+    assert_eq!(groups(&store, by(&[Day, Model])).await, all_of_days);
+    let of_keys = [named(&["", "auto"], 16, 0), named(&["key_1", "auto"], 10, 4)];
+    assert_eq!(groups(&store, by(&[Key, Recipe])).await, of_keys);
+    let first = UsageQuery { limit: 2, ..by(&[Day, Model]) };
+    assert_eq!(groups(&store, first).await, of_days);
+    let ann = UsageQuery { user: Some(UserId::known("usr_ann")), ..by(&[User]) };
+    assert_eq!(groups(&store, ann).await, of_users[1..]);
+    let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
+    assert_eq!(groups(&store, one_day).await, [named(&[], 2, 4)]);
+    store.trim_usage(0, 20_261_102).await.unwrap();
+    assert_eq!(groups(&store, all()).await, [named(&[], 24, 0)]);
+    store.trim_usage(0, 20_261_103).await.unwrap();
+    assert_eq!(groups(&store, all()).await, [named(&[], 0, 0)]);
+    assert_eq!(groups(&store, by(&[User])).await, []);
+}
+
+pub(in crate::store) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {
+    let store = bed.open().await;
+    let most = 1 << 53;
+    for (nano, expected) in [(most - 1, most - 1), (1, most), (u64::MAX, most)] {
+        let added = UsageSums { nano, requests: 1, ..UsageSums::default() };
+        let usage = vec![(usage_of(20_261_101, "usr_ann", "m", false), added)];
+        store.write_usage(Vec::new(), usage).await.unwrap();
+        let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
+        assert_eq!(store.usage(query).await.unwrap()[0].own.nano, expected);
+    }
+}
+
+pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed: &impl Bed) {
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    let row = |subject: &str, period: i64, counted: u64| SpendRow {
+        subject: subject.into(),
+        period,
+        counted,
+    };
+    let wish = |subject: &str, period: i64, counted: u64| SpendWish {
+        subject: subject.into(),
+        period,
+        share: BudgetShare {
+            held: 0,
+            wanted: counted,
+            least: 0,
+            budget: u64::MAX,
+            others: Some(0),
+        },
+        recalls: false,
+    };
+    let usage = || vec![(usage_of(20_261_101, "usr_ann", "m", false), sums(1))];
+    store.write_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
+    faults.fail_writes(1);
+    store.write_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
+    let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
+    assert_eq!(groups(&store, query).await, [(Vec::new(), 1, 0)]);
+    assert_eq!(store.spend(0).await.unwrap(), [row("key_1", 20_261_101, 7)]);
+    let next =
+        vec![wish("key_1", 20_261_101, 9), wish("key_1", 20_261_100, 9), wish("usr_1", 1, 5)];
+    store.write_usage(next, Vec::new()).await.unwrap();
+    let spend = async |since: i64| {
+        let mut rows = store.spend(since).await.unwrap();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.period));
+        rows
+    };
+    let month = [row("key_1", 20_261_101, 9), row("key_1", 20_261_100, 9)];
+    assert_eq!(spend(2).await, month);
+    store.trim_usage(20_261_101, 0).await.unwrap();
+    assert_eq!(spend(0).await, month[..1]);
+}
+
+pub(in crate::store) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Bed) {
+    let store = bed.open().await;
+    let ask = async |held, wanted, least| {
+        let share = BudgetShare { held, wanted, least, budget: 100, others: None };
+        let wish = SpendWish { subject: "key_1".into(), period: 20_261_101, share, recalls: false };
+        store.write_usage(vec![wish], Vec::new()).await.unwrap()[0]
+    };
+    // Two processes; each says what it holds.
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 60, others: 0 });
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 40, others: 60 });
+    assert_eq!(ask(60, 100, 10).await, BudgetGrant { held: 60, others: 40 });
+    // The first gives back what it does not use, and the second has room.
+    assert_eq!(ask(60, 10, 10).await, BudgetGrant { held: 10, others: 40 });
+    assert_eq!(ask(40, 90, 40).await, BudgetGrant { held: 90, others: 10 });
+    // What is spent beyond it counts.
+    assert_eq!(ask(10, 10, 25).await, BudgetGrant { held: 25, others: 90 });
+    assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
+}
