@@ -40,7 +40,8 @@ fn variable(name: &str) -> Option<String> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Any logger does; this one writes JSON lines to standard error.
-    rerouter::init_log("info,pingora=warn,pingora_core=warn,pingora_proxy=warn")?;
+    let filter = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
+    rerouter::init_log(filter, rerouter::LogForm::Json)?;
 
     let mut server = Server::new_with_opt_and_conf(
         None,

@@ -27,6 +27,7 @@ use crate::routing::health::HealthRegistry;
 use crate::routing::{EstimateCorrection, Routing, TargetHealth};
 use crate::secret::Secret;
 use crate::store::{Authority, Store};
+use crate::telemetry::Telemetry;
 use crate::turns::Turns;
 
 /// What a reload replaces, in one step. A request takes it once and keeps it to its end.
@@ -69,6 +70,8 @@ pub struct App {
     pub limits: Limiter,
     pub metrics: Arc<Metrics>,
     pub access_log: AccessLog,
+    /// Traces of finished calls.
+    pub telemetry: Telemetry,
     pub clock: Clock,
     /// The random source of ids, seeds and secrets.
     pub random: Random,
@@ -109,6 +112,7 @@ pub struct AppParts {
     pub auth: Auth,
     pub nodes: Nodes,
     pub access_log: AccessLog,
+    pub telemetry: Telemetry,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
     pub random: Random,
@@ -148,6 +152,7 @@ impl App {
             limits: Limiter::default(),
             metrics: parts.metrics,
             access_log: parts.access_log,
+            telemetry: parts.telemetry,
             clock: parts.clock,
             random: parts.random,
             health,

@@ -21,7 +21,7 @@ struct Pool {
 pub enum BodyClass {
     /// Bodies of management calls: all of it, so that operators can act on a full gateway.
     Management,
-    /// Bodies of requests: all but a sixteenth.
+    /// Bodies of requests, and what translations of answers hold: all but a sixteenth.
     Requests,
     /// Copies, of answers for captures and of requests for shadows: a half.
     Copies,
@@ -81,6 +81,11 @@ impl Held {
         }
         self.bytes = bytes;
         true
+    }
+
+    /// Starts another reservation of 0 bytes in the same pool.
+    pub fn beside(&self, room: BodyClass) -> Held {
+        self.memory.begin(room)
     }
 
     /// The 503 for a full pool.

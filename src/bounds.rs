@@ -13,6 +13,8 @@ mod connections;
 mod documents;
 #[path = "bounds/nodes.rs"]
 mod nodes;
+#[path = "bounds/telemetry.rs"]
+mod telemetry;
 
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ pub use captures::*;
 pub use connections::*;
 pub use documents::*;
 pub use nodes::*;
+pub(crate) use telemetry::*;
 
 /// Bytes of all header lines of a request: what the large providers accept.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
@@ -212,7 +215,8 @@ pub(crate) const DNS_NAMES: usize = 1_024;
 /// Time for a body to arrive after which its credential is checked again.
 pub(crate) const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 /// Tokens of an answer that a translated request asks for, if its client gave no limit and the
-/// provider's dialect needs one. Every current model of that dialect can write so much.
+/// provider's dialect needs one; budgets reserve it. Every current model of that dialect can write
+/// so much.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8_192;
 /// Objects and lists of a text that is translated. Each takes up to a kilobyte meanwhile; a long
 /// session with many tools has some thousands.

@@ -110,10 +110,10 @@ pub mod interface {
     pub use crate::interface::{Interface, Surface};
 }
 pub mod log {
-    pub use crate::log::{AccessLog, may_be_written, panicked};
+    pub use crate::log::{ACCESS_FIELDS, AccessLog, DIAGNOSTIC_FIELDS, may_be_written, panicked};
 }
 pub mod metrics {
-    pub use crate::metrics::Metrics;
+    pub use crate::metrics::{MetricRow, Metrics};
 }
 pub mod routing {
     pub use crate::routing::{

@@ -9,7 +9,7 @@
 //!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`atomic_file`] files replaced in one
 //!   step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
-//!   [`secret`]
+//!   [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
 //!   of captures ·
@@ -19,7 +19,7 @@
 //!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
 //!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
 //!   call, and its queue · [`redaction`] credentials taken out of it · [`archive`] captures on
-//!   disk
+//!   disk · [`telemetry`] traces of finished calls, for a collector
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
 //!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
 //!   compared, and decided again under another document
@@ -27,8 +27,8 @@
 //!   a noun
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
 //! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
-//!   environment; `rerouter replay` is a client of a gateway, `rerouter node` runs beside a model ·
-//!   [`internals`] what tests and benches use of the rooms
+//!   environment, one file a command; most commands are clients of a gateway, `rerouter node` runs
+//!   beside a model · [`internals`] what tests and benches use of the rooms
 //!
 //! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
 //! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A
@@ -53,7 +53,8 @@
 //!     ├ read_prompt      Prompt::read_in_turn: decoded, read in one pass without a copy
 //!     ├ recheck          admission.rs: the credential again, if the body took long
 //!     ├ take_agent       room `prompt`: for `agent/…`, the agent's part of the prompt
-//!     ├ read_neutral     room `prompt`: the neutral form, if a target has another dialect
+//!     ├ read_again       room `prompt`, read_neutral: the neutral form, if a target has another
+//!     │                  dialect; the credential again, if that took long
 //!     ├ gather           room `prompt`: Inputs, a copy of all that the decision may use
 //!     ├ decide           allowance.rs: rate limits, and after the decision the budget reserve
 //!     │ └ decide         routing/decide.rs, pure: Inputs and document → Decision, the plan
@@ -62,7 +63,8 @@
 //!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
 //!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
 //!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
-//!     │   ├ peer         attempt.rs: a permit (attempt_guard.rs) and an address (peers.rs)
+//!     │   ├ peer         attempt.rs: the next target of the plan (call.rs, begin_attempt), its
+//!     │   │              permit (attempt_guard.rs) and its address (peers.rs)
 //!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed, or
 //!     │   │              translated (translation.rs)
 //!     │   ├ rewrite_answer hop-by-hop headers go, ours join
@@ -82,6 +84,7 @@
 //!
 //! ```text
 //! gateway/record.rs       Record::close, ::offer      what the call leaves, at its end
+//! ├ telemetry/            Telemetry::offer            its trace, if it is sampled
 //! capture/queue.rs        CaptureQueue                bounded in bytes; drops are counted
 //! └ CaptureWriter::run    write_out                   a service of its own (server/services.rs)
 //! archive/service.rs      Archive::append_with        redacted, compressed, encrypted
@@ -146,7 +149,8 @@
 //!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
-//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md`
+//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md` and
+//!   `conf/routing.yaml`
 //! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
 //!   `routing/complete.rs` and `routing/condition/check.rs`; a text that patterns may search:
@@ -154,7 +158,11 @@
 //! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
 //!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
 //!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
-//!   is read on a scrape: `server/metrics_pages.rs`
+//!   is read on a scrape: `server/metrics_pages.rs`; a panel in `conf/grafana/`, and where somebody
+//!   has to act an alert in `conf/prometheus/rules.yml`
+//! - an attribute of spans: `telemetry/otlp.rs`, a row of `docs/operate/traces.md`
+//! - a field of the access log: `log/access_line.rs`, with its row of the reference; for people
+//!   also `log/text.rs`
 //! - a refusal: a row of [`error::Kind`]
 //! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
 //!   `App::store.noting(event)` at the action
@@ -162,6 +170,8 @@
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
 //!   `secret/credential_names.rs`
 //! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
+//! - a command: its file in `cli/`, its row in `cli/mod.rs`, and the tables that
+//!   `rerouter man --markdown` prints for `docs/reference/cli.md`
 //! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
 //!   `routing/condition/constants.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`
@@ -215,6 +225,8 @@ mod secret;
 #[warn(missing_docs)]
 mod server;
 mod store;
+mod telemetry;
+mod trace_context;
 mod turns;
 mod wire;
 
@@ -222,6 +234,6 @@ mod wire;
 pub use cli::main;
 pub use clock::Clock;
 pub use config::{Problem, load_server};
-pub use log::{AccessLog, init as init_log};
+pub use log::{AccessLog, LogForm, init as init_log};
 pub use secret::Secret;
 pub use server::{BootError, Environment, Gateway};

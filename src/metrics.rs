@@ -1,9 +1,12 @@
-//! Prometheus metrics, on a registry of our own; `docs/reference/metrics.md` lists them. Label
+//! Prometheus metrics, on a registry of our own; `docs/reference/metrics.md` lists them, with the
+//! help texts of `metrics/families.rs`. Label
 //! values come from configuration only (routes are the table's patterns, never paths), so their
 //! number is bounded. Series of targets and rules that a reload removed are removed.
 
 mod families;
+mod target_meters;
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,10 +14,12 @@ use http::StatusCode;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Registry, TextEncoder};
 
+pub use families::MetricRow;
 use families::{
     CaptureMetrics, ClusterMetrics, ProcessMetrics, Registrar, RequestMetrics, TARGET,
     TargetMetrics,
 };
+pub(crate) use target_meters::TargetMeters;
 
 /// Results of an offered routing document.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
@@ -23,6 +28,10 @@ const CAPTURES: [&str; 6] =
     ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
 /// Which limit a connection exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
+/// Which limit of a caller refused a call.
+const LIMITS: [&str; 2] = ["rate", "budget"];
+/// Outcomes of a span.
+const SPANS: [&str; 3] = ["sent", "dropped_full", "dropped_unsent"];
 /// Outcomes of a shadow request.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 
@@ -35,6 +44,7 @@ pub struct Metrics {
     capture: CaptureMetrics,
     process: ProcessMetrics,
     cluster: ClusterMetrics,
+    rows: Arc<[MetricRow]>,
     /// Held while the live revision changes and while series are read, so that exactly one shows.
     changing: Arc<Mutex<()>>,
 }
@@ -43,7 +53,7 @@ impl Metrics {
     /// All metrics at zero. Fails only if two of them have the same name.
     pub fn new() -> Result<Self, String> {
         let registry = Registry::new();
-        let to = Registrar(&registry);
+        let to = Registrar { registry: &registry, rows: RefCell::default() };
         let made = Metrics {
             request: RequestMetrics::new(&to)?,
             target: TargetMetrics::new(&to)?,
@@ -51,6 +61,7 @@ impl Metrics {
             process: ProcessMetrics::new(&to)?,
             cluster: ClusterMetrics::new(&to)?,
             changing: Arc::default(),
+            rows: to.rows.take().into(),
             registry,
         };
         // Present at zero from the start: a rate sees the first failure only if there was a value
@@ -60,6 +71,8 @@ impl Metrics {
             (&made.capture.captures, &CAPTURES),
             (&made.request.connections_refused, &REFUSED),
             (&made.request.shadows, &SHADOWS),
+            (&made.request.limit_refusals, &LIMITS),
+            (&made.request.spans, &SPANS),
         ] {
             words.iter().for_each(|word| drop(metric.with_label_values(&[word])));
         }
@@ -79,9 +92,14 @@ impl Metrics {
         self.request.overhead.observe(took.as_secs_f64());
     }
 
-    /// Records the time to the first content event of a stream.
-    pub fn first_token(&self, provider: &str, model: &str, took: Duration) {
-        self.target.first_token.with_label_values(&[provider, model]).observe(took.as_secs_f64());
+    /// Every metric, for the reference.
+    pub fn rows(&self) -> &[MetricRow] {
+        &self.rows
+    }
+
+    /// The series of a target, to be kept with it.
+    pub fn of_target(&self, provider: &str, model: &str) -> TargetMeters {
+        TargetMeters::new(&self.target, provider, model)
     }
 
     /// Counts an attempt; `outcome` is a word of ours.
@@ -94,21 +112,11 @@ impl Metrics {
         self.target.decisions.with_label_values(&[recipe, rule, provider, model]).inc();
     }
 
-    /// Counts tokens of one kind: `prompt`, `completion`, `cached`.
-    pub fn tokens(&self, provider: &str, model: &str, kind: &str, count: u64) {
-        self.target.tokens.with_label_values(&[provider, model, kind]).inc_by(count);
-    }
-
     /// Adds the cost of an answer. Amounts that are not positive are ignored.
     pub fn cost(&self, provider: &str, model: &str, usd: f64) {
         if usd.is_finite() && usd > 0.0 {
             self.target.cost.with_label_values(&[provider, model]).inc_by(usd);
         }
-    }
-
-    /// Changes the number of attempts under way at a target.
-    pub fn inflight(&self, provider: &str, model: &str, change: i64) {
-        self.target.inflight.with_label_values(&[provider, model]).add(change);
     }
 
     /// Sets whether a target's breaker is open or half-open.
@@ -124,6 +132,16 @@ impl Metrics {
     /// Counts a shadow request.
     pub fn shadow(&self, outcome: &str) {
         self.request.shadows.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts a call that a limit of its caller refused: `rate` or `budget`.
+    pub fn limit_refusal(&self, limit: &str) {
+        self.request.limit_refusals.with_label_values(&[limit]).inc();
+    }
+
+    /// Counts spans by outcome.
+    pub fn spans(&self, outcome: &str, count: u64) {
+        self.request.spans.with_label_values(&[outcome]).inc_by(count);
     }
 
     /// Counts a refused credential; `reason` is a word of ours.
@@ -245,6 +263,8 @@ impl Metrics {
             live.iter().any(|(provider, model)| *values == [provider.as_str(), model.as_str()])
         };
         retain(&self.target.first_token, TARGET, keep);
+        retain(&self.target.duration, TARGET, keep);
+        retain(&self.target.token_rate, TARGET, keep);
         retain(&self.target.attempts, TARGET, keep);
         retain(&self.target.decisions, TARGET, keep);
         retain(&self.target.tokens, TARGET, keep);

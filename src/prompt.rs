@@ -18,7 +18,6 @@ use crate::dialect::Dialect;
 use crate::dialect::agent::{self, AgentPreset};
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::neutral::request::Request as NeutralRequest;
-use crate::dialect::protocol::Protocol;
 use crate::dialect::request::{self, ModelRequest};
 use crate::dialect::request_translation::{MalformedRequest, read_request, refused};
 use crate::error::{Error, Kind, Result};
@@ -27,6 +26,7 @@ use crate::routing::{
     AgentRef, Inputs, PrincipalFacts, Refusal, RefusedFeature, RequestFacts, TextPart,
     Untranslatable,
 };
+use crate::turns::WorkTurn;
 use crate::wire::coding::{Coding, Decoder};
 
 /// Prefix of agent names in `model`.
@@ -48,8 +48,11 @@ pub(crate) struct Prompt {
     /// The request before the agent, if there is one.
     through: Option<AgentRoute>,
     /// The request in the neutral form, once it is read.
-    neutral: Option<std::result::Result<Box<NeutralRequest>, MalformedRequest>>,
+    neutral: Option<NeutralForm>,
 }
+
+/// A request in the neutral form, or why it has none.
+pub(crate) type NeutralForm = std::result::Result<Box<NeutralRequest>, MalformedRequest>;
 
 /// A request before its agent was applied.
 struct AgentRoute {
@@ -170,10 +173,14 @@ impl Prompt {
         Ok(())
     }
 
-    /// Reads the request into the neutral form; a large one in its turn, as it was read before.
+    /// Reads the request into the neutral form, unless it was; a large one in its turn, as it was
+    /// read before.
     pub(crate) async fn read_neutral(&mut self, app: &App, who: &Principal) -> Result<()> {
-        let (dialect, body) = (self.endpoint.dialect(), self.body.clone());
-        let reading = move || read_request(dialect, &body).map(Box::new);
+        if self.neutral.is_some() {
+            return Ok(());
+        }
+        let (endpoint, body) = (self.endpoint, self.body.clone());
+        let reading = move || neutral_form(endpoint, &body);
         self.neutral = Some(if self.body.len() <= bounds::READ_INLINE {
             reading()
         } else {
@@ -182,22 +189,25 @@ impl Prompt {
         Ok(())
     }
 
-    /// The request in the neutral form, if it was read.
-    pub(crate) fn take_neutral(&mut self) -> Option<Box<NeutralRequest>> {
-        self.neutral.take()?.ok()
+    /// The same, where the caller may block.
+    pub(crate) fn read_neutral_here(&mut self) {
+        self.neutral = Some(neutral_form(self.endpoint, &self.body));
     }
 
-    /// What the dialects of providers cannot carry of it.
-    pub(crate) fn untranslatable(&self) -> Untranslatable {
+    /// The request in the neutral form, if it was read and has one.
+    pub(crate) fn neutral(&self) -> Option<&NeutralRequest> {
+        self.neutral.as_ref()?.as_deref().ok()
+    }
+
+    /// The request in the neutral form, if it was read.
+    pub(crate) fn take_neutral(&mut self) -> Option<NeutralForm> {
+        self.neutral.take()
+    }
+
+    /// What other dialects cannot carry of it; `None` if its neutral form was not read.
+    pub(crate) fn untranslatable(&self) -> Option<Untranslatable> {
         let source = self.endpoint.dialect();
-        let read;
-        let request = match &self.neutral {
-            Some(read) => read.as_deref(),
-            None => {
-                read = read_request(source, &self.body);
-                read.as_ref()
-            }
-        };
+        let request = self.neutral.as_ref()?.as_deref();
         let refused = |target: Dialect| {
             let error = match request {
                 Ok(request) => Error::from(refused(request, target)?),
@@ -207,7 +217,8 @@ impl Prompt {
             let detail = error.detail().to_owned();
             Some((target.name().to_owned(), RefusedFeature { member, detail }))
         };
-        Protocol::translated().filter(|target| *target != source).filter_map(refused).collect()
+        let others = Dialect::TRANSLATED.into_iter().filter(|target| *target != source);
+        Some(others.filter_map(refused).collect())
     }
 
     /// A text of the request, with its agent's instructions in the system prompt.
@@ -231,16 +242,26 @@ pub(crate) struct UnreadBody<'a> {
     pub(crate) held: &'a mut Held,
 }
 
+/// Reads a body into the neutral form.
+pub(crate) fn neutral_form(endpoint: Endpoint, body: &[u8]) -> NeutralForm {
+    read_request(endpoint.dialect(), body).map(Box::new)
+}
+
+/// A turn at work on a large body, of this caller.
+pub(crate) async fn reading_turn(app: &App, tenant: &str) -> Result<WorkTurn> {
+    app.readers.take(tenant).await.ok_or_else(|| {
+        let why = "Too many large bodies are being read. Retry later.";
+        Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
+    })
+}
+
 /// Works on a large body in the caller's turn, on a blocking thread.
 async fn in_turn<T: Send + 'static>(
     app: &App,
     (who, costs): (&Principal, bool),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    let turn = app.readers.take(&app.auth.tenant(who)).await.ok_or_else(|| {
-        let why = "Too many large bodies are being read. Retry later.";
-        Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
-    })?;
+    let turn = reading_turn(app, &app.auth.tenant(who)).await?;
     // Requests that waited may be over their limit by now.
     let draws = limits::draws(&app.auth, who);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| refused.error)?;
@@ -356,7 +377,7 @@ pub(crate) fn gather(
         health: app.standing(&live.routing, Some(&request.model), at),
     };
     inputs.complete(&live.routing, |part| Some(prompt.text(part)));
-    inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
+    inputs.complete_translation(&live.routing, || prompt.untranslatable());
     inputs
 }
 

@@ -1,12 +1,16 @@
 //! The access log: one JSON line a request on standard output, whatever its end; patterns and ids,
-//! no query, no header value.
+//! no query, no header value. Text for people.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::client::{Connection, request};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::until;
+use crate::support::{free_port, until};
 
 /// The access line of a request, once it is written.
 async fn line(gateway: &Gateway, request_id: &str) -> Value {
@@ -226,4 +230,72 @@ async fn what_came_instead_of_a_request_has_a_line_too() {
         (&json!(400), &json!("unknown"), &json!("router")),
         "{told}"
     );
+}
+
+#[tokio::test]
+async fn logs_are_text_where_the_document_says_so() {
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], ""))
+        .server("log: { format: text }\naccess_log: { format: text }")
+        .start()
+        .await;
+    let key = gateway.create_key().await;
+    let body = chat_body("\\u001b[31mmodel\\nof\\u202emine", false);
+    let refused = gateway.chat(&key, body.as_bytes()).await;
+    assert_eq!(refused.status, 404, "{}", refused.text());
+    let served = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    let line = until("the text lines", async || {
+        let log = gateway.log();
+        let id = served.request_id();
+        log.lines().find(|line| line.ends_with(&id)).map(str::to_owned)
+    })
+    .await;
+    assert!(line.contains(" 200 POST /v1/chat/completions "), "{line}");
+    assert!(line.contains(" auto → good/model ") && line.contains(" 7+3 tokens "), "{line}");
+    let log = gateway.log();
+    assert!(log.contains("\\u{1b}[31mmodel\\nof\\u{202e}mine"), "{log}");
+    assert!(!log.contains(['\u{1b}', '\u{202e}']) && !log.contains(&key.secret), "{log}");
+    assert!(log.contains(" INFO  ") && !log.contains("\"message\""), "{log}");
+}
+
+/// A terminal for both logs, by `script`. Whoever sets `NO_COLOR` gets no colour.
+#[tokio::test]
+async fn people_at_a_terminal_read_text() {
+    for (no_color, is_colored) in [("", true), ("1", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (port, metrics) = (free_port(), free_port());
+        let document = format!(
+            "listeners: [ {{ address: \"127.0.0.1:{port}\" }} ]\n\
+             metrics: {{ address: \"127.0.0.1:{metrics}\" }}\nthreads: 1\ndata_dir: ./data\n"
+        );
+        std::fs::write(dir.path().join("rerouter.yaml"), document).unwrap();
+        let seen = std::fs::File::create(dir.path().join("seen")).unwrap();
+        let told = format!("{} serve --config rerouter.yaml", env!("CARGO_BIN_EXE_rerouter"));
+        let mut terminal = Command::new("script")
+            .args(["-qefc", &told, "/dev/null"])
+            .current_dir(dir.path())
+            .env("NO_COLOR", no_color)
+            .env("TERM", "xterm")
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::piped())
+            .stdout(seen)
+            .spawn()
+            .expect("the command `script` (of bsdutils)");
+        let shown = || std::fs::read_to_string(dir.path().join("seen")).unwrap();
+        let request = request("GET", "/v1/models", &format!("127.0.0.1:{port}"), &[], None);
+        until("the line of a refused request", async || {
+            let mut connection = Connection::try_open(([127, 0, 0, 1], port).into()).await?;
+            connection.try_exchange(&request).await?;
+            shown().contains("invalid_api_key").then_some(())
+        })
+        .await;
+        // What Ctrl-C sends: the gateway leaves, and `script` with it.
+        terminal.stdin.take().unwrap().write_all(b"\x03").unwrap();
+        tokio::task::spawn_blocking(move || terminal.wait()).await.unwrap().unwrap();
+        let shown = shown();
+        assert!(shown.contains(" GET /v1/models ") && shown.contains("INFO "), "{shown}");
+        assert!(!shown.contains("{\"at\""), "{shown}");
+        assert_eq!(shown.contains("\u{1b}[33m401\u{1b}[0m"), is_colored, "{shown}");
+        assert_eq!(shown.contains('\u{1b}'), is_colored, "{shown}");
+    }
 }

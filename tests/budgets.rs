@@ -470,3 +470,20 @@ async fn what_remains_is_shown_of_live_keys_to_those_who_may_see_them() {
     );
     assert_eq!(usage(&gateway, &key).await, Value::Null);
 }
+
+#[tokio::test]
+async fn a_translated_request_reserves_the_limit_that_it_asks_for() {
+    let claude = crate::translation::provider("anthropic").await;
+    let document = crate::translation::document(&[("a", "anthropic", &claude.url())]);
+    let (gateway, _) = crate::translation::gateway(&document).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 1, "per": "day"}})).await;
+    // Ten dollars a million tokens of an answer.
+    for (body, limit, reserved) in [(OPEN, 8_192, 0.081_92), (LONG, 1_000, 0.01)] {
+        let before = usage(&gateway, &key).await["budget"]["spent_usd"].as_f64().unwrap();
+        let answer = gateway.chat(&key, body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(claude.last().json()["max_tokens"], limit);
+        let held = 1.0 - before - number(&answer, "x-ratelimit-remaining-budget");
+        assert!((reserved..reserved + 0.001).contains(&held), "{held}: {answer:?}");
+    }
+}

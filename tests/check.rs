@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::client::Tls;
 use crate::support::gateway::{Gateway, Setup};
@@ -715,101 +715,6 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     );
 }
 
-/// Expressions that are wrong in every way that comes to mind.
-const WRONG: [&str; 66] = [
-    "tools[0] == 1",
-    "model[0] == 'a'",
-    "headers[0] == 'a'",
-    "key.labels[1] == 'a'",
-    "keywords['code'] == 'a'",
-    "prompt_tokens > 'many'",
-    "'many' < prompt_tokens",
-    "stream && prompt_tokens > 'many'",
-    "stream || prompt_tokens > 'many'",
-    "stream >= model",
-    "model + 1 == 'a'",
-    "model + prompt_tokens == 'a'",
-    "prompt_tokens + 'a' == 'a'",
-    "prompt_tokens + 1.5 > 2.0",
-    "prompt_tokens * 1.5 > 100.0",
-    "prompt_tokens - stream > 1",
-    "prompt_tokens / 'a' > 1",
-    "prompt_tokens % 1.5 > 1.0",
-    "model - 'a' == ''",
-    "stream + stream",
-    "-model == ''",
-    "-stream",
-    "!model",
-    "!prompt_tokens",
-    "tools && stream",
-    "stream && tools",
-    "model || stream",
-    "stream || model",
-    "tools ? stream : json_output",
-    "stream ? 1 : 2",
-    "model",
-    "prompt_tokens",
-    "keywords",
-    "headers",
-    "key.labels",
-    "'code' in model",
-    "'code' in prompt_tokens",
-    "prompt_tokens in model",
-    "prompt_tokens in 5",
-    "size(prompt_tokens) > 1",
-    "size(model, 1) > 1",
-    "size() > tools",
-    "tools.size() > 1",
-    "prompt_tokens.contains('a')",
-    "model.contains(1)",
-    "model.contains()",
-    "startsWith(model, 'a')",
-    "stream.endsWith('a')",
-    "prompt_tokens.matches('a')",
-    "int(stream) > 1",
-    "int(headers) > 1",
-    "double(keywords) > 1.0",
-    "string(headers) == ''",
-    "model.exists(x, x == 'a')",
-    "tools.all(x, x > 1)",
-    "keywords.exists(x, x > 1)",
-    "keywords.map(x, x + 1)",
-    "headers.filter(x, x)",
-    "model.name == 'a'",
-    "keywords.code",
-    "prompt_tokens = 5",
-    "stream and json_output",
-    "not stream",
-    "model == 'auto",
-    "prompt_tokens > ",
-    "(stream",
-];
-
-/// Words of the parser and of the evaluator, which nobody else uses.
-const INTERNAL: [&str; 16] = [
-    "_[_]",
-    "_+_",
-    "_-_",
-    "_&&_",
-    "_||_",
-    "_>_",
-    "_?_",
-    "!_",
-    "@in",
-    "@result",
-    "@not",
-    "overload",
-    "EOF",
-    "IDENTIFIER",
-    "expecting",
-    "viable",
-];
-
-fn assert_plain(said: &str) {
-    let found: Vec<&&str> = INTERNAL.iter().filter(|word| said.contains(**word)).collect();
-    assert!(found.is_empty(), "{found:?} in: {said}");
-}
-
 /// A recipe with a rule for each expression, before the last.
 fn with_rules(expressions: &[&str]) -> String {
     let quoted = |text: &str| serde_json::to_string(text).unwrap();
@@ -829,109 +734,47 @@ fn with_rules(expressions: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn wrong_conditions_are_told_in_our_words_everywhere() {
-    let documents = Documents::new(&usual(), ROUTING);
+async fn wrong_conditions_are_told_everywhere() {
+    let wrong = ["model + 1 == 'a'", "stream and json_output", "(stream"];
+    let text = with_rules(&wrong);
+    let (code, _, told) = Documents::new(&usual(), &text).check(&[]);
+    assert_eq!(code, Some(1));
+    for at in 0..wrong.len() {
+        let (place, of_it) = (format!("r.yaml:{}:", at + 6), format!("main.rules[{at}].when: "));
+        let is_of_it = |line: &str| line.starts_with(&place) && line.contains(&of_it);
+        assert!(told.lines().any(is_of_it), "{at}: {told}");
+    }
     let gateway = Gateway::start(ROUTING).await;
     let bearer = format!("Bearer {}", gateway.admin_key);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
-    // A recipe has 64 rules at most.
-    for wrong in WRONG.chunks(40) {
-        let text = with_rules(wrong);
-        documents.write("r.yaml", &text);
-        let (code, _, told) = documents.check(&[]);
-        assert_eq!(code, Some(1));
-        assert_plain(&told);
-        for (at, expression) in wrong.iter().enumerate() {
-            let of_it = format!("recipes.main.rules[{at}].when: ");
-            let line = told.lines().find(|line| line.contains(&of_it));
-            let line = line.unwrap_or_else(|| panic!("nothing is said of {expression}: {told}"));
-            assert!(
-                line.starts_with(&format!("r.yaml:{}:", at + 6)) && line.ends_with(')'),
-                "{expression}: {line}"
-            );
-        }
-        let looked = gateway
-            .send("POST", "/v1/router/config/validate", &headers, Some(text.as_bytes()))
-            .await;
-        assert_plain(&looked.text());
-        assert!(
-            looked.json()["problems"].as_array().unwrap().len() >= wrong.len(),
-            "{}",
-            looked.text()
-        );
-        let refused =
-            gateway.send("PUT", "/v1/router/config", &headers, Some(text.as_bytes())).await;
-        assert_eq!(refused.status, 400);
-        assert_plain(&refused.text());
-        assert!(
-            refused.json()["detail"].as_str().unwrap().contains(" problem(s). line 6, column "),
-            "{}",
-            refused.text()
-        );
-    }
-    // A sticky rule's key is read the same way.
-    let keys: String = ["tools[0]", "model + 1", "headers", "!model", "user.id +"]
-        .iter()
-        .enumerate()
-        .map(|(at, key)| {
-            format!(
-                "      - {{ name: k{at}, when: stream, strategy: sticky, key: \"{key}\", \
-                targets: [{{ target: demo/echo }}] }}\n"
-            )
-        })
-        .collect();
-    documents
-        .write("r.yaml", &with_rules(&[]).replace("    rules:\n", &format!("    rules:\n{keys}")));
-    let (_, _, told) = documents.check(&[]);
-    assert_plain(&told);
-    assert_eq!(told.matches("].key: ").count(), 5, "{told}");
+    let send = async |method: &str, path: &str| {
+        gateway.send(method, path, &headers, Some(text.as_bytes())).await
+    };
+    let looked = send("POST", "/v1/router/config/validate").await.json();
+    assert_eq!(looked["problems"].as_array().unwrap().len(), wrong.len(), "{looked}");
+    let refused = send("PUT", "/v1/router/config").await;
+    assert_eq!(refused.status, 400);
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("3 problem(s). line 6, column "), "{detail}");
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_a_request_is_traced_in_our_words() {
+async fn what_goes_wrong_with_a_request_is_traced() {
     let failing = [
-        "key.labels.none == 'a'",
-        "headers['x-none'] == 'a'",
-        "100 / max_tokens > 1",
-        "100 % max_tokens > 1",
-        "prompt_tokens * 9223372036854775807 > 1",
-        "keywords[3] == 'a'",
-        "int(model) > 1",
-        "[prompt_tokens, 'a'][1] > 1",
-        "[prompt_tokens, 'a'][1] + 1 > 1",
-        "[model][0] && !stream",
-        "![model][0]",
-        "[model][0][0] == ''",
-        "'a' in [tools][0]",
-        "[tools][0].exists(x, x)",
-        "[tools][0].contains('a')",
-        "[tools][0].a == ''",
-        "[model][0]",
+        ("key.labels.none == 'a'", "there is no `none`"),
+        ("100 / max_tokens > 1", "a division by zero"),
+        ("int(model) > 1", "`int` does not take this value"),
     ];
-    let gateway =
-        Setup::new(&with_rules(&failing)).routing("signal_headers: [x-none]").start().await;
+    let gateway = Gateway::start(&with_rules(&failing.map(|(expression, _)| expression))).await;
     let key = gateway.create_key().await;
     let body = crate::support::documents::chat_body("auto", false);
-    let decided = gateway
-        .manage(
-            "POST",
-            "/v1/router/decide",
-            &key.secret,
-            Some(&serde_json::from_str(&body).unwrap()),
-        )
-        .await;
-    let decided: Value = decided.json();
+    let asked = serde_json::from_str(&body).unwrap();
+    let decided =
+        gateway.manage("POST", "/v1/router/decide", &key.secret, Some(&asked)).await.json();
     assert_eq!(decided["rule"], "default", "{decided}");
     let trace = decided["trace"].as_array().unwrap();
-    assert_eq!(trace.len(), failing.len(), "{decided}");
-    for (traced, expression) in trace.iter().zip(failing) {
-        let error = traced["error"].as_str().unwrap();
-        assert_plain(error);
-        assert!(
-            !error.is_empty() && !error.contains("Int(") && !error.contains("String("),
-            "{expression}: {error}"
-        );
-    }
+    let traced: Vec<&str> = trace.iter().map(|step| step["error"].as_str().unwrap()).collect();
+    assert_eq!(traced, failing.map(|(_, error)| error));
     let id = gateway.chat(&key, body.as_bytes()).await.request_id();
     assert_eq!(gateway.capture(&id).await["decision"]["trace"], decided["trace"]);
 }

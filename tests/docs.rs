@@ -161,7 +161,9 @@ run! {
     getting_started_runs "docs/getting-started.md"
     clients_run "docs/clients.md"
     routing_runs "docs/routing.md"
+    the_cookbook_runs "docs/cookbook.md"
     agents_run "docs/agents.md"
+    coming_from_litellm_runs "docs/from-litellm.md"
     replay_runs "docs/replay.md"
     the_gate_runs "docs/ci-gate.md"
     access_runs "docs/access.md"
@@ -399,8 +401,40 @@ fn the_reference_of_the_server_document_has_every_key() {
     same(page, &keys, &first_cells(page));
 }
 
-/// Prints the table, too: `--nocapture`.
+/// Holds the table between the comments `<!-- table of WHAT -->` and `<!-- end of the table -->`
+/// to the rows that the code has. Prints them, too: `--nocapture`.
 #[allow(clippy::print_stderr)]
+fn hold_table(page: &str, what: &str, rows: &[String]) {
+    eprintln!("{}", rows.join("\n"));
+    let text = read(page);
+    let table = text.split(&format!("<!-- table of {what} -->")).nth(1).expect("a table");
+    let table = table.split("<!-- end of the table -->").next().unwrap();
+    let written: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert_eq!(written, rows, "{page}: put the printed table of {what} there");
+}
+
+#[test]
+fn the_reference_of_metrics_has_every_metric() {
+    let metrics = rerouter::internals::metrics::Metrics::new().unwrap();
+    let row = |row: &rerouter::internals::metrics::MetricRow| {
+        let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {} | {} | {} |", row.name, row.kind, labels.join(", "), row.help)
+            .replace("|  |", "| |")
+    };
+    let rows: Vec<String> = metrics.rows().iter().map(row).collect();
+    hold_table("docs/reference/metrics.md", "metrics", &rows);
+}
+
+#[test]
+fn the_reference_of_logs_has_every_field() {
+    use rerouter::internals::log::{ACCESS_FIELDS, DIAGNOSTIC_FIELDS};
+    for (what, fields) in [("access lines", ACCESS_FIELDS), ("diagnostics", DIAGNOSTIC_FIELDS)] {
+        let row = |(name, about): &(&str, &str)| format!("| `{name}` | {about} |");
+        let rows: Vec<String> = fields.iter().map(row).collect();
+        hold_table("docs/reference/log.md", what, &rows);
+    }
+}
+
 #[test]
 fn the_reference_of_translation_has_the_table_of_features() {
     use rerouter::internals::dialect::Dialect;
@@ -411,12 +445,7 @@ fn the_reference_of_translation_has_the_table_of_features() {
             .replace("|  |", "| |")
     };
     let rows: Vec<String> = Feature::ALL.iter().map(row).collect();
-    eprintln!("{}", rows.join("\n"));
-    let page = read("docs/reference/translation.md");
-    let table = page.split("<!-- table of features -->").nth(1).unwrap();
-    let table = table.split("<!-- end of the table -->").next().unwrap();
-    let written: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
-    assert_eq!(written, rows, "docs/reference/translation.md: put the printed table there");
+    hold_table("docs/reference/translation.md", "features", &rows);
 }
 
 #[test]
@@ -470,25 +499,15 @@ fn options_in(text: &str) -> BTreeSet<String> {
     words.filter(is_option).map(str::to_owned).collect()
 }
 
+/// To put it there: `rerouter man --markdown`.
 #[test]
-fn the_reference_of_the_command_line_has_every_option() {
-    let commands = [
-        "serve",
-        "check",
-        "backup",
-        "migrate",
-        "openapi",
-        "node",
-        "replay list",
-        "replay show",
-        "replay reroute",
-        "replay evaluate",
-        "replay export",
-        "replay import",
-    ];
-    let there = commands.iter().flat_map(|command| options(command)).collect();
-    let page = "docs/reference/cli.md";
-    same(page, &there, &options_in(&read(page)));
+fn the_reference_of_the_command_line_is_what_the_program_says() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_rerouter")).args(["man", "--markdown"]).output().unwrap();
+    let made = String::from_utf8(output.stdout).unwrap();
+    let page = read("docs/reference/cli.md");
+    let (_, written) = page.split_once("<!-- commands: rerouter man --markdown -->\n").unwrap();
+    assert_eq!(written, made, "docs/reference/cli.md: put what the command prints there");
     let node = read("docs/nodes.md");
     let table = node.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
     same("docs/nodes.md", &options("node"), &options_in(table));

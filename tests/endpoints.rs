@@ -216,11 +216,6 @@ async fn an_endpoint_that_no_target_has_is_refused_by_name() {
     let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
     let gateway = Gateway::start(&document(&open, &claude, "")).await;
     let key = gateway.create_key().await;
-    // Answers of models are translated, and nothing else.
-    let path = "/v1/messages/count_tokens";
-    let refused = post(&gateway, &key, path, &[], &body(path, "gpt")).await;
-    envelope::anthropic(&refused, 400, "invalid_request_error");
-    assert!(refused.text().contains("open/gpt: endpoint"), "{}", refused.text());
     let path = "/v1/embeddings";
     let refused = post(&gateway, &key, path, &[], &body(path, "claude/opus")).await;
     envelope::openai(&refused, 400, "invalid_request_error", Some("unsupported_feature"));

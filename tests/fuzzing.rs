@@ -25,9 +25,9 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 
 /// The seeds, and recorded exchanges as each target takes them, as far as they are small.
 fn corpus(target: &'static str) -> &'static [Vec<u8>] {
-    static ALL: [OnceLock<Vec<Vec<u8>>>; 4] = [const { OnceLock::new() }; 4];
-    let at =
-        ["edits", "events", "coding", "answers"].iter().position(|known| *known == target).unwrap();
+    static ALL: [OnceLock<Vec<Vec<u8>>>; 5] = [const { OnceLock::new() }; 5];
+    let all = ["edits", "events", "coding", "requests", "answers"];
+    let at = all.iter().position(|known| *known == target).unwrap();
     ALL[at].get_or_init(|| {
         let mut all: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, bytes)| bytes).collect();
         for (n, exchange) in exchanges().into_iter().enumerate() {
@@ -44,6 +44,12 @@ fn corpus(target: &'static str) -> &'static [Vec<u8>] {
                         [&[size, which], &encode(coding, request)[..]].concat()
                     },
                 )),
+                "requests" => {
+                    let kinds = ["chat", "messages", "responses"];
+                    let from = kinds.iter().position(|kind| *kind == exchange.kind);
+                    let from = u8::try_from(from.unwrap_or(0)).unwrap();
+                    all.push([&[from], exchange.request.get().as_bytes()].concat());
+                }
                 "answers" => {
                     let kinds = ["chat", "messages", "responses"];
                     let from = kinds.iter().position(|kind| *kind == exchange.kind);
@@ -64,6 +70,7 @@ fn every_target_holds_over_its_seeds_and_recorded_exchanges() {
         ("edits", targets::edits as fn(&[u8])),
         ("events", targets::events),
         ("coding", targets::coding),
+        ("requests", targets::requests),
         ("answers", targets::answers),
     ] {
         corpus(target).iter().for_each(|bytes| run(bytes));
@@ -110,6 +117,11 @@ proptest! {
     #[test]
     fn events_hold_over_changed_streams(bytes in changed("events")) {
         targets::events(&bytes);
+    }
+
+    #[test]
+    fn requests_hold_over_changed_requests(bytes in changed("requests")) {
+        targets::requests(&bytes);
     }
 
     #[test]

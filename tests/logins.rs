@@ -256,6 +256,8 @@ async fn a_registration_says_what_it_made_and_what_is_wrong_and_there_are_twenty
     let long = "x".repeat(bounds::PASSWORD_MAX + 1);
     for (email, password, field) in [
         ("", PASSWORD, "email"),
+        ("ann", PASSWORD, "email"),
+        ("a@b@c", PASSWORD, "email"),
         ("usr_admin", PASSWORD, "email"),
         ("a b@example.com", PASSWORD, "email"),
         ("b@example.com", "", "password"),

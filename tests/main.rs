@@ -55,8 +55,13 @@ mod captures;
 mod check;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// The commands that are clients of a gateway: keys, users, agents, nodes, usage, configuration,
+/// logs, profiles.
+mod cli_clients;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
+/// Requests of Claude Code and Codex, to providers of every API.
+mod coding_agents;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded
 /// coded and decoded.
 mod codings;
@@ -77,6 +82,8 @@ mod data_directory;
 mod decide;
 /// README and docs: their commands, documents, links and references.
 mod docs;
+/// `rerouter doctor`: each line, and its remedy.
+mod doctor;
 /// Every end of a key or a session, while clients ask with it.
 mod endings;
 /// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
@@ -95,6 +102,8 @@ mod failover;
 mod faults;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// A start without configuration, and `rerouter init`.
+mod first_start;
 /// The fuzz targets over seeds, recorded exchanges and what becomes of them.
 mod fuzzing;
 /// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
@@ -116,6 +125,8 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
+/// Configurations of LiteLLM: imported, checked, served, and what is told of the rest.
+mod litellm;
 /// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how
 /// often.
 mod logins;
@@ -161,8 +172,12 @@ mod postgres;
 mod presets;
 /// The shipped prices: cost and budgets on the first day, and whose prices win.
 mod prices;
+/// Dashboards and alert rules, under a real Prometheus.
+mod prometheus;
 /// `decide` gives the stored plan again.
 mod property;
+/// Providers that have not all endpoints of their protocol, and what only responses carry.
+mod provider_endpoints;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
 /// Each refusal: status, exact envelope, connection closed or kept.
@@ -206,8 +221,14 @@ mod store_reads;
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.
 mod streams;
+/// What systemd hears of a start and of an end.
+mod systemd;
+/// Counts of tokens: by whom, and what an estimate says of itself.
+mod token_counts;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Traces at a collector, and trace contexts at providers.
+mod traces;
 /// Clients of each dialect, and providers of others.
 mod translation;
 /// Failures of providers of other dialects, and what clients see of them.

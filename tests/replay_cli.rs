@@ -2,10 +2,10 @@
 //! its files, its exit codes.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::command::{self, Ran};
 use crate::support::documents::{chat_body, provider};
 use crate::support::free_port;
 use crate::support::gateway::{Gateway, Key, Setup};
@@ -69,46 +69,9 @@ impl Scene {
     }
 }
 
-pub struct Ran {
-    code: Option<i32>,
-    out: String,
-    error: String,
-}
-
-impl Ran {
-    /// What it said, once it is known to have gone well.
-    pub fn well(self) -> String {
-        assert_eq!(self.code, Some(0), "{}{}", self.out, self.error);
-        self.out
-    }
-
-    /// What it wrote all the same.
-    pub fn partly(self, code: i32, word: &str) -> String {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.error);
-        assert!(self.error.contains(word), "{}", self.error);
-        self.out
-    }
-
-    fn failed(&self, code: i32, word: &str) {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.error);
-        assert!(self.error.contains(word), "no {word} in {}", self.error);
-    }
-}
-
-/// It, with exactly these variables.
+/// `rerouter replay`, with exactly these variables.
 pub async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    command
-        .arg("replay")
-        .args(arguments)
-        .current_dir(dir)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null());
-    let Output { status, stdout, stderr } =
-        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran { code: status.code(), out: text(stdout), error: text(stderr) }
+    command::run(dir, &[&["replay"], arguments].concat(), environment).await
 }
 
 #[tokio::test]

@@ -153,7 +153,8 @@ async fn on_a_terminal(dir: &Path, url: &str, key: &str, columns: usize, rest: &
     let told = format!("stty cols {columns} && {} replay {rest}", env!("CARGO_BIN_EXE_rerouter"));
     let mut command = Command::new("script");
     command.args(["-qec", &told, "/dev/null"]).current_dir(dir).stdin(Stdio::null());
-    command.env("REROUTER_URL", url).env("REROUTER_API_KEY", key);
+    // Colours take no room.
+    command.env("REROUTER_URL", url).env("REROUTER_API_KEY", key).env("NO_COLOR", "1");
     let output = tokio::task::spawn_blocking(move || command.output())
         .await
         .unwrap()

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
+use crate::coding_agents;
 use crate::support::documents::provider;
 use crate::support::gateway::Gateway;
 use crate::support::provider::{self as scripted, Provider, Received, Step};
@@ -84,7 +85,7 @@ fn document(recorded: &Recorded, strict: &Provider) -> String {
 
 /// That `./test` has installed what the requirement files ask for now: its stamp ends with their
 /// texts.
-fn installed() {
+pub fn installed() {
     let texts = ["requirements.txt", "package.json", "package-lock.json"]
         .map(|name| std::fs::read_to_string(root().join("tests/sdk").join(name)).unwrap());
     let stamp = std::fs::read_to_string(root().join(".test/sdk.stamp")).unwrap_or_default();
@@ -144,7 +145,7 @@ async fn run(program: &Path, script: &str) -> String {
     said
 }
 
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     root().join(".test/venv/bin/python")
 }
 
@@ -200,20 +201,37 @@ async fn http_message_signatures() {
 async fn translated_requests() {
     use rerouter::internals::dialect::Dialect;
     use rerouter::internals::dialect::request_translation::{read_request, write_request};
-    installed();
-    let mut lines = String::new();
-    for exchange in recorded::all() {
-        let Some(source) = Dialect::named(&exchange.kind) else { continue };
-        let request = read_request(source, exchange.request.get().as_bytes()).unwrap();
+    let recorded = recorded::all()
+        .into_iter()
+        .map(|exchange| (Dialect::named(&exchange.kind), exchange.id, exchange.request));
+    let of_agents = coding_agents::requests()
+        .into_iter()
+        .map(|asked| (Some(asked.endpoint().dialect()), asked.name, asked.request));
+    let mut bodies = Vec::new();
+    for (source, name, text) in recorded.chain(of_agents) {
+        let Some(source) = source else { continue };
+        let request = read_request(source, text.get().as_bytes()).unwrap();
         for target in Dialect::TRANSLATED.into_iter().filter(|target| *target != source) {
             let Ok(translated) = write_request(&request, target) else { continue };
-            let body: serde_json::Value = serde_json::from_slice(&translated.body).unwrap();
-            let line = json!({ "id": exchange.id, "target": target.name(), "body": body });
-            lines.push_str(&format!("{line}\n"));
+            bodies.push((name.clone(), target.name(), translated.body.to_vec()));
         }
     }
+    assert!(bodies.len() > 600, "{}", bodies.len());
+    check_types(bodies).await;
+}
+
+/// That each body is a request of its dialect, by the types of that dialect's SDK: a name, the
+/// dialect, and the bytes.
+pub async fn check_types(bodies: Vec<(String, &str, Vec<u8>)>) {
+    installed();
+    let mut lines = String::new();
+    for (name, dialect, body) in bodies {
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let line = json!({ "id": name, "target": dialect, "body": body });
+        lines.push_str(&format!("{line}\n"));
+    }
     let scratch = tempfile::tempdir().unwrap();
-    let file = scratch.path().join("translated.jsonl");
+    let file = scratch.path().join("requests.jsonl");
     std::fs::write(&file, lines).unwrap();
     let mut command = Command::new("timeout");
     command.arg("300").arg(python()).arg(root().join("tests/sdk/translated_requests.py"));

@@ -45,6 +45,7 @@ const KEYS: &[&str] = &[
     "listeners[].interfaces",
     "listeners[].tls.cert",
     "listeners[].tls.key",
+    "log.format",
     "metrics.address",
     "metrics.hosts",
     "nodes.ca",
@@ -60,6 +61,9 @@ const KEYS: &[&str] = &[
     "store.lease",
     "store.on_lease_lost",
     "store.url",
+    "telemetry.otlp.endpoint",
+    "telemetry.otlp.headers",
+    "telemetry.otlp.sample",
     "threads",
     "trusted_proxies",
 ];

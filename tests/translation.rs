@@ -22,7 +22,7 @@ use crate::support::recorded::{self, Exchange};
 
 pub const UPSTREAM_KEY: &str = "sk-upstream-of-the-operator";
 const ASKED: &str = "How is the weather in Paris?";
-const TEXT: &str = "I will look.";
+pub const TEXT: &str = "I will look.";
 
 /// Providers in the order in which they are tried: name, protocol, URL.
 pub fn document(providers: &[(&str, &str, &str)]) -> String {
@@ -79,9 +79,24 @@ pub fn request(endpoint: Endpoint, stream: bool) -> Value {
     body
 }
 
-/// An answer of each protocol that says [`TEXT`] and calls `look`.
-fn answer(protocol: &str) -> Value {
+/// An answer of each protocol, and of OpenAI's other API, that says [`TEXT`] and calls `look`.
+pub fn answer(protocol: &str) -> Value {
     match protocol {
+        "responses" => json!({
+            "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
+            "model": "served", "error": null, "incomplete_details": null, "instructions": null,
+            "metadata": {}, "parallel_tool_calls": true, "temperature": 1.0, "top_p": 1.0,
+            "tool_choice": "auto", "tools": [],
+            "output": [
+                {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+                    "content": [{"type": "output_text", "text": TEXT, "annotations": []}]},
+                {"id": "fc_1", "type": "function_call", "status": "completed",
+                    "call_id": "call_1", "name": "look", "arguments": "{\"city\":\"Paris\"}"},
+            ],
+            "usage": {"input_tokens": 20, "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 7, "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 27},
+        }),
         "openai" => json!({
             "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "served",
             "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
@@ -149,12 +164,13 @@ pub fn events(protocol: &str) -> Vec<String> {
                 "delta": {"type": "input_json_delta", "partial_json": "{\"city\":\"Paris\"}"}}),
             json!({"type": "content_block_stop", "index": 1}),
             json!({"type": "message_delta", "delta": {"stop_reason": "tool_use",
-                "stop_sequence": null}, "usage": {"output_tokens": 7}}),
+                "stop_sequence": null}, "usage": {"input_tokens": 20, "output_tokens": 7}}),
             json!({"type": "message_stop"}),
         ]
         .into_iter()
         .map(named)
         .collect(),
+        "responses" => response_events(&answer(protocol)).into_iter().map(named).collect(),
         _ => {
             let whole = answer(protocol);
             let mut first = whole.clone();
@@ -168,6 +184,48 @@ pub fn events(protocol: &str) -> Vec<String> {
     }
 }
 
+/// The events of a response whose items are a message and a call.
+fn response_events(whole: &Value) -> Vec<Value> {
+    let mut begun = whole.clone();
+    begun["output"] = json!([]);
+    begun["status"] = "in_progress".into();
+    begun["usage"] = Value::Null;
+    let (message, call) = (&whole["output"][0], &whole["output"][1]);
+    let (part, arguments) = (&message["content"][0], &call["arguments"]);
+    let opened = |item: &Value, member: &str, empty: Value| {
+        let mut item = item.clone();
+        item[member] = empty;
+        item["status"] = "in_progress".into();
+        item
+    };
+    let mut events = vec![
+        json!({"type": "response.created", "response": begun}),
+        json!({"type": "response.output_item.added", "output_index": 0,
+            "item": opened(message, "content", json!([]))}),
+        json!({"type": "response.content_part.added", "output_index": 0, "content_index": 0,
+            "item_id": "msg_1", "part": {"type": "output_text", "text": "", "annotations": []}}),
+        json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
+            "item_id": "msg_1", "delta": part["text"], "logprobs": []}),
+        json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0,
+            "item_id": "msg_1", "text": part["text"], "logprobs": []}),
+        json!({"type": "response.content_part.done", "output_index": 0, "content_index": 0,
+            "item_id": "msg_1", "part": part}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item": message}),
+        json!({"type": "response.output_item.added", "output_index": 1,
+            "item": opened(call, "arguments", "".into())}),
+        json!({"type": "response.function_call_arguments.delta", "output_index": 1,
+            "item_id": "fc_1", "delta": arguments}),
+        json!({"type": "response.function_call_arguments.done", "output_index": 1,
+            "item_id": "fc_1", "name": "look", "arguments": arguments}),
+        json!({"type": "response.output_item.done", "output_index": 1, "item": call}),
+        json!({"type": "response.completed", "response": whole}),
+    ];
+    for (number, event) in events.iter_mut().enumerate() {
+        event["sequence_number"] = number.into();
+    }
+    events
+}
+
 /// An event stream of these texts, each in a chunk of its own.
 pub fn stream(events: &[String]) -> Vec<Step> {
     let chunks = events.iter().map(|event| Step::Chunk(event.clone().into_bytes()));
@@ -179,24 +237,31 @@ pub fn stream(events: &[String]) -> Vec<Step> {
 
 /// A provider of this protocol that answers as it is asked, whole or as a stream.
 pub async fn provider(protocol: &'static str) -> Provider {
-    Provider::start(move |received, _| {
-        let asks_stream = match protocol {
-            "gemini" => received.target.contains("streamGenerateContent"),
-            _ => received.json()["stream"] == true,
-        };
-        if asks_stream {
-            stream(&events(protocol))
-        } else {
-            scripted::json_answer(200, &answer(protocol))
-        }
-    })
-    .await
+    Provider::start(move |received, _| reply(protocol, received)).await
+}
+
+/// The dialect of a request to a provider of this protocol, as [`answer`] has it.
+pub fn dialect(protocol: &'static str, received: &Received) -> &'static str {
+    if received.target.contains("/responses") { "responses" } else { protocol }
+}
+
+pub fn reply(protocol: &'static str, received: &Received) -> Vec<Step> {
+    let asks_stream = match protocol {
+        "gemini" => received.target.contains("streamGenerateContent"),
+        _ => received.json()["stream"] == true,
+    };
+    let dialect = dialect(protocol, received);
+    if asks_stream {
+        stream(&events(dialect))
+    } else {
+        scripted::json_answer(200, &answer(dialect))
+    }
 }
 
 /// What a client reads: text, the arguments of its call, why it stopped, tokens in and out.
-type Said = (String, Value, String, [u64; 2]);
+pub type Said = (String, Value, String, [u64; 2]);
 
-fn said(endpoint: Endpoint, answer: &Value) -> Said {
+pub fn said(endpoint: Endpoint, answer: &Value) -> Said {
     let counts = |[input, output]: [&str; 2]| {
         [input, output]
             .map(|name| answer["usage"][name].as_u64().unwrap_or_else(|| panic!("{answer}")))
@@ -355,6 +420,7 @@ fn expected(exchange: &Exchange, from: Dialect, to: Dialect, id: &str) -> String
         model: exchange.id.clone(),
         created: 0,
         include_usage: true,
+        ..AnswerContext::default()
     };
     let body = exchange.response.as_bytes();
     let out = if exchange.status != 200 {

@@ -262,12 +262,10 @@ async fn a_feature_that_a_dialect_cannot_carry_bars_its_targets() {
     body = json!({"model": "a/model", "messages": [{"role": "user", "content": 7}]});
     let answer = gateway.chat(&key, body.to_string().as_bytes()).await;
     assert_eq!(answer.status, 400, "{}", answer.text());
-    // Embeddings and counts of tokens are not translated.
-    for (path, model) in [("/v1/embeddings", "a/model"), ("/v1/messages/count_tokens", "b/model")] {
-        let body = json!({"model": model, "input": "a", "messages": []}).to_string();
-        let answer = post(&gateway, &key, path, &[], &body).await;
-        assert!(answer.status == 400 && answer.text().contains("endpoint"), "{}", answer.text());
-    }
+    // Embeddings are not translated.
+    let body = json!({"model": "a/model", "input": "a"}).to_string();
+    let answer = post(&gateway, &key, "/v1/embeddings", &[], &body).await;
+    assert!(answer.status == 400 && answer.text().contains("endpoint"), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -341,7 +339,7 @@ async fn a_budget_is_drawn_by_the_usage_of_a_translated_stream() {
 }
 
 #[tokio::test]
-async fn a_large_request_and_its_shadow_are_translated() {
+async fn a_large_request_its_shadow_and_its_reroute_are_translated() {
     let (gemini, claude) = (provider("gemini").await, provider("anthropic").await);
     let (gemini_url, claude_url) = (gemini.url(), claude.url());
     let text = document(&[("g", "gemini", &gemini_url), ("c", "anthropic", &claude_url)]);
@@ -357,4 +355,20 @@ async fn a_large_request_and_its_shadow_are_translated() {
     let sent = claude.last().json();
     assert_eq!(sent["messages"][0]["content"][0]["text"], long);
     assert_ne!(sent["stream"], true, "a shadow asks for no stream");
+    // Captured where nothing was translated, it is read when it runs again.
+    let open = provider("openai").await;
+    gateway.write_routing(&document(&[("o", "openai", &open.url())])).await;
+    let answer = gateway.chat(&key, body.to_string().as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    gateway.capture(&answer.request_id()).await;
+    gateway.write_routing(&document(&[("c", "anthropic", &claude_url)])).await;
+    let before = claude.count();
+    for (query, calls) in [("?dry_run=true", 0), ("", 1)] {
+        let path = format!("/v1/router/replay/{}/reroute{query}", answer.request_id());
+        let rerouted = gateway.manage("POST", &path, &key.secret, None).await;
+        assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+        assert_eq!(rerouted.json()["decision"]["provider"], "c");
+        assert_eq!(claude.count(), before + calls);
+    }
+    assert_eq!(claude.last().json()["messages"][0]["content"][0]["text"], long);
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
-use crate::instructions::{Counts, Kind, count};
+use crate::instructions::{Asked, Counts, Kind, count};
 use crate::load::chat_bodies;
 use crate::sides::{self, Start};
 use crate::upstream::Upstream;
@@ -41,8 +41,9 @@ fn measure() -> Result<BTreeMap<String, f64>> {
     let mut ratios = BTreeMap::new();
     for bytes in BODIES {
         let bodies = chat_bodies(bytes);
-        let bare = count(&bodies, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
-        let gateway = count(&bodies, REQUESTS, &|start: &Start| {
+        let asked = Asked::chat(&bodies);
+        let bare = count(&asked, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
+        let gateway = count(&asked, REQUESTS, &|start: &Start| {
             sides::gateway(start, "rerouter", binary, to, 1, true)
         })?;
         println!("{bytes:>8} bare Pingora {bare}\n{bytes:>8} rerouter     {gateway}");

@@ -6,14 +6,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::load::{Load, chat_bodies};
+use crate::load::{CHAT, Load, chat_bodies};
 use crate::process::Process;
 use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 use crate::{Flags, Result};
 
-/// Before the counted ones, so that pools and caches are filled.
-const WARM_UP: u64 = 200;
 /// Names of functions that only threads of one kind call, in the order in which they are looked
 /// for.
 const KINDS: [(&str, Kind); 2] =
@@ -83,7 +81,7 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     for bytes in &flags.bodies {
         let bodies = chat_bodies(*bytes as usize);
         let count = |name: &str, process: &dyn Fn(&Start) -> Result<Process>| {
-            let counts = count(&bodies, requests, process)?;
+            let counts = count(&Asked::chat(&bodies), requests, process)?;
             println!("{bytes:>8} {name:<24} {counts}");
             Ok::<Counts, Box<dyn std::error::Error>>(counts)
         };
@@ -116,9 +114,24 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     Ok(())
 }
 
-/// Counts what so many requests with these bodies take of a process that is started so.
+/// Requests whose instructions are counted.
+pub struct Asked<'a> {
+    pub path: &'static str,
+    pub bodies: &'a [Vec<u8>],
+    /// Sent before the counted ones, so that pools and caches are filled.
+    pub warm_up: u64,
+}
+
+impl<'a> Asked<'a> {
+    /// Chat completions that are no streams.
+    pub fn chat(bodies: &'a [Vec<u8>]) -> Self {
+        Asked { path: CHAT, bodies, warm_up: 200 }
+    }
+}
+
+/// Counts what so many of these requests take of a process that is started so.
 pub fn count(
-    bodies: &[Vec<u8>],
+    asked: &Asked<'_>,
     requests: u64,
     process: &dyn Fn(&Start) -> Result<Process>,
 ) -> Result<Counts> {
@@ -134,14 +147,14 @@ pub fn count(
         ],
     );
     let process = process(&start)?;
-    let all = process.requests(bodies);
+    let all = process.requests_to(asked.path, asked.bodies);
     let mut load = Load::open(process.address(), 1)?;
     let mut run = |requests| {
         let captures = process.captures()?;
         load.repeat(&all, requests)?;
         process.settle(captures, requests)
     };
-    run(WARM_UP)?;
+    run(asked.warm_up)?;
     control(&process, "--zero")?;
     run(requests)?;
     control(&process, "--dump")?;

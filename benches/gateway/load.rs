@@ -15,6 +15,8 @@ use crate::prose::Prose;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests of one connection in a window: bounds what latencies are kept.
 const REQUESTS: usize = 4_000_000;
+/// Where clients of chat completions ask.
+pub const CHAT: &str = "/v1/chat/completions";
 /// Bytes of all bodies that differ.
 const BODIES: usize = 8 << 20;
 
@@ -222,7 +224,8 @@ pub fn stream_bodies(bytes: usize) -> Vec<Vec<u8>> {
     several(bytes, r#"{"model":"auto","stream":true,"messages":[{"role":"user","content":""#)
 }
 
-fn several(bytes: usize, begin: &str) -> Vec<Vec<u8>> {
+/// Bodies that begin so, up to the text of a message.
+pub fn several(bytes: usize, begin: &str) -> Vec<Vec<u8>> {
     const END: &str = r#""}]}"#;
     let mut prose = Prose::new(1);
     let text = bytes.saturating_sub(begin.len() + END.len());

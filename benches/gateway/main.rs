@@ -25,6 +25,7 @@ mod prose;
 mod rivals;
 mod sides;
 mod streams;
+mod translated;
 mod upstream;
 
 use std::path::PathBuf;
@@ -90,6 +91,9 @@ struct Flags {
     /// Counts instructions under callgrind instead of timing.
     #[arg(long)]
     instructions: bool,
+    /// Counts what a translated request takes, beside one that is passed on.
+    #[arg(long, requires = "instructions")]
+    translated: bool,
     /// Requests of each side whose instructions are counted.
     #[arg(long, default_value_t = 1000, requires = "instructions",
           value_parser = clap::value_parser!(u64).range(10..=100_000))]
@@ -128,6 +132,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(flags: &Flags) -> Result<()> {
+    if flags.translated {
+        return translated::measure(flags, flags.requests);
+    }
     if flags.instructions {
         return instructions::measure(flags, flags.requests);
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::load::{Answer, connect, exchange};
+use crate::load::{Answer, CHAT, connect, exchange};
 
 /// Captures that one call evaluates: few enough to end soon after its window.
 const EVALUATED: u32 = 20_000;
@@ -120,12 +120,19 @@ impl Process {
 
     /// The same requests for any side: chat completions with a credential.
     pub fn requests(&self, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        bodies.iter().map(|body| self.request_by(&self.credential, body)).collect()
+        self.requests_to(CHAT, bodies)
+    }
+
+    /// The same at any path.
+    pub fn requests_to(&self, path: &str, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (address, credential) = (self.address, &self.credential);
+        let request = |body| head("POST", path, address, credential, &self.headers, body);
+        bodies.iter().map(|body| request(body.as_slice())).collect()
     }
 
     /// One of them, with any credential.
     pub fn request_by(&self, credential: &str, body: &[u8]) -> Vec<u8> {
-        head("POST", "/v1/chat/completions", self.address, credential, &self.headers, body)
+        head("POST", CHAT, self.address, credential, &self.headers, body)
     }
 
     /// Asks for a page of the gateway's own.

@@ -1,10 +1,11 @@
-//! What it costs to say an answer in another dialect: an event of a stream, and a whole answer of
-//! 8 KiB.
+//! What it costs to say a request or an answer in another dialect: an event of a stream, and whole
+//! requests and answers of 8 KiB.
 
 use std::hint::black_box;
 
 use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::neutral::AnswerContext;
+use rerouter::internals::dialect::request_translation::{read_request, write_request};
 use rerouter::internals::dialect::translate_answer::{StreamTranslator, translate_answer};
 use serde_json::{Value, json};
 
@@ -92,11 +93,51 @@ fn samples() -> [(Dialect, String, String, Value); 4] {
     ]
 }
 
+/// A request of 8 KiB in the dialect of each client.
+fn requests() -> [(Dialect, Value); 3] {
+    let text = "word ".repeat(8 * 1_024 / 5);
+    let turns = json!([{ "role": "user", "content": text }]);
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let function = json!({ "name": "f", "parameters": schema });
+    [
+        (
+            Dialect::Chat,
+            json!({
+                "model": "auto", "messages": turns, "max_completion_tokens": 64,
+                "tools": [{ "type": "function", "function": function }],
+            }),
+        ),
+        (
+            Dialect::Messages,
+            json!({
+                "model": "auto", "messages": turns, "max_tokens": 64,
+                "tools": [{ "name": "f", "input_schema": schema }],
+            }),
+        ),
+        (
+            Dialect::Responses,
+            json!({
+                "model": "auto", "input": turns, "max_output_tokens": 64,
+                "tools": [{ "type": "function", "name": "f", "parameters": schema }],
+            }),
+        ),
+    ]
+}
+
 pub fn measure(bench: &Bench) {
+    for (from, request) in requests() {
+        let request = request.to_string();
+        for to in Dialect::TRANSLATED.into_iter().filter(|to| *to != from) {
+            bench.call(&format!("a request of 8 KiB of {from:?} as {to:?}"), || {
+                let read = read_request(from, black_box(request.as_bytes())).expect("a request");
+                write_request(&read, to).expect("a request that can be carried");
+            });
+        }
+    }
     for (from, first, event, answer) in samples() {
         let answer = answer.to_string();
         for to in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
-            if format!("{from:?}") == format!("{to:?}") {
+            if from == to {
                 continue;
             }
             let begun = || {

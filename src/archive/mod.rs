@@ -30,8 +30,8 @@
 //! costs no other capture.
 //!
 //! **Another store.** [`segment_folder`] opens, lists and deletes segments, and
-//! `store::CaptureIndex` is the only file here that knows SQLite: an object store and another
-//! database take their places. The active segment stays a local file ([`segment_log`]).
+//! `store::CaptureIndex` knows which captures there are: an object store and another database take
+//! their places. The active segment stays a local file ([`segment_log`]).
 
 mod capture_codec;
 mod capture_key;

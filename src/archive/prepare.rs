@@ -13,7 +13,7 @@ use crate::store::CaptureRow;
 pub(super) struct PreparedCapture<'a> {
     /// Its row in the index.
     pub(super) row: CaptureRow,
-    /// The head, packed.
+    /// The head in the form of [`packed_head`].
     pub(super) head: Cow<'a, [u8]>,
     /// The bodies; empty where they are not kept.
     pub(super) bodies: Cow<'a, Bodies>,

@@ -49,6 +49,18 @@ pub(crate) const CLIENT_ANSWER: Duration = Duration::from_secs(900);
 /// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
 /// longest bodies, escaped.
 pub(crate) const CLIENT_BYTES: u64 = 512 << 20;
+/// Longest wait for an Ollama that may be there: it delays a start without configuration.
+pub(crate) const OLLAMA_ANSWER: Duration = Duration::from_millis(700);
+/// Longest wait of `doctor` for a provider or a gateway.
+pub(crate) const DOCTOR_ANSWER: Duration = Duration::from_secs(10);
+/// Free bytes of a disk below which `doctor` fails: a burst of captures takes as much.
+pub(crate) const DOCTOR_DISK_LEAST: u64 = 256 << 20;
+/// Days before the end of a certificate from which `doctor` warns.
+pub(crate) const DOCTOR_CERTIFICATE_DAYS: i64 = 14;
+/// Time between two looks of `logs --follow`.
+pub(crate) const LOGS_INTERVAL: Duration = Duration::from_secs(1);
+/// Pages of one look of `logs --follow`. Requests that began before what they hold are missed.
+pub(crate) const LOGS_PAGES: usize = 10;
 
 /// Records waiting for the capture writer.
 pub(crate) const CAPTURE_QUEUE_RECORDS: usize = 16_384;

@@ -22,7 +22,10 @@ impl Capture {
         } else {
             (Value::Null, None)
         };
-        let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
+        let mut request = json!({
+            "headers": headers_json(&head.request_headers), "body": body,
+            "truncated": head.request_truncated,
+        });
         add_base64(&mut request, body_base64);
         if let (Some(query), Some(fields)) = (&head.query, request.as_object_mut()) {
             fields.insert("query".into(), query.as_str().into());
@@ -44,7 +47,8 @@ impl Capture {
         };
         let mut response = json!({
             "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
-            "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,
+            "stream": head.response_stream, "truncated": head.response_truncated,
+            "assembled": assembled,
         });
         add_base64(&mut response, body_base64);
         whole.insert("decision".into(), head.decision_json());
@@ -53,6 +57,7 @@ impl Capture {
         whole.insert("response".into(), response);
         whole.insert("redacted".into(), head.redacted.into());
         whole.insert("client_request_id".into(), json!(head.client_request_id));
+        whole.insert("trace_id".into(), json!(head.trace_id));
         whole.insert("error".into(), json!(head.error));
         whole.into()
     }

@@ -14,6 +14,7 @@ use crate::dialect::usage::Usage;
 use crate::error::Kind;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{Decision, Inputs};
+use crate::trace_context::TraceId;
 
 #[derive(Deserialize)]
 struct ExportedCapture {
@@ -25,6 +26,8 @@ struct ExportedCapture {
     user: UserId,
     agent: Option<String>,
     client_request_id: Option<String>,
+    #[serde(default)]
+    trace_id: Option<TraceId>,
     decision: Option<ExportedDecision>,
     inputs: Option<Inputs>,
     served: Option<Served>,
@@ -149,6 +152,7 @@ impl Capture {
         (head.replay_of, head.replayed_by, head.shadow_of) =
             (exported.replay_of, exported.replayed_by, exported.shadow_of);
         head.error = exported.error;
+        head.trace_id = exported.trace_id;
         // As it is where such a capture is made: builds that would misread it do not read it.
         head.version = match (&head.agent, head.response_assembled) {
             (Some(_), _) => Head::AGENT,

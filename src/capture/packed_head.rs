@@ -98,7 +98,7 @@ pub(crate) fn write<'h>(
     write_lengths(out, begin, fields_end, requests_end)
 }
 
-/// Whose headers.
+/// Whether headers are those of the request or of its answer.
 #[derive(Clone, Copy)]
 pub(crate) enum HeaderSide {
     Request,

@@ -12,6 +12,7 @@ use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::Capture;
 use crate::id::{KeyId, Random, UserId};
 use crate::routing::{AgentRef, BreakerState, NodeFacts, TargetHealth};
+use crate::trace_context::TraceId;
 
 fn some() -> Capture {
     capture(3, &UserId::known("usr_1"), &Random::seeded(4))
@@ -43,6 +44,17 @@ fn another_form_is_not_read() {
     assert_eq!(PackedHead::split(&packed).unwrap().read().unwrap(), some().head);
     packed[0] = FORM + 1;
     assert!(PackedHead::split(&packed).is_none());
+}
+
+#[test]
+fn heads_of_before_traces_are_read() {
+    let mut head = some().head;
+    let before = packed_head(&head).unwrap();
+    head.trace_id = TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736");
+    let packed = packed_head(&head).unwrap();
+    assert_eq!(packed.len(), before.len() + 16, "without a trace there are no more bytes");
+    assert_eq!(PackedHead::split(&packed).unwrap().read().unwrap(), head);
+    assert_eq!(PackedHead::split(&before).unwrap().read().unwrap().trace_id, None);
 }
 
 proptest! {

@@ -15,6 +15,7 @@ use crate::routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
     PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, TextMatches, Trace,
 };
+use crate::trace_context::TraceId;
 
 /// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
 /// written, and takes no more memory than a few times the bytes that are left.
@@ -103,7 +104,7 @@ impl Pack for f64 {
     }
 }
 
-/// To the microsecond.
+/// Microseconds since 1970. What is finer is lost.
 impl Pack for Timestamp {
     fn put(&self, out: &mut Vec<u8>) {
         self.as_microsecond().cast_unsigned().put(out);
@@ -155,6 +156,22 @@ impl<T: Pack> Pack for Option<T> {
 
     fn take(from: &mut &[u8]) -> Option<Self> {
         Some(if bool::take(from)? { Some(T::take(from)?) } else { None })
+    }
+}
+
+/// The last of a head's fields. Heads without it end before it, as those did that were written
+/// before there was one.
+impl Pack for Option<TraceId> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let Some((bytes, rest)) = from.split_first_chunk() else {
+            return from.is_empty().then_some(None);
+        };
+        *from = rest;
+        TraceId::from_bytes(*bytes).map(Some)
     }
 }
 
@@ -260,7 +277,7 @@ structures! {
         request_headers response_headers response_stream inputs decision routing_us attempts
         served usage cost_usd ttft_ms total_ms request_captured request_truncated
         response_truncated redacted request_whole response_assembled replay_of replayed_by
-        shadow_of error imported
+        shadow_of error imported trace_id
     }
 }
 

@@ -15,6 +15,7 @@ use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::routing::{AgentRef, Decision, Inputs};
+use crate::trace_context::TraceId;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +128,9 @@ pub struct Head {
     /// Whether it was imported: this gateway did not see the call.
     #[serde(default)]
     pub imported: bool,
+    /// The trace of the call, where traces are exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
 }
 
 /// Both bodies, as the client sent and got them.
@@ -206,6 +210,7 @@ impl Head {
             shadow_of: None,
             error: None,
             imported: false,
+            trace_id: None,
         }
     }
 
@@ -264,12 +269,18 @@ impl Head {
     pub(super) fn fields(&self) -> Map<String, Value> {
         let decision = self.decision.as_ref().map(|decision| {
             let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
-            json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
+            json!({
+                "provider": provider, "model": model, "recipe": recipe, "rule": rule,
+                "revision": revision,
+            })
         });
         let served = self
             .served
             .as_ref()
             .map(|served| json!({ "provider": served.provider, "model": served.model }));
+        let latency = json!({
+            "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms,
+        });
         let not_replayable = self.not_replayable().map(|kind| kind.row().word);
         let fields: [(&str, Value); 21] = [
             ("object", "replay".into()),
@@ -287,10 +298,7 @@ impl Head {
             ("stream", self.stream.into()),
             ("usage", self.usage.map(|usage| json!(usage)).into()),
             ("cost_usd", self.cost_usd.into()),
-            (
-                "latency",
-                json!({ "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms }),
-            ),
+            ("latency", latency),
             ("replayable", not_replayable.is_none().into()),
             ("not_replayable", not_replayable.into()),
             ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),

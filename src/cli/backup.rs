@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::problem_list;
+use super::failure::{CommandFailure, problem_list};
 use super::output;
 use crate::config::{self, Env};
 use crate::server::{MASTER_KEY, back_up};
@@ -24,17 +24,18 @@ pub(super) struct BackupArguments {
     out: PathBuf,
 }
 
-pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), String> {
+pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let (data, url) = match &arguments.data_dir {
         Some(data) => (data.clone(), StoreUrl::Sqlite),
         None => {
             let server = config::load_server(arguments.config.as_deref(), env)
-                .map_err(|problems| problem_list(&problems))?;
+                .map_err(|problems| CommandFailure::Failed(problem_list(&problems)))?;
             (server.data_dir, server.store.url)
         }
     };
     let accounts = matches!(url, StoreUrl::Sqlite);
-    let copied = back_up(&data, &arguments.out, accounts).map_err(|error| error.to_string())?;
+    let copied = back_up(&data, &arguments.out, accounts)
+        .map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let file = data.join("master.key");
     let key = if file.exists() { file.display().to_string() } else { MASTER_KEY.to_owned() };
     let elsewhere = match accounts {

@@ -1,12 +1,13 @@
 //! `rerouter check`: problems that `serve` would stop at, and probable mistakes, without a start.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::problem_list;
+use super::failure::{CommandFailure, problem_list};
 use super::output::{print, print_error};
-use crate::config::{CheckReport, Env, Problem, Server};
+use super::starter;
+use crate::config::{self, CheckReport, DocumentSource, Env, Problem, Server};
 use crate::server::Environment;
 use crate::server::ready::{self, Readiness};
 
@@ -28,9 +29,12 @@ pub(super) fn run(
     arguments: &CheckArguments,
     environment: fn() -> Environment,
     env: &Env<'_>,
-) -> Result<(), String> {
+) -> Result<(), CommandFailure> {
     let env = (!arguments.no_env).then_some(env);
-    let mut checked = CheckReport::server(arguments.config.as_deref(), env);
+    let source = config::server_source(arguments.config.as_deref());
+    let mut checked = examine(source, env, |server, source| {
+        let _found = env.and_then(|env| starter::adopt(server, source, env));
+    });
     if let Some(server) = &checked.server {
         let environment = env.is_some().then(environment);
         let Readiness { problems, in_use } = ready::check(server, environment.as_ref());
@@ -47,7 +51,7 @@ pub(super) fn run(
     checked.check_routing(arguments.routing.as_deref(), env, &stored);
     let findings = findings(&checked);
     if !checked.problems.is_empty() {
-        return Err(findings.trim_end().to_owned());
+        return Err(CommandFailure::Failed(findings.trim_end().to_owned()));
     }
     print_error(&findings);
     // The exit code says the same.
@@ -55,13 +59,15 @@ pub(super) fn run(
     Ok(())
 }
 
-/// The server document for a start, if nothing prevents the start.
+/// The server document for a start, if nothing prevents the start. `adopt` may change it before the
+/// routing document is checked.
 pub(super) fn server_for_start(
-    path: Option<&Path>,
+    source: Result<DocumentSource, Vec<Problem>>,
+    adopt: impl FnOnce(&mut Server, &DocumentSource),
     environment: fn() -> Environment,
     env: &Env<'_>,
 ) -> Result<Server, String> {
-    let mut checked = CheckReport::server(path, Some(env));
+    let mut checked = examine(source, Some(env), adopt);
     if let Some(server) = &checked.server {
         // The start checks the master key itself, once it has locked the data directory.
         let Readiness { problems, in_use } = ready::check(server, None);
@@ -73,6 +79,33 @@ pub(super) fn server_for_start(
         Some(server) if checked.problems.is_empty() => Ok(server),
         _ => Err(problem_list(&checked.problems)),
     }
+}
+
+/// Both documents without what they need of this machine.
+pub(super) fn examine_both(
+    source: Result<DocumentSource, Vec<Problem>>,
+    environment: fn() -> Environment,
+    env: &Env<'_>,
+) -> CheckReport {
+    let mut checked = examine(source, Some(env), |server, source| {
+        let _found = starter::adopt(server, source, env);
+    });
+    let stored = |server: &Server| ready::stored_document(server, &environment());
+    checked.check_routing(None, Some(env), &stored);
+    checked
+}
+
+fn examine(
+    source: Result<DocumentSource, Vec<Problem>>,
+    env: Option<&Env<'_>>,
+    adopt: impl FnOnce(&mut Server, &DocumentSource),
+) -> CheckReport {
+    let read = source.as_ref().ok().cloned();
+    let mut checked = CheckReport::server(source, env);
+    if let (Some(server), Some(source)) = (&mut checked.server, &read) {
+        adopt(server, source);
+    }
+    checked
 }
 
 fn as_warnings(problems: Vec<Problem>) -> impl Iterator<Item = Problem> {

@@ -1,39 +1,41 @@
 //! HTTP client of a gateway: one address, one key, failures in one line.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
-use clap::Args;
 use serde_json::Value;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
 
+use super::destination::{ApiClientOptions, ApiDestination, CalledInterface};
 use super::failure::{CommandFailure, problem_list};
 use crate::bounds;
 use crate::config::{self, Env, Problem};
 use crate::secret::Secret;
 
-/// Where a gateway listens by default.
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
-
-#[derive(Args)]
-pub(super) struct ApiClientOptions {
-    /// URL of the gateway. Default: REROUTER_URL, else http://127.0.0.1:8080.
-    #[arg(long, global = true, value_name = "URL")]
-    url: Option<String>,
-    /// ROUTER key, ADMIN_API_KEY or session token. Prefer REROUTER_API_KEY: command lines are
-    /// visible to other users.
-    #[arg(long, global = true, value_name = "KEY", hide_default_value = true)]
-    key: Option<String>,
-    /// PEM file of certificate authorities to trust instead of the public ones.
-    #[arg(long, global = true, value_name = "FILE")]
-    ca: Option<PathBuf>,
-}
+const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 
 pub(super) struct ApiClient {
     agent: Agent,
     base: String,
-    key: Secret,
+    key: Option<Secret>,
+}
+
+/// One call of the API.
+pub(super) struct ApiCall<'a> {
+    pub(super) method: &'static str,
+    pub(super) path: &'a str,
+    pub(super) query: &'a [(&'a str, String)],
+    pub(super) headers: &'a [(&'a str, &'a str)],
+    /// Content type and bytes.
+    pub(super) body: Option<(&'static str, &'a [u8])>,
+}
+
+impl<'a> ApiCall<'a> {
+    pub(super) fn new(method: &'static str, path: &'a str) -> ApiCall<'a> {
+        ApiCall { method, path, query: &[], headers: &[], body: None }
+    }
 }
 
 /// An answer that was read to its end.
@@ -53,9 +55,13 @@ impl ApiResponse {
         })
     }
 
-    /// The answer if its status is 200, else the refusal as an error.
+    fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The answer if it is a success, else the refusal as an error.
     pub(super) fn ok(self) -> Result<ApiResponse, CommandFailure> {
-        if self.status == 200 { Ok(self) } else { Err(refusal(self.status, &self.text, None)) }
+        if self.is_success() { Ok(self) } else { Err(refusal(self.status, &self.text, None)) }
     }
 }
 
@@ -64,13 +70,23 @@ impl ApiClient {
         options: &ApiClientOptions,
         env: &Env<'_>,
     ) -> Result<ApiClient, CommandFailure> {
-        let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let base = options
-            .url
-            .clone()
-            .or_else(|| set("REROUTER_URL"))
-            .unwrap_or_else(|| DEFAULT_URL.to_owned());
-        let base = base.trim_end_matches('/').to_owned();
+        let client = ApiClient::to(options, CalledInterface::PinOrRouter, env)?;
+        match client.key {
+            Some(_) => Ok(client),
+            None => Err(CommandFailure::Usage(
+                "no key: set REROUTER_API_KEY, add a profile, or pass --key".to_owned(),
+            )),
+        }
+    }
+
+    /// A client of an interface; AGENT may be open and take no key.
+    pub(super) fn to(
+        options: &ApiClientOptions,
+        called: CalledInterface,
+        env: &Env<'_>,
+    ) -> Result<ApiClient, CommandFailure> {
+        let ApiDestination { url, key, ca } = options.destination(called, env)?;
+        let base = url.trim_end_matches('/').to_owned();
         if !(base.starts_with("http://") || base.starts_with("https://"))
             || base.contains(['?', '#', '@'])
         {
@@ -78,17 +94,14 @@ impl ApiClient {
                 "the URL of the gateway has to be like https://gateway.example.com".to_owned(),
             ));
         }
-        let key = options.key.clone().or_else(|| set("REROUTER_API_KEY"));
-        let key = key.ok_or_else(|| {
-            CommandFailure::Usage("no key: set REROUTER_API_KEY, or pass --key".to_owned())
-        })?;
-        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let is_sendable = |key: &Secret| key.expose().bytes().all(|byte| byte.is_ascii_graphic());
+        if !key.as_ref().is_none_or(is_sendable) {
             return Err(CommandFailure::Usage(
                 "the key is malformed: it holds a blank, or something that is not ASCII".to_owned(),
             ));
         }
         let mut tls = TlsConfig::builder();
-        if let Some(file) = &options.ca {
+        if let Some(file) = &ca {
             tls = tls.root_certs(RootCerts::new_with_certs(&authorities(file)?));
         }
         let config = Agent::config_builder()
@@ -98,10 +111,10 @@ impl ApiClient {
             .timeout_connect(Some(bounds::CLIENT_CONNECT))
             .timeout_recv_response(Some(bounds::CLIENT_ANSWER))
             .timeout_send_body(Some(bounds::CLIENT_SEND))
-            .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .tls_config(tls.build())
             .build();
-        Ok(ApiClient { agent: Agent::new_with_config(config), base, key: Secret::new(key) })
+        Ok(ApiClient { agent: Agent::new_with_config(config), base, key })
     }
 
     /// `GET`; any status is an answer.
@@ -110,10 +123,42 @@ impl ApiClient {
         path: &str,
         query: &[(&str, String)],
     ) -> Result<ApiResponse, CommandFailure> {
-        let request =
-            self.agent.get(format!("{}{path}", self.base)).header("authorization", self.bearer());
-        let query = query.iter().map(|(name, value)| (*name, value.as_str()));
-        self.whole(request.query_pairs(query).call())
+        self.whole(self.send(&ApiCall { query, ..ApiCall::new("GET", path) }))
+    }
+
+    /// The record at a path.
+    pub(super) fn record(&self, path: &str) -> Result<Value, CommandFailure> {
+        self.get(path, &[])?.ok()?.json()
+    }
+
+    /// A call with a JSON body. Returns the record of the answer, null if it has none.
+    pub(super) fn change(
+        &self,
+        method: &'static str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, CommandFailure> {
+        let text = body.map(Value::to_string);
+        let call = ApiCall {
+            body: text.as_ref().map(|text| ("application/json", text.as_bytes())),
+            ..ApiCall::new(method, path)
+        };
+        let answer = self.call(&call, None)?;
+        if answer.text.is_empty() { Ok(Value::Null) } else { answer.json() }
+    }
+
+    /// Any call. A status that is no success is an error; `file` names the document in the body,
+    /// for its problems.
+    pub(super) fn call(
+        &self,
+        call: &ApiCall<'_>,
+        file: Option<&str>,
+    ) -> Result<ApiResponse, CommandFailure> {
+        let answer = self.whole(self.send(call))?;
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        Err(refusal(answer.status, &answer.text, file))
     }
 
     /// `POST` without a body; any status is an answer.
@@ -123,13 +168,9 @@ impl ApiClient {
         query: &[(&str, String)],
         idempotency_key: Option<&str>,
     ) -> Result<ApiResponse, CommandFailure> {
-        let mut request =
-            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
-        if let Some(key) = idempotency_key {
-            request = request.header("idempotency-key", key);
-        }
-        let query = query.iter().map(|(name, value)| (*name, value.as_str()));
-        self.whole(request.query_pairs(query).send_empty())
+        let headers: Vec<(&str, &str)> =
+            idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();
+        self.whole(self.send(&ApiCall { query, headers: &headers, ..ApiCall::new("POST", path) }))
     }
 
     /// `POST` of JSON lines; any status is an answer.
@@ -139,12 +180,8 @@ impl ApiClient {
         query: &[(&str, String)],
         lines: &[u8],
     ) -> Result<ApiResponse, CommandFailure> {
-        let request =
-            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
-        let query = query.iter().map(|(name, value)| (*name, value.as_str()));
-        self.whole(
-            request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines),
-        )
+        let body = Some(("application/x-ndjson", lines));
+        self.whole(self.send(&ApiCall { query, body, ..ApiCall::new("POST", path) }))
     }
 
     /// `POST` of a JSON body; `line` gets each line of the answer as it arrives. Any status but 200
@@ -156,12 +193,13 @@ impl ApiClient {
         file: Option<&str>,
         mut line: impl FnMut(&str) -> Result<(), CommandFailure>,
     ) -> Result<(), CommandFailure> {
-        let request =
-            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
-        let request = request
-            .header("content-type", "application/json")
-            .header("accept", "application/x-ndjson");
-        let answer = request.send(body.to_string()).map_err(|error| self.unreachable(&error))?;
+        let text = body.to_string();
+        let call = ApiCall {
+            headers: &[("accept", "application/x-ndjson")],
+            body: Some(("application/json", text.as_bytes())),
+            ..ApiCall::new("POST", path)
+        };
+        let answer = self.send(&call).map_err(|error| self.unreachable(&error))?;
         if answer.status() != http::StatusCode::OK {
             let answer = self.whole(Ok(answer))?;
             return Err(refusal(answer.status, &answer.text, file));
@@ -173,8 +211,25 @@ impl ApiClient {
         Ok(())
     }
 
-    fn bearer(&self) -> String {
-        format!("Bearer {}", self.key.expose())
+    fn send(&self, call: &ApiCall<'_>) -> Result<http::Response<Body>, ureq::Error> {
+        let mut target = format!("{}{}", self.base, call.path);
+        for (at, (name, value)) in call.query.iter().enumerate() {
+            let mark = if at == 0 { '?' } else { '&' };
+            target.push_str(&format!("{mark}{name}={}", encode(value)));
+        }
+        let mut request = http::Request::builder().method(call.method).uri(target);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {}", key.expose()));
+        }
+        for (name, value) in call.headers {
+            request = request.header(*name, *value);
+        }
+        match call.body {
+            Some((kind, body)) => self.agent.run(request.header("content-type", kind).body(body)?),
+            None if matches!(call.method, "GET" | "DELETE") => self.agent.run(request.body(())?),
+            // With a length of 0.
+            None => self.agent.run(request.body(&[][..])?),
+        }
     }
 
     fn whole(
@@ -198,6 +253,66 @@ impl ApiClient {
     fn incomplete(&self, error: &std::io::Error) -> CommandFailure {
         CommandFailure::Gateway(format!("the answer of {} is incomplete: {error}", self.base))
     }
+}
+
+/// The text of a page at a root URL, if it answers with 200 within this time.
+pub(super) fn ask_once(url: &str, wait: Duration) -> Option<String> {
+    let config = Agent::config_builder().max_redirects(0).timeout_global(Some(wait)).build();
+    let answer = Agent::new_with_config(config).get(url).call().ok()?;
+    answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64).read_to_string().ok()
+}
+
+/// How a server answered that was asked once.
+pub(super) struct ProbeAnswer {
+    pub(super) status: u16,
+    /// Its header `Date`.
+    pub(super) date: Option<String>,
+    pub(super) text: String,
+}
+
+/// Asks a server once; any status is an answer. `authorities` in DER are trusted instead of the
+/// public ones.
+pub(super) fn probe(
+    url: &str,
+    headers: &http::HeaderMap,
+    authorities: Option<&[Vec<u8>]>,
+    wait: Duration,
+) -> Result<ProbeAnswer, String> {
+    let mut tls = TlsConfig::builder();
+    if let Some(authorities) = authorities {
+        let found = authorities.iter().map(|der| Certificate::from_der(der).to_owned());
+        tls = tls.root_certs(RootCerts::new_with_certs(&found.collect::<Vec<_>>()));
+    }
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(wait))
+        .tls_config(tls.build())
+        .build();
+    let mut request = Agent::new_with_config(config).get(url);
+    // The address has the host.
+    for (name, value) in headers.iter().filter(|(name, _)| *name != http::header::HOST) {
+        request = request.header(name, value);
+    }
+    let answer = request.call().map_err(|error| error.to_string())?;
+    let date = answer.headers().get("date").and_then(|date| Some(date.to_str().ok()?.to_owned()));
+    let status = answer.status().as_u16();
+    let body = answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64);
+    Ok(ProbeAnswer { status, date, text: body.read_to_string().unwrap_or_default() })
+}
+
+/// A part of a path or a query, percent-encoded.
+pub(super) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte))
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }
 
 /// A refusal as the gateway states it. Problems of a document are listed like those of

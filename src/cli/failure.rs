@@ -2,13 +2,15 @@
 
 use crate::config::Problem;
 
-/// Why `rerouter replay` failed; each reason has its exit code.
+/// Why a command failed; each reason has its exit code.
 #[derive(Debug)]
 pub(super) enum CommandFailure {
     /// 0: the reader of standard output has read enough.
     PipeClosed,
     /// 1: a bound of `evaluate` was broken, and the verdicts say which.
     BoundBroken,
+    /// 1: something on this machine.
+    Failed(String),
     /// 2: an option, a document, a corpus or an output is unusable.
     Usage(String),
     /// 3: the gateway could not be reached, or refused.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::problem_list;
+use super::failure::{CommandFailure, problem_list};
 use super::output;
 use crate::config::{self, Env};
 use crate::store::{self, PostgresTarget, StoreUrl, TargetError};
@@ -24,7 +24,11 @@ pub(super) struct MigrateArguments {
     to: Option<String>,
 }
 
-pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
+pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+    migrate(arguments, env).map_err(CommandFailure::Failed)
+}
+
+fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
     let given = arguments.to.as_deref().map(target).transpose()?;
     let (data, to) = match (&arguments.data_dir, given) {
         (Some(data), Some(to)) => (data.clone(), to),

@@ -1,33 +1,57 @@
-//! The command line and the environment: the only code that reads them.
+//! The command line and the environment: the only code that reads them. One file for each command;
+//! those that talk to a gateway share `client`, `destination` and `records`.
 
+mod agents;
 mod backup;
 mod check;
 mod client;
+mod configuration;
+mod destination;
+mod doctor;
 mod failure;
+mod fields;
+mod import;
+mod init;
+mod keys;
+mod litellm;
+mod logs;
 mod migrate;
 mod node;
+mod nodes;
 mod output;
+mod profile_file;
+mod profiles;
 mod progress;
+mod records;
+mod reference;
 mod replay;
+mod serve;
+mod starter;
 mod table;
+mod terminal;
+mod times;
+mod usage;
+mod users;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use self::failure::CommandFailure;
 use self::output::print_error;
+use self::table::clean;
 use crate::api;
-use crate::log;
 use crate::secret::Secret;
-use crate::server::{self, Environment, Gateway, MASTER_KEY, MASTER_KEY_OLD};
+use crate::server::{Environment, MASTER_KEY, MASTER_KEY_OLD};
 
 #[derive(Parser)]
 #[command(
     name = "rerouter",
     version,
-    about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed"
+    about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed",
+    after_help = "Commands that talk to a gateway find it by --url and --key, REROUTER_URL and \
+                  REROUTER_API_KEY, or a profile."
 )]
 struct CliArguments {
     #[command(subcommand)]
@@ -36,22 +60,48 @@ struct CliArguments {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    Serve {
-        /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    /// Run the gateway.
+    ///
+    /// Without any configuration it serves the providers that the environment has keys for, and
+    /// shows a first key once.
+    Serve(serve::ServeArguments),
+    /// Write both documents, from a few questions or from options.
+    Init(init::InitArguments),
     /// Check both documents and this machine, and report every problem at once.
     ///
     /// Exits with 1 if `serve` would refuse to start. Warnings are not problems.
     Check(check::CheckArguments),
+    /// Examine a deployment: documents, store, disk, clock, certificates, providers.
+    ///
+    /// Each line is ok, warn or fail, with a remedy. Exits with 1 if one fails.
+    Doctor(doctor::DoctorArguments),
+    /// Keys of a gateway.
+    Keys(Box<keys::KeysArguments>),
+    /// Users of a gateway; admins only.
+    Users(Box<users::UsersArguments>),
+    /// Agents of a gateway. The key is that of the AGENT interface, from REROUTER_AGENT_API_KEY.
+    Agents(Box<agents::AgentsArguments>),
+    /// Nodes of a gateway; admins only.
+    Nodes(Box<nodes::NodesArguments>),
+    /// Requests, tokens and cost of a gateway, summed by day, key, user, model or recipe.
+    Usage(Box<usage::UsageArguments>),
+    /// The routing document of a gateway.
+    Config(Box<configuration::ConfigArguments>),
+    /// Requests of a gateway, newest last; with --follow as they end.
+    ///
+    /// They are read from captures, so requests that are not captured are missing.
+    Logs(Box<logs::LogsArguments>),
     /// List, show, reroute, evaluate, export and import captures.
     ///
     /// Exit codes: 0 success; 1 a bound of `evaluate` is broken; 2 unusable options, documents,
     /// corpora or output; 3 the gateway could not be reached, or refused.
     Replay(Box<replay::ReplayArguments>),
+    /// Gateways by name, with their keys, in a file that only you can read.
+    Profile(profiles::ProfileArguments),
     /// Report an OpenAI-compatible server to a gateway as a node, until stopped.
     Node(Box<node::NodeArguments>),
+    /// Turn the configuration of another gateway into a routing document.
+    Import(import::ImportArguments),
     /// Copy the data directory, also while a gateway runs on it.
     ///
     /// Copies accounts, keys, documents, audit and captures, each at one moment. The master key is
@@ -65,26 +115,52 @@ enum CliCommand {
     Migrate(migrate::MigrateArguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
+    /// Print completions for a shell.
+    Completions(reference::CompletionsArguments),
+    /// Print or write manual pages.
+    Man(reference::ManArguments),
 }
 
 /// Runs the command line; the whole of `main`.
 pub fn main() -> ExitCode {
-    let result = match CliArguments::parse().command {
-        CliCommand::Serve { config } => serve(config),
-        CliCommand::Check(arguments) => check::run(&arguments, environment, &variable),
-        CliCommand::Replay(arguments) => return replay::run(*arguments, &variable),
-        CliCommand::Node(arguments) => return node::run(&arguments, &variable),
-        CliCommand::Backup(arguments) => backup::run(&arguments, &variable),
-        CliCommand::Migrate(arguments) => migrate::run(&arguments, &variable),
+    let env = &variable;
+    ended(match CliArguments::parse().command {
+        CliCommand::Serve(arguments) => serve::run(&arguments, environment, env),
+        CliCommand::Init(arguments) => init::run(&arguments, env),
+        CliCommand::Check(arguments) => check::run(&arguments, environment, env),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments, environment, env),
+        CliCommand::Keys(arguments) => keys::run(*arguments, env),
+        CliCommand::Users(arguments) => users::run(*arguments, env),
+        CliCommand::Agents(arguments) => agents::run(*arguments, env),
+        CliCommand::Nodes(arguments) => nodes::run(*arguments, env),
+        CliCommand::Usage(arguments) => usage::run(&arguments, env),
+        CliCommand::Config(arguments) => configuration::run(*arguments, env),
+        CliCommand::Logs(arguments) => logs::run(&arguments, env),
+        CliCommand::Replay(arguments) => replay::run(*arguments, env),
+        CliCommand::Profile(arguments) => profiles::run(arguments, env),
+        CliCommand::Node(arguments) => return node::run(&arguments, env),
+        CliCommand::Import(arguments) => import::run(&arguments),
+        CliCommand::Backup(arguments) => backup::run(&arguments, env),
+        CliCommand::Migrate(arguments) => migrate::run(&arguments, env),
         CliCommand::Openapi => openapi(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            print_error(&format!("{why}\n"));
-            ExitCode::FAILURE
+        CliCommand::Completions(arguments) => {
+            reference::completions(&arguments, CliArguments::command())
         }
-    }
+        CliCommand::Man(arguments) => reference::man(&arguments, CliArguments::command()),
+    })
+}
+
+/// The exit code of a command, and what it says at its end.
+fn ended(result: Result<(), CommandFailure>) -> ExitCode {
+    let (code, why) = match result {
+        Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,
+        Err(CommandFailure::BoundBroken) => return ExitCode::from(1),
+        Err(CommandFailure::Failed(why)) => (1, why),
+        Err(CommandFailure::Usage(why)) => (2, why),
+        Err(CommandFailure::Gateway(why)) => (3, why),
+    };
+    print_error(&format!("{}\n", clean(&why)));
+    ExitCode::from(code)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
@@ -103,29 +179,8 @@ fn environment() -> Environment {
     }
 }
 
-fn serve(path: Option<PathBuf>) -> Result<(), String> {
-    log::init(
-        variable("RUST_LOG")
-            .as_deref()
-            .unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"),
-    )?;
-    log::log_panics();
-    let document = check::server_for_start(path.as_deref(), environment, &variable)?;
-    let boot = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    let gateway = boot
-        .block_on(Gateway::prepare(document, environment()))
-        .map_err(|error| error.to_string())?;
-    server::run(gateway).map_err(|error| error.to_string())
-}
-
-fn openapi() -> Result<(), String> {
+fn openapi() -> Result<(), CommandFailure> {
     let document = serde_json::to_string_pretty(&api::openapi::document())
-        .map_err(|error| error.to_string())?;
-    match output::print(&format!("{document}\n")) {
-        Err(failure::CommandFailure::Usage(why)) => Err(why),
-        _ => Ok(()),
-    }
+        .map_err(|error| CommandFailure::Failed(error.to_string()))?;
+    output::print(&format!("{document}\n"))
 }

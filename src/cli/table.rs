@@ -1,9 +1,9 @@
 //! Tables for people: aligned columns, fitted to the terminal, with nothing in them that a terminal
 //! acts upon.
 
-use std::io::IsTerminal;
-
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Width, presets};
+
+use super::terminal::{self, TextStyle};
 
 /// Blanks between two columns.
 const GAP: u16 = 2;
@@ -14,7 +14,7 @@ const CELL_CHARACTERS: usize = 4_000;
 
 /// Rows below a line of titles.
 pub(super) struct TextTable {
-    titles: &'static [&'static str],
+    titles: Vec<String>,
     rows: Vec<Row>,
     priority: Option<Priority>,
 }
@@ -29,7 +29,11 @@ struct Priority {
 }
 
 impl TextTable {
-    pub(super) fn new(titles: &'static [&'static str]) -> TextTable {
+    pub(super) fn new(titles: &[&str]) -> TextTable {
+        TextTable::titled(titles.iter().map(|title| (*title).to_owned()).collect())
+    }
+
+    pub(super) fn titled(titles: Vec<String>) -> TextTable {
         TextTable { titles, rows: Vec::new(), priority: None }
     }
 
@@ -39,11 +43,12 @@ impl TextTable {
         TextTable { priority: Some(Priority { order, whole }), ..self }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        let mut row = Row::from(cells.map(|cell| {
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| {
             let one_line = cell.replace(['\n', '\t'], " ");
             clean(&one_line.chars().take(CELL_CHARACTERS).collect::<String>())
-        }));
+        });
+        let mut row = Row::from(cells.collect::<Vec<_>>());
         row.max_height(1);
         self.rows.push(row);
     }
@@ -54,13 +59,19 @@ impl TextTable {
 
     /// The lines of the table, fitted to the terminal if standard output is one.
     pub(super) fn text(&self) -> String {
-        self.render(terminal_width())
+        let text = self.render(terminal::width());
+        match text.split_once('\n') {
+            Some((titles, rows)) => {
+                format!("{}\n{rows}", terminal::styled(titles, TextStyle::Title))
+            }
+            None => text,
+        }
     }
 
     fn render(&self, terminal: Option<u16>) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_truncation_indicator("…");
-        table.set_header(Row::from(self.titles.to_vec())).add_rows(self.rows.iter().cloned());
+        table.set_header(Row::from(self.titles.clone())).add_rows(self.rows.iter().cloned());
         table.column_iter_mut().for_each(|column| _ = column.set_padding((0, GAP)));
         let mut dropped = Vec::new();
         if let Some(width) = terminal {
@@ -74,7 +85,7 @@ impl TextTable {
         text.push('\n');
         if !dropped.is_empty() {
             let titles: Vec<&str> =
-                dropped.iter().filter_map(|column| self.titles.get(*column).copied()).collect();
+                dropped.iter().filter_map(|at| self.titles.get(*at)).map(String::as_str).collect();
             text.push_str(&format!(
                 "(no room for {}; --json prints everything)\n",
                 titles.join(", ")
@@ -110,13 +121,6 @@ impl Priority {
         dropped.sort_unstable();
         dropped
     }
-}
-
-/// Columns of the terminal that standard output is; `None` if it is something else.
-fn terminal_width() -> Option<u16> {
-    let out = std::io::stdout();
-    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(out).ok()).flatten()?;
-    (size.ws_col > 0).then_some(size.ws_col)
 }
 
 /// Text from elsewhere, safe to print: characters that move the cursor, change colours or turn the

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use jiff::Timestamp;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -24,6 +25,13 @@ pub(super) fn load(path: &str) -> Result<Authorities, String> {
     let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut pem));
     read.map_err(|error| format!("the file cannot be read: {error}"))?;
     parse(&pem)
+}
+
+/// When the first certificate of a PEM text ends.
+pub(crate) fn expiry(pem: &[u8]) -> Option<Timestamp> {
+    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
+    let (_, certificate) = X509Certificate::from_der(&first).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
 fn parse(pem: &[u8]) -> Result<Authorities, String> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::credentials::CredentialReader;
-use super::source::{DocumentSource, load, load_routing, server_source, stored_routing};
+use super::source::{DocumentSource, load, load_routing, stored_routing};
 use super::{
     DocumentReading, Env, Problem, Server, allowed, examine_routing, examine_server, read_server,
 };
@@ -30,8 +30,11 @@ pub(super) type Stored<'a> = dyn Fn(&Server) -> Result<Option<String>, String> +
 impl CheckReport {
     /// Checks the server document. Without `env`, a variable without a default may have any value,
     /// and what this machine lacks is only a warning.
-    pub(crate) fn server(path: Option<&Path>, env: Option<&Env<'_>>) -> CheckReport {
-        let (file, reading) = match server_source(path) {
+    pub(crate) fn server(
+        source: Result<DocumentSource, Vec<Problem>>,
+        env: Option<&Env<'_>>,
+    ) -> CheckReport {
+        let (file, reading) = match source {
             Ok(source) => (source.file.clone(), examine_server(&source, env)),
             Err(problems) => (
                 problems.first().map(|problem| problem.file.clone()).unwrap_or_default(),

@@ -19,6 +19,7 @@ mod routing;
 mod server;
 mod settings;
 mod source;
+mod telemetry;
 mod tree;
 
 use std::net::SocketAddr;
@@ -27,16 +28,21 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub(crate) use authorities::expiry;
 pub(crate) use check::CheckReport;
 pub(crate) use egress::{Denied, Egress, EgressPeer};
 pub(crate) use net::Net;
 pub use problem::Problem;
+pub(crate) use provider::is_own_header;
 pub use settings::Server;
 pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 #[cfg(test)]
 pub(crate) use source::demo_routing;
 pub use source::load;
-pub(crate) use source::{DocumentSource, NO_FILE, load_routing, routing_path, stored_routing};
+pub(crate) use source::{
+    DocumentSource, NO_FILE, ROUTING_FILE, SERVER_FILE, load_routing, routing_path, server_source,
+    stored_routing,
+};
 
 use crate::routing::{BuildContext, Finding, Routing};
 use credentials::{CredentialReader, placeholder};
@@ -44,7 +50,6 @@ use diagnostics::Diagnostics;
 use positions::Positions;
 use problem::problems;
 use read::Field;
-use source::server_source;
 
 /// Looks up a variable of the environment.
 pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -185,6 +190,15 @@ pub(crate) fn read_remembered(
     let credentials =
         CredentialReader { lookup: &lookup, from_api: false, expanded: false, no_env: false };
     examine_routing(NO_FILE, text, server, &credentials, mock).into_result()
+}
+
+/// The YAML of another program as a JSON value. Problems quote no value.
+pub(crate) fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Problem>> {
+    let parsed = tree::parse(&source.text).map_err(|faults| problems(&source.file, faults))?;
+    if !parsed.duplicates.is_empty() {
+        return Err(problems(&source.file, parsed.duplicates));
+    }
+    Ok(serde_json::from_str(&tree::canonical(&parsed.root)).unwrap_or_default())
 }
 
 /// The document without credentials: as written if it holds none, else as JSON with each redacted.

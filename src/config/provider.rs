@@ -10,6 +10,7 @@ use super::diagnostics::Diagnostics;
 use super::expand::expand;
 use super::read::{Field, Section};
 use crate::bounds;
+use crate::dialect::endpoint::Endpoint;
 use crate::redaction::is_in_query;
 use crate::routing::{
     Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, PRESETS, Protocol, ProviderOptions,
@@ -32,6 +33,11 @@ const OUR_HEADERS: [&str; 12] = [
     "expect",
     "accept-encoding",
 ];
+/// Whether documents cannot set this request header, in lower case.
+pub(crate) fn is_own_header(name: &str) -> bool {
+    OUR_HEADERS.contains(&name)
+}
+
 /// A longer deadline is a mistake in the unit.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Detects an outage before many clients do.
@@ -217,6 +223,16 @@ fn options(
         max_concurrency: section
             .read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY))
             .and_then(number),
+        endpoints: section.read("endpoints", faults, |field, faults| {
+            if field.is_empty_list() {
+                let hint = "for example `[chat.completions]`";
+                field.reject(faults, "must have at least one endpoint", hint);
+            }
+            let words = Endpoint::ALL.map(|endpoint| (endpoint.as_str(), endpoint));
+            Some(field.each(faults, words.len(), |field, faults| {
+                field.word(faults, &words).map(|endpoint| field.located(endpoint))
+            }))
+        }),
         stream_usage: section.read("stream_usage", faults, |field, faults| {
             field.word(
                 faults,

@@ -14,6 +14,7 @@ use super::read::{Field, Section, to_usize};
 use super::settings::{
     AuditRetention, CaptureSettings, Retention, RoutingFile, Server, SessionSettings,
 };
+use super::telemetry::{access_log, log, telemetry};
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
 use crate::routing::Authorities;
@@ -53,7 +54,9 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
             .read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)))
             .unwrap_or_default(),
         audit: audit(&mut top, faults),
+        log: log(&mut top, faults),
         access_log: access_log(&mut top, faults),
+        telemetry: telemetry(&mut top, faults),
         store: store(&mut top, faults),
         listeners,
         positions: Positions::default(),
@@ -132,6 +135,7 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Diagnostics) -> RoutingFile 
     let found = RoutingFile {
         file,
         stored: stored.unwrap_or(false),
+        made: None,
         env_allow: section
             .read("env_allow", faults, |f, p| {
                 Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned)))
@@ -269,12 +273,4 @@ fn egress(top: &mut Section<'_>, faults: &mut Diagnostics) -> Vec<Net> {
     let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
     section.finish(faults);
     found.unwrap_or_else(Net::denied_by_default)
-}
-
-fn access_log(top: &mut Section<'_>, faults: &mut Diagnostics) -> bool {
-    let mut section = top.below("access_log", faults);
-    // `off` is text in YAML 1.2, unlike in YAML 1.1.
-    let found = section.read("format", faults, |f, p| f.word(p, &[("json", true), ("off", false)]));
-    section.finish(faults);
-    found.unwrap_or(true)
 }

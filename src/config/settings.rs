@@ -10,9 +10,11 @@ use super::limits::LimitSettings;
 use super::net::Net;
 use super::positions::Positions;
 use crate::interface::Interface;
+use crate::log::LogFormat;
 use crate::redaction::Redactor;
 use crate::routing::Authorities;
 use crate::store::StoreSettings;
+use crate::telemetry::OtlpSettings;
 
 /// The server document, checked and with its defaults filled in.
 #[derive(Clone)]
@@ -54,8 +56,12 @@ pub struct Server {
     pub trusted_proxies: Vec<Net>,
     /// Retention of the audit.
     pub audit: AuditRetention,
-    /// Each request is logged, as JSON.
-    pub access_log: bool,
+    /// Form of the diagnostics.
+    pub log: LogFormat,
+    /// Form of the access log; `None`: off.
+    pub access_log: Option<LogFormat>,
+    /// Where traces are exported; `None`: nowhere.
+    pub telemetry: Option<OtlpSettings>,
     /// Places of the values in the document.
     pub(super) positions: Positions,
 }
@@ -92,6 +98,8 @@ pub struct RoutingFile {
     pub file: Option<PathBuf>,
     /// The store holds the document; only the API changes it.
     pub stored: bool,
+    /// A document that the start made, for a gateway without a file.
+    pub made: Option<String>,
     /// Patterns of the environment variables that it may use.
     pub env_allow: Vec<String>,
     /// Headers that conditions may use, lower-case.

@@ -13,6 +13,9 @@ pub(crate) const SERVER_FILE: &str = "conf/rerouter.yaml";
 /// Default path of the routing document.
 pub(crate) const ROUTING_FILE: &str = "conf/routing.yaml";
 
+/// The name of the server document if there is no file.
+const BUILT_IN: &str = "built-in defaults";
+
 /// The file name of a document without a file: its problems have line and column only.
 pub(crate) const NO_FILE: &str = "";
 
@@ -30,11 +33,24 @@ pub struct DocumentSource {
     pub text: String,
 }
 
-pub(super) fn server_source(path: Option<&Path>) -> Result<DocumentSource, Vec<Problem>> {
+impl DocumentSource {
+    /// Whether it stands for a server document that is not there.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.file == BUILT_IN
+    }
+
+    /// The defaults, with some keys set by options of the command line.
+    pub(crate) fn built_in(text: String) -> DocumentSource {
+        DocumentSource { file: BUILT_IN.to_owned(), text }
+    }
+}
+
+/// The server document at `path`, else `conf/rerouter.yaml` if it exists, else the defaults.
+pub(crate) fn server_source(path: Option<&Path>) -> Result<DocumentSource, Vec<Problem>> {
     match path {
         Some(path) => load(path),
         None if Path::new(SERVER_FILE).exists() => load(Path::new(SERVER_FILE)),
-        None => Ok(DocumentSource { file: "built-in defaults".to_owned(), text: String::new() }),
+        None => Ok(DocumentSource::built_in(String::new())),
     }
 }
 
@@ -50,11 +66,15 @@ pub(crate) fn routing_path(server: &Server) -> Option<PathBuf> {
         .or_else(|| Path::new(ROUTING_FILE).exists().then(|| PathBuf::from(ROUTING_FILE)))
 }
 
-/// The routing document of [`routing_path`], else the demo.
+/// The routing document of [`routing_path`], else the one made at the start, else the demo.
 pub(crate) fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
-    match routing_path(server) {
-        Some(path) => load(&path),
-        None => Ok(demo_source()),
+    match (routing_path(server), &server.routing.made) {
+        (Some(path), _) => load(&path),
+        (None, Some(text)) => Ok(DocumentSource {
+            file: "document of the providers found".to_owned(),
+            text: text.clone(),
+        }),
+        (None, None) => Ok(demo_source()),
     }
 }
 

@@ -47,6 +47,11 @@ impl Endpoint {
         self.row().request.limits.generates
     }
 
+    /// Whether it counts the tokens of a prompt.
+    pub fn counts(self) -> bool {
+        self == Endpoint::CountTokens
+    }
+
     /// Its name in records and signals.
     pub fn as_str(self) -> &'static str {
         self.row().name

@@ -74,8 +74,10 @@ macro_rules! features {
 #[rustfmt::skip]
 features! {
     Text "text" C C C C ""
-    SystemText "system and developer text" C C C C "several texts become one `instructions` in responses"
-    LaterSystemText "system text between turns" C C C C "moved in front of the conversation in messages and Gemini"
+    SystemText "system and developer text" C C C C
+        "several texts become one `instructions` in responses"
+    LaterSystemText "system text between turns" C C C C
+        "moved in front of the conversation in messages and Gemini"
     Images "images, as data or by URL" C C C C ""
     ImageDetail "`detail` of an image" C D C D ""
     Files "PDF and text files, as data" C C C C "text files become text, save from and to messages"
@@ -83,18 +85,22 @@ features! {
     FileUrls "files by URL" R C C C ""
     ProviderFiles "files and images by a provider's id" R R R R ""
     Audio "audio input" C R R C ""
-    OtherContent "other kinds of content" R R R R "video, search results, documents made of blocks"
+    SearchResults "search results" C C C C "as text, with title and source"
+    OtherContent "other kinds of content" R R R R "video, documents with images inside"
     Tools "function tools" C C C C "JSON Schema keeps its text"
     StrictTools "`strict` of a tool" C C C D ""
-    ToolCalls "tool calls, also parallel ones" C C C C "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
+    ToolCalls "tool calls, also parallel ones" C C C C
+        "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
     ToolResults "tool results" C C C C ""
-    ResultMedia "images and files in tool results" C C C C "in chat in a user message after the results, in Gemini beside the result"
+    ResultMedia "images and files in tool results" C C C C
+        "in chat in a user message after the results, in Gemini beside the result"
     ResultErrors "`is_error` of a tool result" D C D C "the text of the result stays"
     ToolChoice "`tool_choice`" C C C C ""
     AllowedTools "`tool_choice` with allowed tools" C C C C "the other tools are left out"
     ParallelCalls "no parallel tool calls" C C C D ""
     ClientTools "Anthropic's bash, text editor and memory" C C C C "as function tools"
-    CustomTools "tools that take free text" R R R R ""
+    CustomTools "tools that take free text" C C C C
+        "as functions with one argument, `input`; a grammar goes into the description"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
     WebSearchAllowed "web search: allowed domains" R C C R ""
@@ -103,8 +109,15 @@ features! {
     WebSearchSize "web search: size of the context" C D C D ""
     WebFetch "web fetch" R C R C "`urlContext` in Gemini"
     CodeExecution "code execution" R C C C "`code_interpreter` in responses"
-    ServerTools "other tools of the provider" R R R R "MCP, file search, computer use, image generation, advisor"
-    ServerToolHistory "earlier calls and results of a provider's tools" D D D D "the text around them stays"
+    McpServers "MCP servers" R C C R "those whose tools run without approval"
+    McpTerms "MCP servers: approval, excluded tools, connectors, headers" R R R R
+        "a list of allowed tools is carried"
+    ServerTools "other tools of the provider" R R R R
+        "file search, computer use, image generation, advisor"
+    ToolUses "a limit of calls of the provider's tools" D D D D
+        "`max_uses`, `max_tool_calls`: more calls may be made, and paid for"
+    ServerToolHistory "earlier calls and results of a provider's tools" D D D D
+        "the text around them stays"
     Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it"
     Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
     ReasoningSummary "whether reasoning is shown" D C C C ""
@@ -113,7 +126,8 @@ features! {
     Verbosity "`verbosity`" C D C D ""
     MaxTokens "the limit of tokens" C C C C "messages needs one: 8192, if the client gives none"
     Stop "stop sequences" C C R C ""
-    Temperature "`temperature`" C C C C "messages ends at 1: more becomes 1, and is named as dropped"
+    Temperature "`temperature`" C C C C
+        "messages ends at 1: more becomes 1, and is named as dropped"
     TopP "`top_p`" C C C C ""
     TopK "`top_k`" D C D C ""
     Seed "`seed`" C D D C ""
@@ -125,12 +139,14 @@ features! {
     LogitBias "`logit_bias`" R R R R ""
     AudioOutput "audio output" R R R R ""
     Functions "`functions`, the old form of tools" R R R R ""
-    StoredState "state that a provider stores" R R R R "`previous_response_id`, `conversation`, `prompt`, `container`, references to items"
+    StoredState "state that a provider stores" R R R R
+        "`previous_response_id`, `conversation`, `prompt`, `container`, references to items"
     Compaction "a history that the provider compacted" R R R R ""
     Background "answers in the background" R R R R ""
     Moderation "moderation with the answer" R R R R ""
     Citations "citations of documents" R R R R ""
     Region "where inference runs" R R R R "`inference_geo`"
-    Hints "hints that do not change the answer" D D D D "`store`, `metadata`, `service_tier`, `cache_control` and the like"
+    Hints "hints that do not change the answer" D D D D
+        "`store`, `metadata`, `service_tier`, `cache_control` and the like"
     Unlisted "members that this table does not know" D D D D ""
 }

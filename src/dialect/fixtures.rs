@@ -135,10 +135,20 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             says(
                 M,
                 "user",
-                json!([{"type": "search_result", "source": url, "title": "t", "content": []}]),
+                json!([{"type": "document", "source": {"type": "content", "content": [
+                    {"type": "image", "source": {"type": "url", "url": url}},
+                ]}}]),
             ),
             says(R, "user", json!([{"type": "input_video"}])),
         ],
+        Feature::SearchResults => vec![says(
+            M,
+            "user",
+            json!([{
+                "type": "search_result", "source": url, "title": "t",
+                "content": [{"type": "text", "text": "x"}],
+            }]),
+        )],
         Feature::Tools => vec![
             uses(C, json!({"type": "function", "function": {"name": "f"}})),
             uses(M, json!({"name": "f", "input_schema": {"type": "object"}})),
@@ -275,6 +285,13 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::CustomTools => vec![
             uses(C, json!({"type": "custom", "custom": {"name": "f"}})),
             uses(R, json!({"type": "custom", "name": "f"})),
+            uses(
+                R,
+                json!({
+                    "type": "custom", "name": "f",
+                    "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"},
+                }),
+            ),
             items(json!({"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"})),
         ],
         Feature::DeferredTools => vec![
@@ -286,6 +303,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         ],
         Feature::WebSearch => vec![
             (C, json!({"web_search_options": {}})),
+            uses(C, json!({"type": "openrouter:web_search"})),
             uses(M, json!({"type": "web_search_20250305", "name": "web_search"})),
             uses(R, json!({"type": "web_search_preview"})),
         ],
@@ -298,14 +316,30 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
                 }),
             ),
             uses(R, json!({"type": "web_search", "filters": {"allowed_domains": ["a.example"]}})),
+            uses(
+                C,
+                json!({
+                    "type": "openrouter:web_search",
+                    "parameters": {"allowed_domains": ["a.example"]},
+                }),
+            ),
         ],
-        Feature::WebSearchBlocked => vec![uses(
-            M,
-            json!({
-                "type": "web_search_20250305", "name": "web_search",
-                "blocked_domains": ["a.example"],
-            }),
-        )],
+        Feature::WebSearchBlocked => vec![
+            uses(
+                M,
+                json!({
+                    "type": "web_search_20250305", "name": "web_search",
+                    "blocked_domains": ["a.example"],
+                }),
+            ),
+            uses(
+                C,
+                json!({
+                    "type": "openrouter:web_search",
+                    "parameters": {"excluded_domains": ["a.example"]},
+                }),
+            ),
+        ],
         Feature::WebSearchPlace => vec![
             (
                 C,
@@ -340,9 +374,52 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             uses(M, json!({"type": "code_execution_20260120", "name": "code_execution"})),
             uses(R, json!({"type": "code_interpreter", "container": {"type": "auto"}})),
         ],
+        Feature::McpServers => vec![
+            (M, json!({"mcp_servers": [{"type": "url", "name": "m", "url": url}]})),
+            (
+                M,
+                json!({
+                    "mcp_servers": [{
+                        "type": "url", "name": "m", "url": url, "authorization_token": "t",
+                    }],
+                    "tools": [{
+                        "type": "mcp_toolset", "mcp_server_name": "m",
+                        "default_config": {"enabled": false}, "configs": {"a": {"enabled": true}},
+                    }],
+                }),
+            ),
+            uses(
+                R,
+                json!({
+                    "type": "mcp", "server_label": "m", "server_url": url,
+                    "require_approval": "never", "allowed_tools": {"tool_names": ["a"]},
+                }),
+            ),
+        ],
+        Feature::McpTerms => vec![
+            uses(M, json!({"type": "mcp_toolset", "mcp_server_name": "m"})),
+            uses(R, json!({"type": "mcp", "server_label": "m", "server_url": url})),
+            uses(
+                R,
+                json!({
+                    "type": "mcp", "server_label": "m", "server_url": url,
+                    "require_approval": "never", "headers": {"x-team": "t"},
+                }),
+            ),
+            uses(
+                R,
+                json!({
+                    "type": "mcp", "server_label": "m", "server_url": url,
+                    "require_approval": "never", "allowed_tools": {"read_only": true},
+                }),
+            ),
+        ],
+        Feature::ToolUses => vec![
+            uses(M, json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 3})),
+            (R, json!({"max_tool_calls": 3})),
+        ],
         Feature::ServerTools => vec![
             uses(C, json!({"type": "openrouter:advisor"})),
-            (M, json!({"mcp_servers": [{"type": "url", "name": "m", "url": url}]})),
             uses(M, json!({"type": "computer_20250124", "name": "computer"})),
             uses(R, json!({"type": "file_search", "vector_store_ids": ["v"]})),
             items(json!({"type": "computer_call", "call_id": "a"})),

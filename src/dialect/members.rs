@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for WireName<'de> {
 pub struct MalformedRequest(pub String);
 
 impl MalformedRequest {
-    /// What [`size::is_too_large`] finds.
+    /// The text for a body that [`size::is_too_large`] refuses.
     pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
 }
 

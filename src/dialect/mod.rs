@@ -48,7 +48,7 @@ pub enum Dialect {
     Embeddings,
     Responses,
     Messages,
-    /// Of providers only.
+    /// Spoken by providers only: clients have no endpoint for it.
     Gemini,
 }
 
@@ -86,6 +86,16 @@ impl Dialect {
             Dialect::Messages => &messages::DIALECT,
             Dialect::Gemini => &gemini::DIALECT,
         }
+    }
+
+    /// The tokens that a translated request asks for at most, where the client gives no limit.
+    pub(crate) fn default_limit(self) -> Option<u64> {
+        self.row().default_limit
+    }
+
+    /// Whether its API counts the tokens of a prompt in an answer that can be translated.
+    pub(crate) fn counts(self) -> bool {
+        self.row().count.is_some()
     }
 
     /// The usage in an answer that is no stream. One that is cut off is read up to there.
@@ -129,6 +139,19 @@ struct DialectRow {
     title: &'static str,
     stream: StreamRules,
     usage: UsageRules,
+    /// The limit of an answer that is asked for where the client gives none; `None` where the
+    /// dialect needs none.
+    default_limit: Option<u64>,
+    /// How its providers count the tokens of a prompt, where clients of another dialect get that.
+    count: Option<CountRules>,
+}
+
+/// How tokens are counted in a dialect.
+struct CountRules {
+    /// The body of the question.
+    write: fn(&neutral::request::Request) -> Vec<u8>,
+    /// The tokens in the answer.
+    read: fn(&[u8]) -> Option<u64>,
 }
 
 /// What clients ask of an endpoint, and how.

@@ -18,7 +18,7 @@ pub enum Protocol {
 /// The header that carries a provider's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeader {
-    /// `Authorization: Bearer …`
+    /// In `Authorization`, after `Bearer`.
     Bearer,
     /// The key alone, in the header of this lower-case name.
     Named(&'static str),
@@ -48,11 +48,10 @@ impl KeyHeader {
 pub(super) struct ProtocolRow {
     /// Name in documents and answers.
     pub(super) word: &'static str,
-    /// The dialects of its endpoints.
-    pub(super) dialects: &'static [Dialect],
-    /// The dialect in which its models are asked for answers that have another dialect; `None`
-    /// where they have all of clients.
-    pub(super) translated: Option<Dialect>,
+    /// The endpoints of its API, unless the document says which a provider has.
+    pub(super) endpoints: &'static [Endpoint],
+    /// The dialect of its answers, where no endpoint of clients has it.
+    pub(super) own_dialect: Option<Dialect>,
     pub(super) key: KeyHeader,
     /// The header that names the version of the API, and the version that is spoken.
     pub(super) version: Option<(HeaderName, HeaderValue)>,
@@ -62,15 +61,14 @@ pub(super) struct ProtocolRow {
     pub(super) example: &'static str,
     /// Whether providers take `stream_options`, by which a stream's usage is requested.
     pub(super) takes_stream_options: bool,
-    /// The path of a request for an answer by a model, whole or as a stream, where it is not the
-    /// endpoint's.
-    pub(super) model_path: Option<fn(model: &str, streams: bool) -> String>,
+    /// The path of a request to a model, where it is not the endpoint's.
+    pub(super) model_path: Option<fn(model: &str, wanted: Wanted) -> String>,
 }
 
 pub(super) static MOCK: ProtocolRow = ProtocolRow {
     word: "mock",
-    dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses, Dialect::Messages],
-    translated: None,
+    endpoints: &Endpoint::ALL,
+    own_dialect: None,
     key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,
@@ -84,8 +82,19 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
 pub enum Way {
     /// In the client's words.
     Native,
-    /// In another dialect.
+    /// Translated into this dialect.
     Translated(Dialect),
+    /// Not at all: its API does not count tokens, so the gateway estimates them.
+    Estimated,
+}
+
+/// What is wanted of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Answer,
+    Stream,
+    /// The tokens of a prompt.
+    Count,
 }
 
 impl Protocol {
@@ -102,19 +111,26 @@ impl Protocol {
         self != Protocol::Mock
     }
 
-    /// How its providers are asked for what this endpoint gives; `None` if they cannot be. Only
-    /// answers of models are translated.
-    pub fn way(self, endpoint: Endpoint) -> Option<Way> {
-        let row = self.row();
-        if row.dialects.contains(&endpoint.dialect()) {
-            return Some(Way::Native);
-        }
-        row.translated.filter(|_| endpoint.generates()).map(Way::Translated)
+    /// The endpoints of its API.
+    pub fn endpoints(self) -> &'static [Endpoint] {
+        self.row().endpoints
     }
 
-    /// The dialects that requests are translated to.
-    pub(crate) fn translated() -> impl Iterator<Item = Dialect> {
-        Protocol::ALL.into_iter().filter_map(|protocol| protocol.row().translated)
+    /// How a provider that has the endpoints `has` is asked for what this endpoint gives; `None` if
+    /// it cannot be. Answers of models are translated to the first endpoint that gives some.
+    pub fn way(self, has: &[Endpoint], endpoint: Endpoint) -> Option<Way> {
+        if has.contains(&endpoint) {
+            return Some(Way::Native);
+        }
+        let answers = has.iter().find(|known| known.generates()).map(|known| known.dialect());
+        let dialect = answers.or(self.row().own_dialect)?;
+        if endpoint.generates() {
+            Some(Way::Translated(dialect))
+        } else if endpoint.counts() {
+            Some(if dialect.counts() { Way::Translated(dialect) } else { Way::Estimated })
+        } else {
+            None
+        }
     }
 
     /// How it carries the provider's key.
@@ -142,10 +158,10 @@ impl Protocol {
         self.row().takes_stream_options
     }
 
-    /// The path, and query if any, of a request for an answer by a model, below the base URL.
-    /// `None` where it is the endpoint's, and the body names the model.
-    pub fn model_path(self, model: &str, streams: bool) -> Option<String> {
-        self.row().model_path.map(|path| path(model, streams))
+    /// The path, and query if any, of a request to a model, below the base URL. `None` where it is
+    /// the endpoint's, and the body names the model.
+    pub fn model_path(self, model: &str, wanted: Wanted) -> Option<String> {
+        self.row().model_path.map(|path| path(model, wanted))
     }
 }
 
@@ -155,17 +171,17 @@ mod tests {
 
     #[test]
     fn each_protocol_has_its_endpoints() {
-        use Way::{Native, Translated};
+        use Way::{Estimated, Native, Translated};
         let (chat, messages, gemini) = (Dialect::Chat, Dialect::Messages, Dialect::Gemini);
         for (endpoint, openai, anthropic, google) in [
             ("chat.completions", Some(Native), Some(Translated(messages)), Some(gemini)),
             ("responses", Some(Native), Some(Translated(messages)), Some(gemini)),
             ("messages", Some(Translated(chat)), Some(Native), Some(gemini)),
-            ("messages.count_tokens", None, Some(Native), None),
+            ("messages.count_tokens", Some(Estimated), Some(Native), Some(gemini)),
             ("embeddings", Some(Native), None, None),
         ] {
             let endpoint = Endpoint::named(endpoint).unwrap();
-            let ways = Protocol::ALL.map(|protocol| protocol.way(endpoint));
+            let ways = Protocol::ALL.map(|protocol| protocol.way(protocol.endpoints(), endpoint));
             let google = google.map(Translated);
             assert_eq!(ways, [openai, anthropic, google, Some(Native)], "{}", endpoint.as_str());
         }
@@ -176,6 +192,36 @@ mod tests {
         let endpoints = Dialect::TRANSLATED.map(|dialect| dialect.endpoint().map(Endpoint::as_str));
         let expected = [Some("chat.completions"), Some("messages"), Some("responses"), None];
         assert_eq!(endpoints, expected);
+    }
+
+    #[test]
+    fn a_provider_is_asked_for_what_it_has() {
+        use Endpoint::{ChatCompletions, CountTokens, Embeddings, Messages, Responses};
+        use Way::{Estimated, Native, Translated};
+        let all = [ChatCompletions, Responses, Messages, CountTokens, Embeddings];
+        let (chat, responses) = (Translated(Dialect::Chat), Translated(Dialect::Responses));
+        let counted = Some(Estimated);
+        for (protocol, has, ways) in [
+            (Protocol::OpenAi, &[ChatCompletions][..], [Native, chat, chat].map(Some)),
+            (Protocol::OpenAi, &[Responses], [responses, Native, responses].map(Some)),
+            (
+                Protocol::OpenAi,
+                &[Responses, ChatCompletions],
+                [Native, Native, responses].map(Some),
+            ),
+            (Protocol::OpenAi, &[Embeddings], [None; 3]),
+            (
+                Protocol::Anthropic,
+                &[Messages],
+                [Translated(Dialect::Messages), Translated(Dialect::Messages), Native].map(Some),
+            ),
+        ] {
+            let counted = counted.filter(|_| ways[0].is_some());
+            let embeddings = has.contains(&Embeddings).then_some(Native);
+            let expected: Vec<_> = ways.into_iter().chain([counted, embeddings]).collect();
+            let found: Vec<_> = all.iter().map(|endpoint| protocol.way(has, *endpoint)).collect();
+            assert_eq!(found, expected, "{has:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Requests of one dialect as requests of another.
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 
 use super::feature::{Fate, Feature};
 pub use super::members::MalformedRequest;
@@ -16,6 +17,8 @@ pub struct Translated {
     /// Members of the client's request that are left out, for `x-rerouter-dropped`: letters,
     /// digits and `_.:-`.
     pub dropped: Vec<String>,
+    /// A header that the body needs.
+    pub header: Option<(HeaderName, HeaderValue)>,
 }
 
 /// A request that would mean something else in the other dialect.
@@ -48,6 +51,26 @@ pub(crate) fn refused(request: &Request, target: Dialect) -> Option<Refused> {
 /// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
 /// body names none.
 pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, Refused> {
+    write_as(request, target, |request, dropped| match target {
+        Dialect::Messages => messages::request_writer::write(request, dropped),
+        Dialect::Responses => responses::request_writer::write(request),
+        Dialect::Gemini => gemini::request_writer::write(request),
+        // All of a request is refused in the dialect of embeddings.
+        Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
+    })
+}
+
+/// Writes the question for the tokens of a request; `None` if the dialect has none for it.
+pub(crate) fn write_count(request: &Request, target: Dialect) -> Option<Translated> {
+    let rules = target.row().count.as_ref()?;
+    write_as(request, target, |request, _| (rules.write)(request)).ok()
+}
+
+fn write_as(
+    request: &Request,
+    target: Dialect,
+    write: impl FnOnce(&Request, &mut Vec<String>) -> Vec<u8>,
+) -> Result<Translated, Refused> {
     if let Some(refused) = refused(request, target) {
         return Err(refused);
     }
@@ -64,15 +87,12 @@ pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, R
     if limits_user && request.user.is_some() && request.short_user().is_none() {
         dropped.push("user".to_owned());
     }
-    let body = match target {
-        Dialect::Messages => messages::request_writer::write(request, &mut dropped),
-        Dialect::Responses => responses::request_writer::write(request),
-        Dialect::Gemini => gemini::request_writer::write(request),
-        // All of a request is refused in the dialect of embeddings.
-        Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
-    };
+    let body = write(request, &mut dropped).into();
     let dropped = dropped.iter().map(|member| printable(member)).collect();
-    Ok(Translated { body: body.into(), dropped })
+    let needs_beta = target == Dialect::Messages && !request.mcp_servers.is_empty();
+    let beta = HeaderValue::from_static(messages::request_writer::MCP_BETA);
+    let header = needs_beta.then_some((messages::BETA_HEADER, beta));
+    Ok(Translated { body, dropped, header })
 }
 
 /// Whether all thinking that is sent back was sealed by the target's dialect.

@@ -51,6 +51,17 @@ pub fn translate_answer(
     Ok(TranslatedAnswer { body: out.into(), dropped })
 }
 
+/// The count of tokens that is our estimate, for a client of messages.
+pub(crate) fn estimated_count(tokens: u64) -> Bytes {
+    messages::count(tokens, true)
+}
+
+/// Translates a count of tokens, for a client of messages.
+pub(crate) fn translate_count(from: Dialect, body: &[u8]) -> Result<Bytes, Failure> {
+    let tokens = from.row().count.as_ref().and_then(|rules| (rules.read)(body));
+    Ok(messages::count(tokens.ok_or_else(failure::unreadable)?, false))
+}
+
 /// Reads a whole answer. `seals`: whether those are kept.
 pub fn read_answer(
     from: Dialect,
@@ -132,6 +143,14 @@ impl StreamReader {
             StreamReader::Messages(_) | StreamReader::Responses(_) => {}
         }
     }
+
+    fn held(&self) -> usize {
+        match self {
+            StreamReader::Chat(reader) => reader.held(),
+            StreamReader::Messages(reader) => reader.held(),
+            StreamReader::Responses(_) | StreamReader::Gemini(_) => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -155,6 +174,14 @@ impl StreamWriter {
             StreamWriter::Chat(writer) => writer.write(event, out),
             StreamWriter::Messages(writer) => writer.write(event, out),
             StreamWriter::Responses(writer) => writer.write(event, out),
+        }
+    }
+
+    fn held(&self) -> usize {
+        match self {
+            StreamWriter::Chat(_) => 0,
+            StreamWriter::Messages(writer) => writer.held(),
+            StreamWriter::Responses(writer) => writer.held(),
         }
     }
 }
@@ -209,6 +236,19 @@ impl StreamTranslator {
     /// Whether that end is an error.
     pub fn has_failed(&self) -> bool {
         self.normalizer.has_failed()
+    }
+
+    /// Ends the stream because the process has no memory for what is held of it.
+    pub(crate) fn give_up(&mut self, out: &mut Vec<u8>) {
+        let StreamTranslator { normalizer, writer, .. } = self;
+        let full = StreamEvent::Failed(failure::no_memory());
+        normalizer.pass(full, &mut |event| writer.write(event, out));
+    }
+
+    /// Bytes of the answer that are held: an event that is not whole, and what its writer needs
+    /// later.
+    pub(crate) fn held(&self) -> usize {
+        self.splitter.held() + self.reader.held() + self.writer.held()
     }
 
     /// What the client's dialect had no place for so far.

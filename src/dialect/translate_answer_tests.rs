@@ -17,6 +17,7 @@ pub(super) fn context() -> AnswerContext {
         model: "auto".into(),
         created: 1_700_000_000,
         include_usage: true,
+        text_tools: vec!["apply.patch".into()],
     }
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Said {
     thoughts: String,
     /// Name and parsed arguments, and the id where the provider gave one.
     calls: Vec<(String, Value, String)>,
-    stop: &'static str,
+    pub(super) stop: &'static str,
     /// The whole prompt, what of it was cached, the answer, and its reasoning.
     usage: Option<[u64; 4]>,
 }

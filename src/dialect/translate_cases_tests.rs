@@ -142,7 +142,9 @@ fn gemini_is_read_whole_and_as_a_stream() {
     let mut chunks = Vec::new();
     for part in answer["candidates"][0]["content"]["parts"].as_array().unwrap() {
         let content = json!({ "role": "model", "parts": [part] });
-        chunks.push(json!({ "candidates": [{ "content": content }], "responseId": "abc", "modelVersion": "gemini-3" }));
+        chunks.push(json!({
+            "candidates": [{ "content": content }], "responseId": "abc", "modelVersion": "gemini-3",
+        }));
     }
     let mut last = answer.clone();
     last["candidates"][0]["content"] = json!({ "parts": [{ "text": "" }] });
@@ -156,9 +158,10 @@ fn gemini_is_read_whole_and_as_a_stream() {
         assert!(ends_well(&streamed), "{streamed}");
         let read = said(endpoint(to), &serde_json::from_str(&text).unwrap());
         assert_eq!(read, said(endpoint(to), &assemble(endpoint(to), streamed.as_bytes())));
-        let expected = "Said { text: \"It is warm.\", thoughts: \"Let me think.\", calls: \
-            [(\"look\", Object {\"where\": String(\"Paris\"), \"n\": Number(1.5)}, \"call_abc_0\"), \
-            (\"hear\", Object {}, \"own\")], stop: \"calls\", usage: Some([20, 5, 10, 3]) }";
+        let expected = "Said { text: \"It is warm.\", thoughts: \"Let me think.\", calls: [\
+            (\"look\", Object {\"where\": String(\"Paris\"), \"n\": Number(1.5)}, \
+            \"call_abc_0\"), (\"hear\", Object {}, \"own\")], \
+            stop: \"calls\", usage: Some([20, 5, 10, 3]) }";
         assert_eq!(format!("{read:?}"), expected, "{to:?}");
         let signatures: &[_] = if to == Dialect::Chat {
             &["reasoning_signatures", "citations"]
@@ -181,7 +184,9 @@ fn gemini_is_read_whole_and_as_a_stream() {
 
 #[test]
 fn what_gemini_blocks_is_a_refusal_and_what_it_cannot_use_an_error() {
-    let blocked = json!({ "promptFeedback": { "blockReason": "SAFETY" }, "usageMetadata": { "promptTokenCount": 4 } });
+    let blocked = json!({
+        "promptFeedback": { "blockReason": "SAFETY" }, "usageMetadata": { "promptTokenCount": 4 },
+    });
     for to in CLIENTS {
         let answer =
             translate_answer(Dialect::Gemini, to, blocked.to_string().as_bytes(), &context())
@@ -208,35 +213,91 @@ fn what_gemini_blocks_is_a_refusal_and_what_it_cannot_use_an_error() {
 #[test]
 fn errors_have_the_client_s_envelope_the_status_s_type_and_the_provider_s_words() {
     let long = "prompt is too long: 9 tokens > 8 maximum";
-    for (status, body, kind, openai, message) in [
-        (429, json!({ "type": "error", "error": { "type": "rate_limit_error", "message": "Slow." } }).to_string(),
-            "rate_limit_error", ("rate_limit_error", json!("rate_limit_exceeded")), "Slow."),
-        (529, json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Busy" } }).to_string(),
-            "overloaded_error", ("server_error", json!("overloaded")), "Busy"),
-        (400, json!({ "type": "error", "error": { "type": "invalid_request_error", "message": long } }).to_string(),
-            "invalid_request_error", ("invalid_request_error", json!("context_length_exceeded")), long),
-        (401, json!({ "error": { "message": "No.", "type": "invalid_request_error", "code": "invalid_api_key" } }).to_string(),
-            "authentication_error", ("authentication_error", json!("invalid_api_key")), "No."),
-        (404, json!([{ "error": { "code": 404, "message": "No such model.", "status": "NOT_FOUND" } }]).to_string(),
-            "not_found_error", ("invalid_request_error", Value::Null), "No such model."),
-        (422, json!({ "detail": "Bad field." }).to_string(),
-            "invalid_request_error", ("invalid_request_error", Value::Null), "Bad field."),
-        (502, "<html><head><title>502 Bad Gateway</title></head></html>".into(),
-            "api_error", ("server_error", json!("provider_error")), "502 Bad Gateway"),
-        (503, "upstream is down".into(), "overloaded_error", ("server_error", json!("overloaded")), "upstream is down"),
-        (500, String::new(), "api_error", ("server_error", json!("provider_error")),
-            "The provider answered with status 500 and no message."),
+    let of = |kind: &str, message: &str| json!({ "type": kind, "message": message });
+    let of_anthropic =
+        |kind: &str, message: &str| json!({ "type": "error", "error": of(kind, message) });
+    let mut of_openai = of("invalid_request_error", "No.");
+    of_openai["code"] = "invalid_api_key".into();
+    let of_google = json!({ "code": 404, "message": "No such model.", "status": "NOT_FOUND" });
+    let null = Value::Null;
+    for (status, body, kind, (openai, code), message) in [
+        (
+            429,
+            of_anthropic("rate_limit_error", "Slow.").to_string(),
+            "rate_limit_error",
+            ("rate_limit_error", json!("rate_limit_exceeded")),
+            "Slow.",
+        ),
+        (
+            529,
+            of_anthropic("overloaded_error", "Busy").to_string(),
+            "overloaded_error",
+            ("server_error", json!("overloaded")),
+            "Busy",
+        ),
+        (
+            400,
+            of_anthropic("invalid_request_error", long).to_string(),
+            "invalid_request_error",
+            ("invalid_request_error", json!("context_length_exceeded")),
+            long,
+        ),
+        (
+            401,
+            json!({ "error": of_openai }).to_string(),
+            "authentication_error",
+            ("authentication_error", json!("invalid_api_key")),
+            "No.",
+        ),
+        (
+            404,
+            json!([{ "error": of_google }]).to_string(),
+            "not_found_error",
+            ("invalid_request_error", null.clone()),
+            "No such model.",
+        ),
+        (
+            422,
+            json!({ "detail": "Bad field." }).to_string(),
+            "invalid_request_error",
+            ("invalid_request_error", null),
+            "Bad field.",
+        ),
+        (
+            502,
+            "<html><head><title>502 Bad Gateway</title></head></html>".into(),
+            "api_error",
+            ("server_error", json!("provider_error")),
+            "502 Bad Gateway",
+        ),
+        (
+            503,
+            "upstream is down".into(),
+            "overloaded_error",
+            ("server_error", json!("overloaded")),
+            "upstream is down",
+        ),
+        (
+            500,
+            String::new(),
+            "api_error",
+            ("server_error", json!("provider_error")),
+            "The provider answered with status 500 and no message.",
+        ),
     ] {
-        let anthropic: Value =
-            serde_json::from_slice(&translate_error(Dialect::Messages, status, body.as_bytes())).unwrap();
-        assert_eq!(anthropic, json!({ "type": "error", "error": { "type": kind, "message": message } }));
-        let own: Value =
-            serde_json::from_slice(&translate_error(Dialect::Chat, status, body.as_bytes())).unwrap();
-        let (kind, code) = openai;
-        assert_eq!(own, json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }));
+        let told = |to| -> Value {
+            serde_json::from_slice(&translate_error(to, status, body.as_bytes())).unwrap()
+        };
+        assert_eq!(told(Dialect::Messages), of_anthropic(kind, message));
+        let mut error = of(openai, message);
+        error["param"] = Value::Null;
+        error["code"] = code;
+        assert_eq!(told(Dialect::Chat), json!({ "error": error }));
     }
     // Clients of Anthropic know a long prompt by these words only.
-    let body = json!({ "error": { "message": "Too many tokens.", "type": "invalid_request_error", "code": "context_length_exceeded" } });
+    let mut error = of("invalid_request_error", "Too many tokens.");
+    error["code"] = "context_length_exceeded".into();
+    let body = json!({ "error": error });
     let error = translate_error(Dialect::Messages, 400, body.to_string().as_bytes());
     assert!(String::from_utf8_lossy(&error).contains("prompt is too long: Too many tokens."));
 }
@@ -249,20 +310,24 @@ fn an_error_inside_a_stream_is_the_client_s_error_event() {
         .unwrap()
         .to_owned();
     let stream = format!(
-        "{started}data: {{\"error\":{{\"message\":\"Boom\",\"type\":\"server_error\"}}}}\n\ndata: [DONE]\n\n"
+        "{started}data: {{\"error\":{{\"message\":\"Boom\",\"type\":\"server_error\"}}}}\n\n\
+        data: [DONE]\n\n"
     );
     for (to, event) in [
         (
             Dialect::Chat,
-            "data: {\"error\":{\"message\":\"Boom\",\"type\":\"server_error\",\"param\":null,\"code\":\"provider_error\"}}\n\n",
+            "data: {\"error\":{\"message\":\"Boom\",\"type\":\"server_error\",\
+            \"param\":null,\"code\":\"provider_error\"}}\n\n",
         ),
         (
             Dialect::Messages,
-            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Boom\"}}\n\n",
+            "event: error\ndata: {\"type\":\"error\",\
+            \"error\":{\"type\":\"api_error\",\"message\":\"Boom\"}}\n\n",
         ),
         (
             Dialect::Responses,
-            "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\"message\":\"Boom\",\"param\":null,\"sequence_number\":5}\n\n",
+            "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\
+            \"message\":\"Boom\",\"param\":null,\"sequence_number\":5}\n\n",
         ),
     ] {
         let out = translated(Dialect::Chat, to, stream.as_bytes(), 3);
@@ -342,7 +407,8 @@ proptest! {
             for to in CLIENTS {
                 let _ = translate_answer(from, to, &body, &context());
                 translated(from, to, &body, 7);
-                let error: Value = serde_json::from_slice(&translate_error(to, 500, &body)).unwrap();
+                let error = translate_error(to, 500, &body);
+                let error: Value = serde_json::from_slice(&error).unwrap();
                 prop_assert!(error["error"]["message"].is_string());
             }
         }
@@ -356,4 +422,60 @@ fn statuses_have_their_kinds() {
     {
         assert_eq!(failure::read(status, b"").kind, kind);
     }
+}
+
+#[test]
+fn a_whole_answer_without_a_reason_has_ended() {
+    let call =
+        json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let chat =
+        |message: Value| json!({ "id": "1", "choices": [{ "index": 0, "message": message }] });
+    let parts = |part: Value| json!({ "candidates": [{ "content": { "parts": [part] } }] });
+    let message = |block: Value| json!({ "id": "1", "type": "message", "content": [block] });
+    let block = json!({ "type": "tool_use", "id": "a", "name": "f", "input": {} });
+    for (from, body, stop) in [
+        (Dialect::Chat, chat(json!({ "content": "a" })), "end"),
+        (Dialect::Chat, chat(json!({ "content": null, "tool_calls": [call] })), "calls"),
+        (Dialect::Messages, message(json!({ "type": "text", "text": "a" })), "end"),
+        (Dialect::Messages, message(block), "calls"),
+        (Dialect::Gemini, parts(json!({ "text": "a" })), "end"),
+        (Dialect::Gemini, parts(json!({ "functionCall": { "name": "f" } })), "calls"),
+    ] {
+        for to in CLIENTS {
+            let answer = translate_answer(from, to, body.to_string().as_bytes(), &context());
+            let answer: Value = serde_json::from_slice(&answer.unwrap().body).unwrap();
+            assert_eq!(said(endpoint(to), &answer).stop, stop, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_call_with_free_text_is_the_same_whole_and_as_a_stream() {
+    let text = "*** \"é\"\n";
+    let arguments = json!({ "input": text }).to_string();
+    let pieces: Vec<Value> =
+        arguments.chars().map(|letter| call(Some(0), "", "", &letter.to_string())).collect();
+    let mut deltas = vec![call(Some(0), "c", "apply.patch", "")];
+    deltas.extend(pieces);
+    let stream = chat_chunks(&deltas, "tool_calls");
+    let function = json!({ "name": "apply.patch", "arguments": arguments });
+    let message =
+        json!({ "tool_calls": [{ "id": "c", "type": "function", "function": function }] });
+    let whole = json!({ "id": "1", "choices": [
+        { "index": 0, "finish_reason": "tool_calls", "message": message },
+    ] });
+    let whole = translate_answer(
+        Dialect::Chat,
+        Dialect::Responses,
+        whole.to_string().as_bytes(),
+        &context(),
+    );
+    let whole: Value = serde_json::from_slice(&whole.unwrap().body).unwrap();
+    for size in [1, 7, 4_096] {
+        let streamed = translated(Dialect::Chat, Dialect::Responses, stream.as_bytes(), size);
+        let streamed = assemble(Endpoint::Responses, streamed.as_bytes());
+        assert_eq!(streamed["output"], whole["output"]);
+    }
+    let item = &whole["output"][0];
+    assert_eq!((&item["type"], &item["input"]), (&json!("custom_tool_call"), &json!(text)));
 }

@@ -75,7 +75,9 @@ pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
     if has_agent(head) {
         return None;
     }
-    Some(prompt_of(head, body)?.untranslatable())
+    let mut prompt = prompt_of(head, body)?;
+    prompt.read_neutral_here();
+    prompt.untranslatable()
 }
 
 fn has_agent(head: &Head) -> bool {

@@ -23,7 +23,10 @@ pub(super) struct CallAccount {
 impl CallAccount {
     /// Adds a finished call; `ttft` is the time to its first token.
     pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
-        count(app, &app.live().routing, outcome, ttft.filter(|_| head.replay_of.is_none()));
+        count(app, &app.live().routing, outcome);
+        if head.replay_of.is_none() {
+            time(app, outcome, ttft);
+        }
         self.learn(app, head, outcome);
         self.add_usage(app, head, outcome);
     }
@@ -70,7 +73,7 @@ impl CallAccount {
 }
 
 /// Targets under a pattern count as the pattern: clients choose their names.
-fn count(app: &App, routing: &Routing, outcome: &Outcome, ttft: Option<Duration>) {
+fn count(app: &App, routing: &Routing, outcome: &Outcome) {
     let metrics = &app.metrics;
     for attempt in &outcome.attempts {
         let result = attempt.error.as_deref().unwrap_or("ok");
@@ -78,16 +81,24 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome, ttft: Option<Duration>
         metrics.attempt(&attempt.provider, model, result);
     }
     let Some(target) = outcome.target() else { return };
-    let (provider, model) = (&*target.provider.name, &*target.entry().model);
-    if let Some(ttft) = ttft {
-        metrics.first_token(provider, model, ttft);
-    }
     if let Some(usage) = &outcome.usage {
-        metrics.tokens(provider, model, "prompt", usage.prompt_tokens);
-        metrics.tokens(provider, model, "completion", usage.completion_tokens);
-        metrics.tokens(provider, model, "cached", usage.cached_tokens.unwrap_or(0));
+        let cached = usage.cached_tokens.unwrap_or(0);
+        target.meters(metrics).tokens(usage.prompt_tokens, usage.completion_tokens, cached);
     }
     if let Some(cost) = outcome.cost_usd() {
-        metrics.cost(provider, model, cost);
+        metrics.cost(&target.provider.name, &target.entry().model, cost);
+    }
+}
+
+/// Records how fast a live answer was.
+fn time(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
+    let Some(target) = outcome.target() else { return };
+    let meters = target.meters(&app.metrics);
+    if let Some(ttft) = ttft {
+        meters.first_token(ttft);
+    }
+    if outcome.is_good() && outcome.failure.is_none() {
+        let counted = outcome.usage.filter(|usage| !usage.estimated);
+        meters.answered(outcome.took, counted.map(|usage| usage.completion_tokens));
     }
 }

@@ -13,7 +13,7 @@ use super::outcome::Outcome;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
-use crate::dialect::request::Ceiling;
+use crate::dialect::protocol::Way;
 use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, LimitPermit, Remaining, Reserve};
@@ -49,7 +49,7 @@ pub(super) fn admit(
         .saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
     app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
-        refused.error
+        counted(app, refused.error)
     })
 }
 
@@ -64,8 +64,18 @@ pub(super) fn look(
     let draws = limits::draws(&app.auth, principal);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
-        refused.error
+        counted(app, refused.error)
     })
+}
+
+/// Counts a refusal by a limit.
+fn counted(app: &App, refusal: Error) -> Error {
+    match refusal.kind() {
+        Kind::InsufficientQuota => app.metrics.limit_refusal("budget"),
+        Kind::RateLimited => app.metrics.limit_refusal("rate"),
+        _ => {}
+    }
+    refusal
 }
 
 /// Has the answer say what is left.
@@ -91,9 +101,9 @@ pub(super) fn reserve(
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
     let least_context =
         if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
-    let wanted = dearest(&targets, &prompt.request.ceiling, least_context)
-        .map_err(|unpriced| no_price(permit, unpriced))?;
-    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
+    let wanted =
+        dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
+    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| counted(app, *error))
 }
 
 fn no_price(permit: &LimitPermit, target: &Target) -> Error {
@@ -106,7 +116,8 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
     Error::new(
         Kind::Forbidden,
         format!(
-            "The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."
+            "The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing \
+            document."
         ),
     )
 }
@@ -115,12 +126,16 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
 /// the client does not limit the answer, the reserve for one answer may be cut to what is left.
 fn dearest<'a>(
     targets: &'a [Arc<Target>],
-    ceiling: &Ceiling,
+    prompt: &Prompt,
     least_context: u64,
 ) -> std::result::Result<Reserve, &'a Target> {
     let (mut least, mut most) = (0, 0);
-    let unlimited = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
+    let ceiling = &prompt.request.ceiling;
     for target in targets {
+        let assumed = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
+        let limit = default_limit(target, prompt).unwrap_or(assumed);
+        let more = limit.saturating_sub(assumed);
+        let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
         let prices = target.prices.as_ref().ok_or(&**target)?;
         let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
         let context = target.context.unwrap_or(bounds::CONTEXT_TOKENS).max(least_context);
@@ -134,10 +149,19 @@ fn dearest<'a>(
             };
             prices.cost(&usage).map(nano_usd).ok_or(&**target)
         };
-        least = least.max(cost(ceiling.answers.saturating_sub(unlimited))?);
-        most = most.max(cost(ceiling.answers)?);
+        least = least.max(cost(answers.saturating_sub(unlimited))?);
+        most = most.max(cost(answers)?);
     }
     Ok(Reserve::between(least, most))
+}
+
+/// The limit of an answer that we ask this target for, where the client gives none.
+fn default_limit(target: &Target, prompt: &Prompt) -> Option<u64> {
+    let gives_none = || prompt.neutral().is_none_or(|request| request.max_tokens.is_none());
+    match target.provider.way(prompt.endpoint)? {
+        Way::Translated(dialect) if gives_none() => dialect.default_limit(),
+        _ => None,
+    }
 }
 
 /// Whether the client asks Anthropic's API for a longer context than its models have by default.

@@ -10,6 +10,9 @@ use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation}
 use crate::dialect::chat::usage_strip::UsageStrip;
 use crate::secret::{Mask, StreamMask};
 
+/// By how many bytes the memory of a translated stream is counted.
+const HELD_STEP: usize = 4 << 10;
+
 /// Puts stars in the place of our credentials in the headers of an answer.
 pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
     for value in headers.values_mut().filter(|value| credentials.matches(value.as_bytes())) {
@@ -77,9 +80,26 @@ impl AnswerFilter {
         }
     }
 
-    /// The provider's bytes that are kept to be translated.
+    /// Bytes that are kept to be translated, of a stream in whole steps: they change with each
+    /// event.
     pub(super) fn held(&self) -> usize {
-        self.whole().map_or(0, WholeTranslation::held)
+        match &self.translation {
+            Some(AnswerTranslation::Stream { translator, .. }) => {
+                translator.held().next_multiple_of(HELD_STEP)
+            }
+            Some(AnswerTranslation::Whole(whole)) => whole.held(),
+            None => 0,
+        }
+    }
+
+    /// Ends a translated stream for which there is no memory. Gives its last event.
+    pub(super) fn give_up(&mut self) -> Bytes {
+        let mut event = Vec::new();
+        if let Some(AnswerTranslation::Stream { translator, failed }) = &mut self.translation {
+            translator.give_up(&mut event);
+            *failed = translator.has_failed();
+        }
+        event.into()
     }
 
     /// Whether a stream was given up: what came is no stream of the provider's dialect, or an
@@ -102,6 +122,7 @@ impl AnswerFilter {
     }
 }
 
-fn joined(first: Bytes, second: Bytes) -> Bytes {
+/// Two pieces as one.
+pub(super) fn joined(first: Bytes, second: Bytes) -> Bytes {
     if second.is_empty() { first } else { [first, second].concat().into() }
 }

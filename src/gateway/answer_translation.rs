@@ -5,9 +5,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue};
 
 use crate::dialect::Dialect;
-use crate::dialect::neutral::answer::AnswerContext;
+use crate::dialect::neutral::answer::{AnswerContext, Failure};
 use crate::dialect::translate_answer::{
-    StreamTranslator, error_body, translate_answer, translate_error,
+    StreamTranslator, error_body, translate_answer, translate_count, translate_error,
 };
 use crate::dialect::usage::Usage;
 
@@ -19,6 +19,8 @@ pub(super) static DROPPED: HeaderName = HeaderName::from_static("x-rerouter-drop
 pub(super) struct AnswerPlan {
     pub(super) from: Dialect,
     pub(super) to: Dialect,
+    /// It is a count of tokens.
+    pub(super) counts: bool,
     pub(super) context: AnswerContext,
     /// Members of the client's request that the provider has not got.
     pub(super) dropped: Vec<String>,
@@ -62,7 +64,7 @@ pub(super) struct WholeTranslation {
 impl AnswerTranslation {
     /// Of an answer with this status. `stream`: it is an event stream.
     pub(super) fn begin(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
-        if stream && (200..300).contains(&status) {
+        if stream && !plan.counts && (200..300).contains(&status) {
             let translator = StreamTranslator::new(plan.from, plan.to, plan.context.clone());
             return AnswerTranslation::Stream { translator: Box::new(translator), failed: false };
         }
@@ -99,9 +101,12 @@ impl AnswerTranslation {
 impl WholeTranslation {
     fn translate(&mut self) -> Bytes {
         let body = std::mem::take(&mut self.body);
-        let AnswerPlan { from, to, context, .. } = &self.plan;
+        let AnswerPlan { from, to, context, counts, .. } = &self.plan;
         if !(200..300).contains(&self.status) {
             return translate_error(*to, self.status, &body);
+        }
+        if *counts {
+            return translate_count(*from, &body).unwrap_or_else(|failure| self.fail(&failure));
         }
         self.usage = from.read_usage(&body);
         match translate_answer(*from, *to, &body, context) {
@@ -111,11 +116,13 @@ impl WholeTranslation {
                 }
                 answer.body
             }
-            Err(failure) => {
-                self.failed_as = Some(failure.status);
-                error_body(*to, &failure)
-            }
+            Err(failure) => self.fail(&failure),
         }
+    }
+
+    fn fail(&mut self, failure: &Failure) -> Bytes {
+        self.failed_as = Some(failure.status);
+        error_body(self.plan.to, failure)
     }
 
     /// The provider's bytes that are kept.

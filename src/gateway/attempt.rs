@@ -18,6 +18,12 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
     let target = call
         .begin_attempt()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    if call.answers_itself(&target) {
+        // The engine ends here; what is left is to write the answer.
+        let mut over = Error::explain(ErrorType::InternalError, "answered with an estimate");
+        over.set_retry(false);
+        return Err(over);
+    }
     if let Err(barred) = call.admit(&target) {
         let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
         error.set_retry(call.attempt_failed(barred, false));

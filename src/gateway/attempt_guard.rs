@@ -41,7 +41,7 @@ impl AttemptGuard {
                 PermitDenied::CoolDown => AttemptFailure::CoolDown,
                 PermitDenied::Concurrency => AttemptFailure::Concurrency,
             })?;
-        app.metrics.inflight(&target.provider.name, &target.entry().model, 1);
+        target.meters(&app.metrics).inflight(1);
         let change = permit.change();
         let guard =
             AttemptGuard { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
@@ -151,7 +151,6 @@ pub(super) fn log_change(
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        let model = &self.target.entry().model;
-        self.app.metrics.inflight(&self.target.provider.name, model, -1);
+        self.target.meters(&self.app.metrics).inflight(-1);
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
@@ -14,17 +15,19 @@ use super::attempt_guard::AttemptGuard;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
 use super::relay::Relay;
-use super::verdict::{Mode, RelayVerdict, Rules};
+use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::record::Attempt;
-use crate::dialect::neutral::request::Request;
 use crate::id::{NodeId, RequestId};
 use crate::limits::ConcurrencySlot;
 use crate::nodes::ReadyNode;
+use crate::prompt::NeutralForm;
 use crate::routing::Target;
 use crate::routing::health::{IsolatedCooldowns, RetryBudget};
 use crate::store::PanicPoint;
+use crate::telemetry::AttemptStep;
+use crate::trace_context::TraceContext;
 
 pub(super) struct InferenceCall {
     pub(super) app: Arc<App>,
@@ -36,6 +39,10 @@ pub(super) struct InferenceCall {
     pub(super) rates: HeaderMap,
     /// Whether the answer is captured.
     pub(super) captured: bool,
+    /// Its trace, which providers continue; `None` where no traces are exported.
+    pub(super) trace: Option<Arc<TraceContext>>,
+    /// Estimated tokens of the prompt.
+    pub(super) prompt_tokens: u64,
     progress: Mutex<CallProgress>,
     /// The client's session, once Pingora has given it back.
     session: Mutex<Option<Box<ServerSession>>>,
@@ -49,6 +56,10 @@ pub(super) struct CallProgress {
     /// Whom each attempt asked, the present one last.
     asked: Vec<AskedTarget>,
     pub(super) attempts: Vec<Attempt>,
+    /// When each of them was made, where that is traced.
+    pub(super) steps: Option<Vec<AttemptStep>>,
+    /// How long the last of them took.
+    pub(super) took: Duration,
     /// Attempts that asked nobody, because the target's permit was gone.
     barred: usize,
     started: Option<Instant>,
@@ -62,8 +73,8 @@ pub(super) struct CallProgress {
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
-    /// The request in the neutral form, once a target needs it.
-    pub(super) neutral: Option<Box<Request>>,
+    /// The request in the neutral form, where a target may need it.
+    pub(super) neutral: Option<NeutralForm>,
     /// How the answer to the present attempt is translated; `None` where it is not.
     pub(super) translation: Option<Box<AnswerPlan>>,
     /// The caller's slot among the concurrent requests.
@@ -107,6 +118,14 @@ impl CallProgress {
         if is_left { self.asked.last() } else { None }
     }
 
+    /// Takes an answer of ours in the place of the present target's, which is not asked.
+    pub(super) fn answer_ourselves(&mut self, headers: HeaderMap, body: Bytes) {
+        self.started = None;
+        let index = usize::MAX;
+        let answer = WholeAnswer { status: 200, headers, body, stream: false, index };
+        self.relay.answer = Some(answer);
+    }
+
     /// Adds the present attempt to the list. Gives whether another key of the provider may do
     /// better.
     pub(super) fn note_attempt(&mut self, failure: Option<AttemptFailure>) -> bool {
@@ -124,6 +143,11 @@ impl CallProgress {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         self.attempts.push(attempt);
+        self.took = took;
+        if let Some(steps) = &mut self.steps {
+            let (target, began) = (asked.target.clone(), started.into_std());
+            steps.push(AttemptStep { target, began, took });
+        }
         self.barred += usize::from(failure.is_some_and(AttemptFailure::is_barred));
         in_flight.is_some_and(|in_flight| in_flight.end(failure, &self.relay, took))
     }
@@ -149,8 +173,19 @@ impl InferenceCall {
             request,
             rates: HeaderMap::new(),
             captured: true,
+            trace: None,
+            prompt_tokens: 0,
             progress: progress.into(),
             session: Mutex::default(),
+        }
+    }
+
+    /// Makes its attempts parts of this trace.
+    pub(super) fn traced(&mut self, trace: Option<&Arc<TraceContext>>) {
+        let Some(trace) = trace else { return };
+        self.trace = Some(Arc::clone(trace));
+        if trace.sampled {
+            self.progress().steps = Some(Vec::new());
         }
     }
 

@@ -229,7 +229,8 @@ mod tests {
             "2\r\nab\r\n0\r\n\r\n",
             "2;\r\n\n\n\r\n0\r\n\r\n",
             "2;a=b ;c=\"d\"\r\n\r\n\r\n00\r\n\r\n",
-            "A \t;x\r\n0123456789\r\n000a\r\n0123456789\r\n0;last\r\nx: y\r\nz:\r\n\r\nwhatever\ncomes",
+            "A \t;x\r\n0123456789\r\n000a\r\n0123456789\r\n\
+            0;last\r\nx: y\r\nz:\r\n\r\nwhatever\ncomes",
         ] {
             assert!(accepted(good), "{good:?}");
         }

@@ -1,5 +1,5 @@
 //! What is left to write of a live call once the engine is done with it: nothing, an error event
-//! behind a stream that broke off, the last provider's answer, or an error.
+//! behind a stream that broke off, the last provider's answer or ours, or an error.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
@@ -14,14 +14,19 @@ use super::outcome::Outcome;
 use super::provider_headers::name_call;
 use super::respond::{self, RequestEnd, write_answer};
 use super::verdict::WholeAnswer;
+use crate::app::App;
 
 /// Writes the rest of the answer. Gives also the bytes that it added to the provider's answer.
 pub(super) async fn conclude(
+    app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     call: &InferenceCall,
     outcome: &Outcome,
 ) -> (RequestEnd, Bytes) {
+    if call.has_panicked() {
+        return Box::pin(respond::panicked(app, session, exchange)).await;
+    }
     let status = outcome.status.unwrap_or(502);
     if outcome.is_complete() {
         let sent = session.body_bytes_sent();
@@ -44,7 +49,8 @@ pub(super) async fn conclude(
         Some(last) => pass_on(last),
         None => respond::refuse(exchange, &outcome.error()),
     };
-    if !response.headers().contains_key(RETRY_AFTER) || outcome.answer.is_some() {
+    let may_come_back = response.headers().contains_key(RETRY_AFTER) && outcome.answer.is_none();
+    if !outcome.is_good() && !may_come_back {
         // Every target was tried. Only where none was asked do we name a time to come back.
         response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
     }

@@ -33,15 +33,19 @@ mod tests {
         for (endpoint, expected) in [
             (
                 Endpoint::ChatCompletions,
-                "data: {\"error\":{\"message\":\"The provider's stream broke off.\",\"type\":\"server_error\",\"param\":null,\"code\":\"provider_error\"}}\n\n",
+                "data: {\"error\":{\"message\":\"The provider's stream broke off.\",\
+                \"type\":\"server_error\",\"param\":null,\"code\":\"provider_error\"}}\n\n",
             ),
             (
                 Endpoint::Responses,
-                "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\"message\":\"The provider's stream broke off.\",\"param\":null,\"sequence_number\":7}\n\n",
+                "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\
+                \"message\":\"The provider's stream broke off.\",\
+                \"param\":null,\"sequence_number\":7}\n\n",
             ),
             (
                 Endpoint::Messages,
-                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"The provider's stream broke off.\"},\"request_id\":\"req_1\"}\n\n",
+                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\
+                \"message\":\"The provider's stream broke off.\"},\"request_id\":\"req_1\"}\n\n",
             ),
         ] {
             let event = rendered(endpoint, "req_1", 7);

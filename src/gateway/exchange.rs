@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
 use crate::log::AccessLine;
+use crate::trace_context::TraceContext;
 
 /// One request and its answer.
 pub(super) struct HttpExchange {
@@ -36,6 +37,8 @@ pub(super) struct HttpExchange {
     pub(super) line: AccessLine,
     /// What is left of the caller's rate limits, as headers; empty where there are none.
     pub(super) rates: HeaderMap,
+    /// The trace of a call, where traces are exported.
+    pub(super) trace: Option<Arc<TraceContext>>,
     /// A node and its signature, whose nonce is not spent yet.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
     /// The connection has only a reserve slot and the caller is unknown: its unread body is not
@@ -96,6 +99,7 @@ impl HttpExchange {
             route: "unknown",
             line,
             rates: HeaderMap::new(),
+            trace: None,
             signed: None,
             skip_drain: false,
             panicked: false,

@@ -19,11 +19,16 @@ use crate::dialect::stream::StreamTally;
 use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::routing::Target;
+use crate::telemetry::AttemptStep;
 use crate::wire::coding;
 
 /// The end of a call.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
+    /// When they were made, where that is traced.
+    pub(super) steps: Vec<AttemptStep>,
+    /// How long the last of them took.
+    pub(super) took: Duration,
     pub(super) failure: Option<AttemptFailure>,
     /// The status of the answer that was passed on, or could be.
     pub(super) status: Option<u16>,
@@ -61,6 +66,8 @@ impl Outcome {
         };
         let mut outcome = Outcome {
             attempts: std::mem::take(&mut progress.attempts),
+            steps: progress.steps.take().unwrap_or_default(),
+            took: progress.took,
             failure: progress.failure,
             status,
             answer,

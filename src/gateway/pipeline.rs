@@ -219,9 +219,9 @@ impl Pipeline {
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
         let who = (endpoint, admitted.principal());
         let headers = session.req_header().headers.clone();
+        exchange.trace = app.telemetry.begin(&headers, &app.random);
         let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
-        let principal = admitted.recheck(app, exchange, session)?;
-        let principal = &*principal;
+        let principal = &*admitted.recheck(app, exchange, session)?;
         exchange.line.model =
             Some(app.auth.key_redactor().redact(&prompt.request.model).into_owned());
         let mut allowed = match may_ask_for(principal, prompt.asked()) {
@@ -230,30 +230,24 @@ impl Pipeline {
         };
         let live = app.live();
         let translates = live.routing.translates(&prompt.request.model, endpoint);
-        if translates && allowed.is_ok() {
-            allowed = prompt.read_neutral(app, principal).await;
-            // Its neutral form, and its body for a provider of another dialect.
-            if !received.held.set(3 * prompt.body.len()) {
-                return Err(Held::full().into());
-            }
+        // The neutral form, and the body for a provider of another dialect.
+        if translates && allowed.is_ok() && !received.held.set(3 * prompt.body.len()) {
+            return Err(Held::full().into());
         }
-        let is_read_twice = translates || prompt.agent().is_some();
-        if allowed.is_ok() && is_read_twice && prompt.sent().len() > bounds::READ_INLINE {
-            // It was read again in turn: the credential may be revoked meanwhile.
-            allowed = app.auth.recheck(principal, app.clock.now());
+        if allowed.is_ok() {
+            allowed = self.read_again(principal, translates, &mut prompt).await;
         }
         let began = Instant::now();
         let inputs = gather(app, &live, exchange.at, &prompt, principal);
         let decided =
             allowed.and_then(|()| self.decide(exchange, principal, &live, (&inputs, &prompt)));
-        let headers = std::mem::take(&mut prompt.headers);
-        let mut record = Record::begin(app, exchange, principal, &prompt, headers);
+        let mut record = Record::begin(app, exchange, principal, &mut prompt);
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, mut permit) = match decided {
             Ok(decided) => decided,
             Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
         };
-        shadow::send((app, &self.proxy), &live, &prompt, &record, shutdown);
+        shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
         let counted = permit.counts_tokens();
         let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
@@ -264,10 +258,7 @@ impl Pipeline {
         let outcome = Outcome::take(&call, record.prompt_tokens());
         allowance::settle(permit, &outcome);
         let (ended, added) = match slot.as_deref_mut() {
-            Some(session) if call.has_panicked() => {
-                Box::pin(respond::panicked(app, session, exchange)).await
-            }
-            Some(session) => conclude(session, exchange, &call, &outcome).await,
+            Some(session) => conclude(app, session, exchange, &call, &outcome).await,
             None => (RequestEnd::GONE, Bytes::new()),
         };
         record.close(app, exchange, outcome, ended.status, added);
@@ -286,13 +277,17 @@ impl Pipeline {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session)?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
+        let headers = &session.req_header().headers;
+        exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
         tokio::select! {
             biased;
             response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
                 Ok(StageReply::Whole(response?))
             }
             // The client has left, or sends bytes out of turn: the call ends with it.
-            _ = session.read_body_or_idle(true) => Ok(StageReply::Written(RequestEnd::client_gone(0))),
+            _ = session.read_body_or_idle(true) => {
+                Ok(StageReply::Written(RequestEnd::client_gone(0)))
+            }
         }
     }
 
@@ -327,8 +322,8 @@ impl Pipeline {
         let app = &self.app;
         let mut captured = CapturedRequest::load(app, exchange, principal, asked).await?;
         let live = app.live();
+        captured.refresh(app, &live, exchange, principal).await?;
         let began = Instant::now();
-        captured.refresh(app, &live, exchange);
         if asked.dry_run {
             return captured.dry_run(&live, began);
         }
@@ -397,6 +392,25 @@ impl Pipeline {
         Ok(prompt)
     }
 
+    /// Reads the neutral form of a request that is translated. A large body that was read a second
+    /// time took a while: the credential may be revoked by now, so it is checked again.
+    async fn read_again(
+        &self,
+        principal: &Principal,
+        translates: bool,
+        prompt: &mut Prompt,
+    ) -> Result<()> {
+        let app = &self.app;
+        if translates {
+            prompt.read_neutral(app, principal).await?;
+        }
+        let is_read_twice = translates || prompt.agent().is_some();
+        if is_read_twice && prompt.sent().len() > bounds::READ_INLINE {
+            app.auth.recheck(principal, app.clock.now())?;
+        }
+        Ok(())
+    }
+
     /// Admits the call by the caller's limits, decides, and reserves its cost. A refused call draws
     /// on nothing.
     fn decide(
@@ -439,6 +453,8 @@ impl Pipeline {
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         call.captured = record.is_captured();
+        call.traced(record.trace());
+        call.prompt_tokens = record.prompt_tokens();
         Arc::new(call)
     }
 }

@@ -5,15 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::verdict::Mode;
 use crate::app::{App, Live};
 use crate::dialect::CLIENT_HEADERS;
 use crate::dialect::endpoint::Endpoint;
-use crate::dialect::neutral::request::Request;
 use crate::dialect::request;
-use crate::prompt::Prompt;
+use crate::prompt::{NeutralForm, Prompt};
 use crate::routing::health::RetryBudget;
 use crate::routing::{
     Decision, Demand, Inputs, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
@@ -109,7 +108,7 @@ pub(super) struct SentRequest {
     /// The usage is held against a limit of the caller.
     pub(super) counted: bool,
     /// The body in the neutral form, if it was read. It is given to the call.
-    pub(super) neutral: Option<Box<Request>>,
+    pub(super) neutral: Option<NeutralForm>,
 }
 
 impl SentRequest {
@@ -145,6 +144,14 @@ impl SentRequest {
             .as_ref()
             .filter(|_| wanted && target.provider.protocol.takes_stream_options())
     }
+}
+
+/// What a provider of another dialect is sent.
+pub(super) struct TranslatedRequest {
+    pub(super) target: Uri,
+    pub(super) body: Bytes,
+    /// A header that the body needs.
+    pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
 /// Of a client's headers those that providers see.

@@ -14,7 +14,7 @@ use super::answer_translation::{AnswerPlan, DROPPED};
 use super::call::InferenceCall;
 use super::content_type::{is_event_stream, is_plain};
 use super::failure::{CUT, fault};
-use super::plan::SentRequest;
+use super::plan::{SentRequest, TranslatedRequest};
 use super::reply::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::protocol::Way;
@@ -98,18 +98,18 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
         .target()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     let made = written(target.provider.head.as_ref())?;
-    let translated = match target.provider.protocol.way(call.request.endpoint) {
+    let translated = match target.provider.way(call.request.endpoint) {
         Some(Way::Translated(dialect)) => Some(call.translate(&target, dialect)?),
         _ => None,
     };
     let is_native = translated.is_none();
-    let (uri, body) = match translated {
-        Some(translated) => translated,
+    let (uri, body, more) = match translated {
+        Some(TranslatedRequest { target, body, header }) => (target, body, header),
         None => {
             // A provider that speaks the dialect of the request takes its query.
             let SentRequest { endpoint, query, .. } = &call.request;
             let uri = written(request_target(&target, *endpoint, query.as_deref()))?;
-            (uri, call.request.body_for(&target))
+            (uri, call.request.body_for(&target), None)
         }
     };
     let (mut fresh, ()) = http::Request::new(()).into_parts();
@@ -128,6 +128,12 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
         for value in call.request.headers.get_all(name) {
             headers.append(name, value.clone());
         }
+    }
+    if let Some(trace) = &call.trace {
+        trace.write(call.progress().attempts.len(), headers);
+    }
+    if let Some((name, value)) = more {
+        headers.append(name, value);
     }
     *head = RequestHeader::from(fresh);
     Ok(body)

@@ -22,6 +22,8 @@ use crate::error::Error;
 use crate::id::{RequestId, UserId};
 use crate::prompt::Prompt;
 use crate::routing::{Decision, Inputs};
+use crate::telemetry::{AttemptStep, CallTrace};
+use crate::trace_context::TraceContext;
 
 /// The record of one call.
 pub(super) struct Record {
@@ -32,18 +34,20 @@ pub(super) struct Record {
     began: Instant,
     /// None where nothing is captured.
     coming: Option<PendingCapture>,
+    /// None where no traces are exported.
+    trace: Option<Arc<TraceContext>>,
 }
 
 impl Record {
-    /// Opens the record of a request that has been read, with its headers, and announces its
+    /// Opens the record of a request that has been read, takes its headers, and announces its
     /// capture.
     pub(super) fn begin(
         app: &App,
         exchange: &HttpExchange,
         principal: &Principal,
-        prompt: &Prompt,
-        headers: HeaderMap,
+        prompt: &mut Prompt,
     ) -> Self {
+        let headers = std::mem::take(&mut prompt.headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
         let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
@@ -71,6 +75,7 @@ impl Record {
                 && !opted_out
                 && principal.capture_level() == CaptureLevel::Full,
             request_truncated: sent.len() > settings.max_body,
+            trace_id: exchange.trace.as_ref().map(|trace| trace.trace),
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
                 .through(prompt.agent())
         });
@@ -78,7 +83,9 @@ impl Record {
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
-        Record { head, request_headers, request, account, began: exchange.started, coming }
+        let trace = exchange.trace.clone();
+        let began = exchange.started;
+        Record { head, request_headers, request, account, began, coming, trace }
     }
 
     /// Marks it as a replay of `original`, made and paid for by `caller`.
@@ -132,6 +139,11 @@ impl Record {
         &self.request_headers
     }
 
+    /// Its trace, where traces are exported.
+    pub(super) fn trace(&self) -> Option<&Arc<TraceContext>> {
+        self.trace.as_ref()
+    }
+
     /// Whether a capture is made of it.
     pub(super) fn is_captured(&self) -> bool {
         self.coming.is_some()
@@ -154,7 +166,9 @@ impl Record {
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
         // Nobody pays for a shadow: [`Record::close_shadow`] leaves the account alone.
         let account = CallAccount { payer: self.account.payer.clone(), estimated: None };
-        Record { head, request_headers, request, account, began: Instant::now(), coming }
+        let trace = self.trace.as_ref().map(|trace| Arc::new(trace.within(&app.random)));
+        let began = Instant::now();
+        Record { head, request_headers, request, account, began, coming, trace }
     }
 
     /// Replaces the request's body by the one that is sent.
@@ -189,7 +203,9 @@ impl Record {
         self.head.total_ms = millis(self.began.elapsed());
         exchange.line.state = Some(self.head.state.as_str());
         exchange.line.routing_us = Some(self.head.routing_us);
+        exchange.line.trace_id = self.head.trace_id;
         let response = respond::refuse(exchange, error);
+        self.leave_trace(app, Vec::new(), exchange.line.error.clone());
         self.offer(app, response.body().clone(), HeaderMap::new());
         response
     }
@@ -218,6 +234,7 @@ impl Record {
         line.recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
         line.served_model = head.served.as_ref().map(|served| served.model.clone());
+        line.trace_id = head.trace_id;
         line.error = line.error.take().or_else(|| head.error.clone());
         let ttft = outcome.first_content_after(self.began);
         self.account.add(app, head, &outcome, ttft);
@@ -250,11 +267,27 @@ impl Record {
 
     fn leave(mut self, app: &App, mut outcome: Outcome, added: Bytes) {
         self.head.attempts = std::mem::take(&mut outcome.attempts);
+        self.leave_trace(app, std::mem::take(&mut outcome.steps), None);
         let (headers, mut body) = outcome.into_answer();
         if !added.is_empty() {
             body = [body, added].concat().into();
         }
         self.offer(app, body, headers);
+    }
+
+    /// Leaves the trace of the call, if it is sampled, with the word of the error that the client
+    /// read, if that is another than the capture's.
+    fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>, word: Option<String>) {
+        let Some(context) = self.trace.take().filter(|trace| trace.sampled) else { return };
+        // A span needs no inputs, and they are the most of a head.
+        let inputs = self.head.inputs.take();
+        let mut head = Head::clone(&self.head);
+        head.error = word.or(head.error);
+        self.head.inputs = inputs;
+        let model = self.head.inputs.as_ref().map_or("", |inputs| &*inputs.request.model);
+        let model = app.auth.key_redactor().redact(model).into_owned();
+        let took = self.began.elapsed();
+        app.telemetry.offer(CallTrace { context, head, model, began: self.began, took, steps });
     }
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {

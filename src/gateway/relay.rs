@@ -7,7 +7,7 @@ use pingora::Error;
 use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
-use super::answer_filter::AnswerFilter;
+use super::answer_filter::{AnswerFilter, joined};
 use super::answer_translation::{DROPPED, WholeTranslation};
 use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
@@ -56,6 +56,8 @@ pub(super) struct Relay {
     pub(super) answer: Option<WholeAnswer>,
     /// The memory that the copy and the held tasks take.
     memory: Option<Held>,
+    /// The memory that the translation takes, if there is one, and how much.
+    translating: Option<(Held, usize)>,
 }
 
 impl Relay {
@@ -219,6 +221,7 @@ impl Relay {
         self.stream = false;
         self.tally = StreamTally::default();
         self.filter = AnswerFilter::default();
+        self.translating = None;
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.ending.clear();
@@ -238,6 +241,8 @@ impl Relay {
                 if let Some(plan) = rules.translation {
                     let status = header.status.as_u16();
                     self.filter = AnswerFilter::translating(plan, status, self.stream);
+                    let memory = self.memory.as_ref();
+                    self.translating = memory.map(|memory| (memory.beside(BodyClass::Requests), 0));
                 }
                 self.headers = header.headers.clone();
             }
@@ -274,32 +279,45 @@ impl Relay {
             }
             HttpTask::Body(bytes, end) => {
                 let bytes = bytes.unwrap_or_default();
-                let left = part(self.filter.feed(bytes, end, rules.credentials, strips));
-                self.account_for_translation();
+                let left = self.filter.feed(bytes, end, rules.credentials, strips);
+                let left = part(self.accounted(left));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
             // Trailers are not passed on.
             HttpTask::Trailer(_) | HttpTask::Done => {
                 let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
-                let rest = part(rest);
-                self.account_for_translation();
+                let rest = part(self.accounted(rest));
                 [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
             task => [None, Some(task)],
         }
     }
 
-    /// Accounts for what is kept to be translated. When it is, the head says what was dropped.
-    fn account_for_translation(&mut self) {
-        let Some(whole) = self.filter.whole() else { return };
-        if let Some(dropped) = whole.dropped() {
+    /// Accounts for what is kept to be translated, and gives what may leave: where there is no
+    /// memory for more of a stream, it ends here.
+    fn accounted(&mut self, left: Bytes) -> Bytes {
+        self.name_dropped();
+        let Some((memory, known)) = &mut self.translating else { return left };
+        let held = self.filter.held();
+        if std::mem::replace(known, held) == held || memory.set(held) {
+            return left;
+        }
+        if self.filter.whole().is_some() {
+            self.overfull = true;
+            return left;
+        }
+        joined(left, self.filter.give_up())
+    }
+
+    /// When an answer is translated, its head says what was dropped.
+    fn name_dropped(&mut self) {
+        if let Some(dropped) = self.filter.whole().and_then(WholeTranslation::dropped) {
             self.headers.insert(&DROPPED, dropped.clone());
             if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
                 // Only a name that is no name fails.
                 let _always = header.insert_header(&DROPPED, dropped.clone());
             }
         }
-        self.overfull |= !self.account(self.body.capacity());
     }
 
     /// Whether the usage of this answer is taken out.
@@ -349,7 +367,7 @@ impl Relay {
 
     /// Accounts for a copy of this many bytes, beside the held tasks.
     fn account(&mut self, copy: usize) -> bool {
-        let bytes = copy + self.held_bytes + self.filter.held();
+        let bytes = copy + self.held_bytes;
         self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
     }
 

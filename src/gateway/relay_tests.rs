@@ -1,5 +1,9 @@
 //! Answers and what becomes of them, however they are cut into batches.
 
+#[cfg(test)]
+#[path = "relay_recorded_tests.rs"]
+mod recorded_tests;
+
 use pingora::ErrorType;
 use proptest::prelude::*;
 
@@ -9,8 +13,10 @@ use crate::dialect::chat::usage_strip::UsageStrip;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::recorded;
 use crate::dialect::stream::assemble;
+use crate::gateway::answer_translation::AnswerPlan;
 
-const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
+const ROLE: &str = "data: {\"choices\":[{\"index\":0,\
+    \"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
 const CONTENT: &str =
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
 const FINISH: &str =
@@ -65,6 +71,14 @@ struct Became {
     collected: Option<(u16, Vec<u8>)>,
     between_events: bool,
     copy: Vec<u8>,
+}
+
+impl Became {
+    /// What the client and the call see: all but the copy.
+    fn seen(&self) -> impl PartialEq + std::fmt::Debug + '_ {
+        let Became { bytes, head, ended, error, collected, between_events, copy: _ } = self;
+        (bytes, head, ended, error, collected, between_events)
+    }
 }
 
 fn tasks(made: Made, body: &[u8], chunks: &[usize]) -> Vec<HttpTask> {
@@ -310,98 +324,6 @@ fn what_is_no_answer_is_given_up() {
     }
 }
 
-/// Runs an answer of that endpoint, of which another target could be tried.
-fn run_of(
-    endpoint: Endpoint,
-    end: End,
-    body: &[u8],
-    chunks: &[usize],
-    batches: &[usize],
-) -> Became {
-    run(
-        Made { end, rules: Rules { dialect: endpoint.dialect(), ..RULES }, ..STREAM },
-        body,
-        chunks,
-        batches,
-    )
-}
-
-#[test]
-fn every_recorded_stream_is_the_clients_and_the_capture_s_however_it_comes() {
-    for exchange in recorded::streams() {
-        let (endpoint, body) = (exchange.endpoint(), exchange.response.as_bytes());
-        let whole = assemble(endpoint, body);
-        for (chunks, batches) in
-            [(&[][..], &[][..]), (&[11, 2], &[7]), (&[97, 3], &[1, 2]), (&[4000], &[1])]
-        {
-            let became = run_of(endpoint, End::Done, body, chunks, batches);
-            assert!(became.bytes == body && became.copy == body && became.ended, "{}", exchange.id);
-            assert_eq!((became.error, became.between_events), (None, true), "{}", exchange.id);
-            assert!(assemble(endpoint, &became.copy) == whole, "{}", exchange.id);
-        }
-        let collect = Made {
-            rules: Rules { dialect: endpoint.dialect(), mode: Mode::Collect, ..RULES },
-            ..STREAM
-        };
-        assert_eq!(
-            run(collect, body, &[1000], &[3]).collected,
-            Some((200, body.to_vec())),
-            "{}",
-            exchange.id
-        );
-    }
-}
-
-#[test]
-fn a_recorded_stream_without_its_last_event_broke_off() {
-    for exchange in recorded::streams().into_iter().filter(|exchange| exchange.kind != "chat") {
-        let text = exchange.response.trim_end();
-        let body = &text.as_bytes()[..text.rfind("\n\n").unwrap() + 2];
-        for end in [End::Done, End::Flag] {
-            let became = run_of(exchange.endpoint(), end, body, &[500], &[2]);
-            assert_eq!(
-                (became.error, became.ended, became.bytes == body),
-                (error(CUT), false, true),
-                "{}",
-                exchange.id
-            );
-        }
-        // Nothing but a beginning: another target answers.
-        let start = exchange.response.split_inclusive("\n\n").next().unwrap();
-        let became = run_of(exchange.endpoint(), End::Done, start.as_bytes(), &[500], &[2]);
-        assert_eq!((became.error, became.head), (error(CUT), false), "{}", exchange.id);
-    }
-}
-
-#[test]
-fn an_error_of_each_protocol_before_content_is_given_up_and_after_it_passes() {
-    let message = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n";
-    let block = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
-    let text = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n";
-    let overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
-    let created =
-        "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n";
-    let delta = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n";
-    let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"Oh\"}}}\n\n";
-    for (endpoint, before, content, last) in [
-        (Endpoint::Messages, [message, block].concat(), text, overloaded),
-        (Endpoint::Responses, created.to_owned(), delta, failed),
-    ] {
-        for batches in [&[][..], &[1]] {
-            let became =
-                run_of(endpoint, End::Done, [&before, last].concat().as_bytes(), &[30], batches);
-            assert_eq!((became.head, became.error), (false, error(IN_BAND)), "{endpoint:?}");
-            let body = [&before, content, last].concat();
-            let became = run_of(endpoint, End::Done, body.as_bytes(), &[30], batches);
-            assert_eq!(
-                (became.bytes == body.as_bytes(), became.ended, became.error),
-                (true, true, None),
-                "{endpoint:?}"
-            );
-        }
-    }
-}
-
 #[test]
 fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_could_answer() {
     let json = Made { kind: "application/json", ..STREAM };
@@ -472,11 +394,13 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
+const PARTS: &[&str] = &[ROLE, CONTENT, FINISH, DONE, ERROR, COMMENT, PARTIAL, USAGE, "\r", "\n"];
+
 proptest! {
     #[test]
     fn batching_changes_nothing(
         made in made(),
-        parts in prop::collection::vec(prop::sample::select(&[ROLE, CONTENT, FINISH, DONE, ERROR, COMMENT, PARTIAL, USAGE, "\r", "\n"][..]), 0..8),
+        parts in prop::collection::vec(prop::sample::select(PARTS), 0..8),
         chunks in prop::collection::vec(1usize..200, 1..5),
         batches in prop::collection::vec(1usize..6, 1..5),
     ) {
@@ -486,16 +410,16 @@ proptest! {
         let some = run(made, &body, &chunks, &batches);
         // A document that breaks off before any of it was written is given up; later it is cut.
         // Both say so.
-        let document_broken = made.end == End::Failed && made.kind == "application/json" && made.rules.mode == Mode::Relay;
+        let document_broken = made.end == End::Failed
+            && made.kind == "application/json"
+            && made.rules.mode == Mode::Relay;
         if !document_broken {
-            prop_assert_eq!(&alone.bytes, &whole.bytes);
-            prop_assert_eq!((&alone.error, alone.head, alone.ended), (&whole.error, whole.head, whole.ended));
-            prop_assert_eq!((&alone.collected, alone.between_events), (&whole.collected, whole.between_events));
-            prop_assert_eq!(&some.bytes, &alone.bytes);
-            prop_assert_eq!((&some.error, some.head, some.ended), (&alone.error, alone.head, alone.ended));
-            prop_assert_eq!((&some.collected, some.between_events), (&alone.collected, alone.between_events));
+            for other in [&whole, &some] {
+                prop_assert_eq!(other.seen(), alone.seen());
+            }
         }
-        let passes = if made.rules.strip_usage && made.kind == STREAM.kind && (200..300).contains(&made.status) {
+        let is_stream = made.kind == STREAM.kind && (200..300).contains(&made.status);
+        let passes = if made.rules.strip_usage && is_stream {
             let mut strip = UsageStrip::default();
             [strip.feed(&body), strip.finish()].concat()
         } else {
@@ -507,7 +431,55 @@ proptest! {
                 prop_assert_eq!(&became.bytes, &passes);
                 prop_assert_eq!(&became.copy, &passes);
             }
-            prop_assert!(!(became.ended && became.error.is_some()), "an answer that failed does not end as if whole");
+            prop_assert!(
+                !(became.ended && became.error.is_some()),
+                "an answer that failed does not end as if whole"
+            );
         }
+    }
+}
+
+#[test]
+fn a_translated_stream_ends_where_there_is_no_memory_for_it() {
+    // The last event of a response repeats all of it, so it is kept.
+    let plan = AnswerPlan {
+        from: Dialect::Chat,
+        to: Dialect::Responses,
+        counts: false,
+        context: Default::default(),
+        dropped: Vec::new(),
+    };
+    let rules = Rules { translation: Some(&plan), has_next: false, captured: false, ..RULES };
+    let body = [
+        ROLE,
+        &CONTENT.replace("\"a\"", &format!("\"{}\"", "b".repeat(1_000))).repeat(40),
+        FINISH,
+        DONE,
+    ]
+    .concat();
+    for (room, ends) in [(256 << 10, "response.completed"), (32 << 10, "event: error")] {
+        let memory = BodyMemory::new(room);
+        let mut relay = Relay::default();
+        relay.count_within(&memory);
+        let mut out = Vec::new();
+        for task in tasks(Made { rules: RULES, ..STREAM }, body.as_bytes(), &[500]) {
+            match relay.observe(vec![task], rules) {
+                RelayVerdict::Forward { tasks, .. } => {
+                    for task in tasks {
+                        if let HttpTask::Body(Some(bytes), _) = task {
+                            out.extend_from_slice(&bytes);
+                        }
+                    }
+                }
+                RelayVerdict::Hold => {}
+                RelayVerdict::Collected | RelayVerdict::Abandon(_) => panic!("it is relayed"),
+            }
+            assert!(memory.held() <= room);
+        }
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.trim_end().lines().rev().take(2).any(|line| line.contains(ends)), "{text}");
+        assert_eq!(text.matches("event: error").count(), usize::from(ends == "event: error"));
+        drop(relay);
+        assert_eq!(memory.held(), 0);
     }
 }

@@ -158,11 +158,17 @@ mod tests {
         assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Unauthorized"}"#);
         assert_eq!(
             body(Surface::DataPlane, &refusal),
-            r#"{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#
+            concat!(
+                r#"{"error":{"message":"No.","type":"invalid_request_error","#,
+                r#""param":null,"code":"invalid_api_key"}}"#
+            )
         );
         assert_eq!(
             body(Surface::Messages, &refusal),
-            r#"{"type":"error","error":{"type":"authentication_error","message":"No."},"request_id":"req_1"}"#
+            concat!(
+                r#"{"type":"error","error":{"type":"authentication_error","message":"No."},"#,
+                r#""request_id":"req_1"}"#
+            )
         );
         assert_eq!(
             error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(),

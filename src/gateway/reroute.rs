@@ -187,17 +187,27 @@ impl CapturedRequest {
         Ok(CapturedRequest { original, prompt, inputs, announced, held, _drawn: drawn })
     }
 
-    /// Puts the present health of targets in the place of the captured one.
-    pub(super) fn refresh(&mut self, app: &App, live: &Live, exchange: &HttpExchange) {
+    /// Puts the present health of targets in the place of the captured one, and adds the signals
+    /// that the document needs.
+    pub(super) async fn refresh(
+        &mut self,
+        app: &App,
+        live: &Live,
+        exchange: &HttpExchange,
+        principal: &Principal,
+    ) -> Result<()> {
         let name = Some(&*self.inputs.request.name);
         self.inputs.health = app.standing(&live.routing, name, exchange.at);
         let prompt = &self.prompt;
         self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
-        self.inputs.complete_translation(&live.routing, || Some(prompt.untranslatable()));
+        if !self.inputs.complete_translation(&live.routing, || None) {
+            self.read_neutral(app, live, principal).await?;
+        }
+        Ok(())
     }
 
-    /// Reads the request for providers of other dialects, if it may go to one. An agent has added
-    /// to it since the capture.
+    /// Reads the request for providers of other dialects, if it may go to one. An agent may have
+    /// added to it since the capture.
     pub(super) async fn read_neutral(
         &mut self,
         app: &App,
@@ -207,7 +217,11 @@ impl CapturedRequest {
         let prompt = &mut self.prompt;
         if live.routing.translates(&self.inputs.request.name, prompt.endpoint) {
             prompt.read_neutral(app, principal).await?;
-            self.inputs.request.untranslatable = Some(prompt.untranslatable());
+            self.inputs.request.untranslatable = prompt.untranslatable();
+            // Its neutral form, and its body for a provider of another dialect.
+            if !self.held.set(3 * prompt.body.len()) {
+                return Err(Held::full());
+            }
         }
         Ok(())
     }

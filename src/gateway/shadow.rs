@@ -2,6 +2,7 @@
 //! have answered. A copy is sent once, beside the request's path, through a memory session. Nobody
 //! gets its answer and nobody pays for it: it is captured, and counted apart.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,12 +20,15 @@ use super::record::Record;
 use super::verdict::Mode;
 use super::wrap::proxy;
 use crate::app::{App, Live, RequestGuard};
+use crate::auth::Principal;
+use crate::blocking::blocking;
 use crate::body_memory::{BodyClass, Held};
 use crate::bounds;
 use crate::dialect::endpoint::Endpoint;
+use crate::dialect::protocol::Way;
 use crate::dialect::request;
-use crate::error::Result;
-use crate::prompt::Prompt;
+use crate::error::{Kind, Result};
+use crate::prompt::{NeutralForm, Prompt, neutral_form, reading_turn};
 use crate::routing::{Decision, Target, shadow};
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
@@ -33,7 +37,7 @@ use crate::routing::{Decision, Target, shadow};
 pub(super) fn send(
     (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
     live: &Arc<Live>,
-    prompt: &Prompt,
+    (principal, prompt): (&Principal, &Prompt),
     record: &Record,
     shutdown: &ShutdownWatch,
 ) {
@@ -48,9 +52,12 @@ pub(super) fn send(
     };
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
-    // The body that is sent, and the request's own, which the copy may outlive.
+    let is_translated = matches!(target.provider.way(prompt.endpoint), Some(Way::Translated(_)));
+    // The body that is sent, and the request's own, which the copy may outlive. For another dialect
+    // also the neutral form and the body that is written from it.
+    let copies = if is_translated { 4 } else { 2 };
     let mut held = app.body_memory.begin(BodyClass::Copies);
-    if !held.set(2 * prompt.body.len()) {
+    if !held.set(copies * prompt.body.len()) {
         return app.metrics.shadow("dropped");
     }
     let copy = ShadowCopy {
@@ -58,6 +65,8 @@ pub(super) fn send(
         proxy: proxy.clone(),
         live: live.clone(),
         target,
+        is_translated,
+        tenant: app.auth.tenant(principal),
         decision: decision.clone(),
         endpoint: prompt.endpoint,
         body: prompt.body.clone(),
@@ -78,6 +87,9 @@ struct ShadowCopy {
     proxy: Arc<HttpProxy<ProxyHooks>>,
     live: Arc<Live>,
     target: Arc<Target>,
+    is_translated: bool,
+    /// Who sent the request.
+    tenant: String,
     decision: Arc<Decision>,
     endpoint: Endpoint,
     /// The request's body, shared with it.
@@ -95,9 +107,18 @@ struct ShadowCopy {
 
 impl ShadowCopy {
     async fn run(mut self, shutdown: ShutdownWatch) {
-        let call = match self.call() {
-            Ok(call) => Arc::new(call),
-            Err(error) => {
+        let made = tokio::select! {
+            biased;
+            made = self.call() => Some(made),
+            () = grace_over(shutdown.clone()) => None,
+        };
+        let call = match made {
+            Some(Ok(call)) => Arc::new(call),
+            None => return self.app.metrics.shadow("dropped"),
+            Some(Err(error)) if error.kind() == Kind::Unavailable => {
+                return self.app.metrics.shadow("dropped");
+            }
+            Some(Err(error)) => {
                 log::warn!("{}: the shadow's body cannot be made: {error}", self.record.id());
                 return self.app.metrics.shadow("failed");
             }
@@ -117,15 +138,25 @@ impl ShadowCopy {
         self.app.metrics.shadow(state.as_str());
     }
 
-    /// A call of one attempt at the target. As in a reroute, the body asks for no stream.
-    fn call(&mut self) -> Result<InferenceCall> {
-        let body = request::without_stream(&self.body)?;
-        let model = request::read_request(&body, self.endpoint)?.model_span;
-        // The capture keeps the client's part of the body, as it does for every request.
-        match &self.unexpanded {
-            Some(sent) => self.record.sends(&self.app, &request::without_stream(sent)?),
-            None => self.record.sends(&self.app, &body),
-        }
+    /// A call of one attempt at the target. As in a reroute, the body asks for no stream. A large
+    /// one is made in the sender's turn.
+    async fn call(&mut self) -> Result<InferenceCall> {
+        let (endpoint, is_translated) = (self.endpoint, self.is_translated);
+        let (body, unexpanded) = (self.body.clone(), self.unexpanded.clone());
+        let is_large = body.len() > bounds::READ_INLINE;
+        let making = move || ShadowBody::make(endpoint, &body, unexpanded.as_ref(), is_translated);
+        let made = if is_large {
+            let turn = reading_turn(&self.app, &self.tenant).await?;
+            let making = move || {
+                let _turn = turn;
+                making()
+            };
+            blocking(making).await?
+        } else {
+            making()
+        };
+        let ShadowBody { body, sent, model, neutral } = made?;
+        self.record.sends(&self.app, &sent);
         let plan = CallPlan::of_shadow(
             self.live.clone(),
             &self.decision,
@@ -141,9 +172,41 @@ impl ShadowCopy {
             headers: std::mem::take(&mut self.headers),
             query: self.query.take(),
             counted: false,
-            neutral: None,
+            neutral,
         };
-        Ok(InferenceCall::new(&self.app, self.record.id().clone(), plan, request, Mode::Collect))
+        let id = self.record.id().clone();
+        let mut call = InferenceCall::new(&self.app, id, plan, request, Mode::Collect);
+        call.traced(self.record.trace());
+        call.prompt_tokens = self.record.prompt_tokens();
+        Ok(call)
+    }
+}
+
+/// The body of a copy, without `stream`.
+struct ShadowBody {
+    body: Bytes,
+    /// The client's part of it, which the capture keeps as it does for every request.
+    sent: Bytes,
+    /// Where the body names the model.
+    model: Range<usize>,
+    neutral: Option<NeutralForm>,
+}
+
+impl ShadowBody {
+    fn make(
+        endpoint: Endpoint,
+        body: &Bytes,
+        unexpanded: Option<&Bytes>,
+        is_translated: bool,
+    ) -> Result<ShadowBody> {
+        let body = request::without_stream(body)?;
+        let sent = match unexpanded {
+            Some(sent) => request::without_stream(sent)?,
+            None => body.clone(),
+        };
+        let model = request::read_request(&body, endpoint)?.model_span;
+        let neutral = is_translated.then(|| neutral_form(endpoint, &body));
+        Ok(ShadowBody { body, sent, model, neutral })
     }
 }
 

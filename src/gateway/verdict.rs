@@ -39,7 +39,7 @@ pub(super) struct WholeAnswer {
     pub(super) body: Bytes,
     /// Whether it is an event stream.
     pub(super) stream: bool,
-    /// The attempt that gave it.
+    /// The attempt that gave it; none has the largest number, of an answer of ours.
     pub(super) index: usize,
 }
 

@@ -1,6 +1,8 @@
 //! The metrics of [`Metrics`](super::Metrics) by subject, with their names, help texts and labels.
 
-use prometheus::core::Collector;
+use std::cell::RefCell;
+
+use prometheus::core::{Collector, Desc};
 use prometheus::{
     CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
@@ -10,6 +12,9 @@ pub(super) const TARGET: &[&str] = &["provider", "model"];
 /// Five milliseconds to five minutes: from a refusal to a long stream.
 const DURATION: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Tokens a second: from a model on a processor to the fastest services.
+const TOKEN_RATE: &[f64] =
+    &[1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0, 250.0, 500.0, 1000.0, 2500.0];
 /// Ten microseconds to a tenth of a second.
 const OVERHEAD: &[f64] = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5,
@@ -24,7 +29,9 @@ pub(super) struct RequestMetrics {
     pub(super) overhead: Histogram,
     pub(super) connections_refused: IntCounterVec,
     pub(super) auth_failures: IntCounterVec,
+    pub(super) limit_refusals: IntCounterVec,
     pub(super) shadows: IntCounterVec,
+    pub(super) spans: IntCounterVec,
 }
 
 impl RequestMetrics {
@@ -48,7 +55,8 @@ impl RequestMetrics {
             )?,
             connections_refused: to.counters(
                 "connections_refused_total",
-                "Connections beyond a limit, by reason.",
+                "Connections beyond a limit, by reason: `all` or `address`. They were closed, or \
+                 answered one request.",
                 &["reason"],
             )?,
             auth_failures: to.counters(
@@ -56,7 +64,23 @@ impl RequestMetrics {
                 "Credentials refused.",
                 &["interface", "reason"],
             )?,
-            shadows: to.counters("shadows_total", "Shadow requests by outcome.", &["outcome"])?,
+            limit_refusals: to.counters(
+                "limit_refusals_total",
+                "Calls refused by a limit of a key or user: `rate` or `budget`.",
+                &["limit"],
+            )?,
+            shadows: to.counters(
+                "shadows_total",
+                "Shadow requests by outcome: `completed`, `failed`, `aborted`, `dropped`, \
+                 `ineligible`.",
+                &["outcome"],
+            )?,
+            spans: to.counters(
+                "spans_total",
+                "Spans of sampled traces by outcome: `sent`, `dropped_full` for lack of room, \
+                 `dropped_unsent` where the collector did not take them.",
+                &["outcome"],
+            )?,
         })
     }
 }
@@ -65,6 +89,8 @@ impl RequestMetrics {
 #[derive(Clone, Debug)]
 pub(super) struct TargetMetrics {
     pub(super) first_token: HistogramVec,
+    pub(super) duration: HistogramVec,
+    pub(super) token_rate: HistogramVec,
     pub(super) attempts: IntCounterVec,
     pub(super) decisions: IntCounterVec,
     pub(super) tokens: IntCounterVec,
@@ -82,9 +108,22 @@ impl TargetMetrics {
                 DURATION,
                 TARGET,
             )?,
+            duration: to.histograms(
+                "provider_duration_seconds",
+                "Time from the beginning of an attempt to the end of its answer, of whole good \
+                 answers to live calls. A slow client makes it longer.",
+                DURATION,
+                TARGET,
+            )?,
+            token_rate: to.histograms(
+                "tokens_per_second",
+                "Tokens of such an answer by that time, where the provider counted them.",
+                TOKEN_RATE,
+                TARGET,
+            )?,
             attempts: to.counters(
                 "upstream_attempts_total",
-                "Attempts at providers.",
+                "Attempts at providers, by outcome: `ok`, or why they failed.",
                 &["provider", "model", "outcome"],
             )?,
             decisions: to.counters(
@@ -94,7 +133,7 @@ impl TargetMetrics {
             )?,
             tokens: to.counters(
                 "tokens_total",
-                "Tokens used, by kind.",
+                "Tokens used, by kind: `prompt`, `completion`, `cached`.",
                 &["provider", "model", "kind"],
             )?,
             cost: to.amounts(
@@ -124,10 +163,18 @@ pub(super) struct CaptureMetrics {
 impl CaptureMetrics {
     pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
         Ok(CaptureMetrics {
-            captures: to.counters("captures_total", "Captures by outcome.", &["outcome"])?,
-            blocks_damaged: to
-                .counter("capture_blocks_damaged_total", "Captures that could not be read.")?,
-            body_memory: to.bytes("body_memory_bytes", "Bytes of bodies held now.")?,
+            captures: to.counters(
+                "captures_total",
+                "Captures by outcome: `stored`, `deleted`, `dropped_full`, `dropped_store`, \
+                 `dropped_disk_full`, `dropped_panic`.",
+                &["outcome"],
+            )?,
+            blocks_damaged: to.counter(
+                "capture_blocks_damaged_total",
+                "Captures that could not be read; each counts once.",
+            )?,
+            body_memory: to
+                .bytes("body_memory_bytes", "Bytes of bodies held now, of `limits.body_memory`.")?,
             capture_queue: to
                 .bytes("capture_queue_bytes", "Bytes waiting for the capture writer.")?,
         })
@@ -154,10 +201,14 @@ impl ProcessMetrics {
             keys: to.gauges("keys", "Keys in memory.", &["interface", "status"])?,
             unsaved_endings: to.gauges(
                 "unsaved_endings",
-                "Revoked keys and disabled users that the store has not written yet.",
+                "Revoked `keys` and disabled `users` that the store has not written yet.",
                 &["kind"],
             )?,
-            nodes: to.gauges("nodes", "Nodes by state.", &["state"])?,
+            nodes: to.gauges(
+                "nodes",
+                "Nodes by state: `pending`, `ready`, `draining`, `unreachable`, `gone`.",
+                &["state"],
+            )?,
             agent_open: to.gauge("agent_open", "1 while AGENT asks for no credential.")?,
             routing: to.gauges(
                 "routing_info",
@@ -166,7 +217,7 @@ impl ProcessMetrics {
             )?,
             reloads: to.counters(
                 "reloads_total",
-                "Routing documents offered, by result.",
+                "Routing documents offered, by result: `success`, `unchanged`, `failure`.",
                 &["result"],
             )?,
             names_gone: to.counter(
@@ -205,49 +256,70 @@ impl ClusterMetrics {
     }
 }
 
+/// A metric as the reference describes it.
+#[derive(Clone, Debug)]
+pub struct MetricRow {
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    pub labels: Vec<String>,
+    pub help: String,
+}
+
 /// Creates metrics with the prefix `rerouter_` and registers them.
-pub(super) struct Registrar<'a>(pub(super) &'a Registry);
+pub(super) struct Registrar<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) rows: RefCell<Vec<MetricRow>>,
+}
 
 impl Registrar<'_> {
     fn add<C: Collector + Clone + 'static>(
         &self,
+        kind: &'static str,
         made: prometheus::Result<C>,
     ) -> Result<C, String> {
         let metric = made.map_err(|error| error.to_string())?;
-        self.0.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
+        self.registry.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
+        let row = |desc: &Desc| MetricRow {
+            name: desc.fq_name.clone(),
+            kind,
+            labels: desc.variable_labels.clone(),
+            help: desc.help.clone(),
+        };
+        self.rows.borrow_mut().extend(metric.desc().into_iter().map(row));
         Ok(metric)
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter, String> {
-        self.add(IntCounter::with_opts(opts(name, help)))
+        self.add("counter", IntCounter::with_opts(opts(name, help)))
     }
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, String> {
-        self.add(IntCounterVec::new(opts(name, help), labels))
+        self.add("counter", IntCounterVec::new(opts(name, help), labels))
     }
 
     fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> Result<CounterVec, String> {
-        self.add(CounterVec::new(opts(name, help), labels))
+        self.add("counter", CounterVec::new(opts(name, help), labels))
     }
 
     fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, String> {
-        self.add(IntGauge::with_opts(opts(name, help)))
+        self.add("gauge", IntGauge::with_opts(opts(name, help)))
     }
 
     fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, String> {
-        self.add(IntGaugeVec::new(opts(name, help), labels))
+        self.add("gauge", IntGaugeVec::new(opts(name, help), labels))
     }
 
     fn bytes(&self, name: &str, help: &str) -> Result<Gauge, String> {
-        self.add(Gauge::with_opts(opts(name, help)))
+        self.add("gauge", Gauge::with_opts(opts(name, help)))
     }
 
     fn seconds(&self, name: &str, help: &str) -> Result<Gauge, String> {
-        self.add(Gauge::with_opts(opts(name, help)))
+        self.add("gauge", Gauge::with_opts(opts(name, help)))
     }
 
     fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Result<Histogram, String> {
-        self.add(Histogram::with_opts(buckets(name, help, bounds)))
+        self.add("histogram", Histogram::with_opts(buckets(name, help, bounds)))
     }
 
     fn histograms(
@@ -257,7 +329,7 @@ impl Registrar<'_> {
         bounds: &[f64],
         labels: &[&str],
     ) -> Result<HistogramVec, String> {
-        self.add(HistogramVec::new(buckets(name, help, bounds), labels))
+        self.add("histogram", HistogramVec::new(buckets(name, help, bounds), labels))
     }
 }
 

@@ -60,7 +60,11 @@ pub(crate) fn shadow(
     // Only live traffic may probe a half-open breaker.
     let probing = node_targets::state(&target, inputs)
         .is_some_and(|health| health.breaker != BreakerState::Closed);
-    let against = against(&target, inputs).or(probing.then_some("breaker_open"));
+    // Nobody would be asked: an estimate is no answer to compare.
+    let asks = way(&target, inputs) != Some(Way::Estimated);
+    let against = against(&target, inputs)
+        .or(probing.then_some("breaker_open"))
+        .or((!asks).then_some("endpoint"));
     Some(against.map_or(Ok(target), Err))
 }
 
@@ -252,14 +256,15 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
 }
 
 fn way(target: &Target, inputs: &Inputs) -> Option<Way> {
-    target.provider.protocol.way(Endpoint::named(&inputs.request.endpoint)?)
+    target.provider.way(Endpoint::named(&inputs.request.endpoint)?)
 }
 
-/// What the target's dialect cannot carry of the request.
+/// What the target's dialect cannot carry of the request. Tokens of such a prompt are estimated.
 fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
+    let counts = || Endpoint::named(&inputs.request.endpoint).is_some_and(Endpoint::counts);
     match way(target, inputs)? {
-        Way::Native => None,
-        Way::Translated(dialect) => inputs.request.refused(dialect),
+        Way::Translated(dialect) => inputs.request.refused(dialect).filter(|_| !counts()),
+        Way::Native | Way::Estimated => None,
     }
 }
 

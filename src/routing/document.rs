@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::presets::Preset;
 use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage};
+use crate::dialect::endpoint::Endpoint;
 use crate::secret::Secret;
 
 /// A position in a document. Lines and columns count from one, columns in characters.
@@ -125,6 +126,8 @@ pub struct ProviderOptions {
     /// Limit on concurrent requests.
     pub max_concurrency: Option<u32>,
     pub health: Option<Located<HealthCheck>>,
+    /// The endpoints that it has, if they are not those of its protocol.
+    pub endpoints: Option<Vec<Located<Endpoint>>>,
     /// When a stream's usage is requested.
     pub stream_usage: Option<StreamUsage>,
     /// Breaker settings that differ from the defaults.

@@ -2,11 +2,12 @@
 
 use super::base_url::BaseUrl;
 use super::settings::{KeyHeader, Protocol};
+use crate::dialect::endpoint::Endpoint;
 
 /// What is known of a provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Name in documents.
+    /// The word that names it in documents.
     pub(crate) name: &'static str,
     pub(crate) protocol: Protocol,
     /// Root URL of the API; `None` where each account or machine has its own.
@@ -20,11 +21,19 @@ pub struct Preset {
     pub(super) key: KeyHeader,
     /// Whether the default path is followed by the model (a deployment), then the endpoint.
     pub(super) model_in_path: bool,
+    /// The endpoints that it has, where it lacks some of its protocol's.
+    pub(super) endpoints: Option<&'static [Endpoint]>,
     /// Its part of the shipped prices.
     pub(super) prices: Option<&'static str>,
 }
 
 impl Preset {
+    /// The endpoints below this base URL, where it is known that some are missing.
+    pub(super) fn endpoints(&self, base: &BaseUrl) -> Option<&'static [Endpoint]> {
+        // Azure's newer API has no deployments in its path, and all endpoints.
+        self.endpoints.filter(|_| base.model_in_path == self.model_in_path)
+    }
+
     /// A base URL as written, with path and query where it has none.
     pub(super) fn complete(&self, written: BaseUrl) -> BaseUrl {
         let usual_path = written.path.is_empty();
@@ -51,8 +60,12 @@ const OPENAI: Preset = Preset {
     query: "",
     key: KeyHeader::Bearer,
     model_in_path: false,
+    endpoints: None,
     prices: Some("openai"),
 };
+
+/// Without responses.
+const OLDER: Option<&[Endpoint]> = Some(&[Endpoint::ChatCompletions, Endpoint::Embeddings]);
 
 pub(crate) static PRESETS: [Preset; 10] = [
     OPENAI,
@@ -73,6 +86,7 @@ pub(crate) static PRESETS: [Preset; 10] = [
         query: "api-version=2024-10-21",
         key: KeyHeader::Named("api-key"),
         model_in_path: true,
+        endpoints: OLDER,
         prices: None,
         ..OPENAI
     },
@@ -88,6 +102,8 @@ pub(crate) static PRESETS: [Preset; 10] = [
     Preset {
         name: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
+        // api-docs.deepseek.com
+        endpoints: Some(&[Endpoint::ChatCompletions]),
         prices: None,
         ..OPENAI
     },
@@ -101,6 +117,8 @@ pub(crate) static PRESETS: [Preset; 10] = [
     Preset {
         name: "mistral",
         base_url: Some("https://api.mistral.ai/v1"),
+        // docs.mistral.ai/api
+        endpoints: OLDER,
         prices: Some("mistral"),
         ..OPENAI
     },

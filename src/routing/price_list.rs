@@ -30,7 +30,7 @@ struct ShippedPriceList {
     date: String,
     #[serde(rename = "about")]
     _about: Vec<String>,
-    /// Of each part.
+    /// The provider's page of prices, for each part of `models`.
     #[serde(rename = "price_pages")]
     _price_pages: BTreeMap<String, String>,
     models: BTreeMap<String, BTreeMap<String, ShippedModel>>,

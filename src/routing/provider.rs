@@ -12,6 +12,8 @@ use super::request_head::{RequestHead, header_of};
 use super::settings::{
     Authorities, BreakerSettings, HealthCheck, KeyHeader, Protocol, StreamUsage, Timeouts,
 };
+use crate::dialect::endpoint::Endpoint;
+use crate::dialect::protocol::Way;
 use crate::secret::{Mask, Secret, is_credential};
 
 /// A server of models.
@@ -22,6 +24,9 @@ pub struct Provider {
     /// The name as a header value.
     pub shown: HeaderValue,
     pub protocol: Protocol,
+    /// The endpoints that it has. Other answers of models are asked for at the first that gives
+    /// some.
+    pub endpoints: Vec<Endpoint>,
     /// Root URL of the API.
     pub base: BaseUrl,
     /// Credentials. If there are several, attempts use them in turn.
@@ -61,6 +66,11 @@ impl Provider {
         Provider::of_node(BaseUrl::default(), None, None, Arc::default())
     }
 
+    /// How it is asked for what an endpoint gives; `None` if it cannot be.
+    pub fn way(&self, endpoint: Endpoint) -> Option<Way> {
+        self.protocol.way(&self.endpoints, endpoint)
+    }
+
     /// Whether it takes `max_completion_tokens`. OpenAI's newer models refuse `max_tokens`, other
     /// servers of its protocol know only that.
     pub fn takes_completion_tokens(&self) -> bool {
@@ -80,6 +90,7 @@ impl Provider {
             name: NODES.into(),
             shown: header_of(NODES),
             protocol: Protocol::OpenAi,
+            endpoints: Protocol::OpenAi.endpoints().to_vec(),
             identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
             head: RequestHead::of((Protocol::OpenAi, KeyHeader::Bearer), &base, &api_keys, &[]),
             base,

@@ -111,7 +111,8 @@ impl TooLong {
         let limit = format!("This model's maximum context length is {most} tokens");
         if prompt > most {
             return format!(
-                "{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, as estimated ({why})."
+                "{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, \
+                as estimated ({why})."
             );
         }
         let sum = format!(

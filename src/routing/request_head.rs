@@ -18,10 +18,10 @@ const AGENT: HeaderValue =
 pub struct RequestHead {
     /// Empty where they depend on the model.
     targets: Vec<(Endpoint, Uri)>,
-    /// Of inference requests: one for each key, or the only one of a provider without keys. Their
-    /// `Content-Length` is 0, to be replaced.
+    /// Headers of inference requests: one map for each key, or the only one of a provider without
+    /// keys. Their `Content-Length` is 0, to be replaced.
     headers: Vec<HeaderMap>,
-    /// Of health checks.
+    /// Headers of health checks.
     check: HeaderMap,
     /// The names that the document sets. Clients cannot change their values.
     set: Vec<HeaderName>,

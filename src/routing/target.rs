@@ -12,6 +12,7 @@ use super::provider::Provider;
 use super::request_head::header_of;
 use crate::dialect::endpoint::Endpoint;
 use crate::dialect::protocol::Way;
+use crate::metrics::{Metrics, TargetMeters};
 
 /// One model of one provider.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Target {
     /// pattern's state, and is counted as the pattern.
     pub(super) pattern: Option<Arc<Target>>,
     pub(super) state: OnceLock<Arc<TargetState>>,
+    /// Its series, once it was asked.
+    pub(super) meters: Arc<OnceLock<TargetMeters>>,
 }
 
 impl Target {
@@ -43,7 +46,7 @@ impl Target {
 
     /// Whether requests to this endpoint are translated for it.
     pub(super) fn is_translated(&self, endpoint: Endpoint) -> bool {
-        matches!(self.provider.protocol.way(endpoint), Some(Way::Translated(_)))
+        matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
     }
 
     /// The same target at one node, with that node's state.
@@ -59,6 +62,7 @@ impl Target {
             is_direct: self.is_direct,
             pattern: self.pattern.clone(),
             state: OnceLock::from(state),
+            meters: Arc::clone(&self.meters),
         }
     }
 
@@ -78,6 +82,7 @@ impl Target {
             is_direct: self.is_direct,
             pattern: Some(Arc::clone(self)),
             state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),
+            meters: Arc::clone(&self.meters),
         }
     }
 
@@ -89,6 +94,12 @@ impl Target {
     /// The target of the document whose state and counts it shares: itself, or its pattern.
     pub fn entry(&self) -> &Target {
         self.pattern.as_deref().unwrap_or(self)
+    }
+
+    /// The series in which it is counted: its own, or those of its pattern.
+    pub fn meters(&self, metrics: &Metrics) -> &TargetMeters {
+        let of = self.entry();
+        self.meters.get_or_init(|| metrics.of_target(&of.provider.name, &of.model))
     }
 
     /// Its state. Live documents share it with their predecessors; another document has its own.

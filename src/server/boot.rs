@@ -1,5 +1,6 @@
 //! Builds a gateway from documents and environment: master key, store, tables, routing document.
 
+use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::store::{
     DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store, StoreSettings,
     StoreUrl, UserRow,
 };
+use crate::telemetry::Telemetry;
 
 /// What a gateway takes from the environment of its process.
 pub struct Environment {
@@ -105,13 +107,15 @@ pub(super) async fn prepare(
     warn_without_admin(has_admin_key, &auth);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = open_access_log(&server, environment.access_log)?;
+    let access_log = open_access_log(&server, environment.access_log, &variables)?;
+    let telemetry = start_telemetry(&server, &metrics, &random)?;
     let app = Arc::new(App::new(AppParts {
         server,
         store,
         auth,
         nodes,
         access_log,
+        telemetry,
         metrics,
         clock,
         random,
@@ -203,13 +207,27 @@ async fn open_archive(
     archive
 }
 
-fn open_access_log(server: &Server, given: Option<AccessLog>) -> Result<AccessLog, BootError> {
-    match given {
-        _ if !server.access_log => Ok(AccessLog::off()),
-        Some(given) => Ok(given),
-        None => AccessLog::stdout()
-            .map_err(|error| BootError(format!("cannot start the access log: {error}"))),
+fn open_access_log(
+    server: &Server,
+    given: Option<AccessLog>,
+    variables: &Variables,
+) -> Result<AccessLog, BootError> {
+    let Some(format) = server.access_log else { return Ok(AccessLog::off()) };
+    if let Some(given) = given {
+        return Ok(given);
     }
+    AccessLog::stdout(format.form(std::io::stdout().is_terminal(), &**variables))
+        .map_err(|error| BootError(format!("cannot start the access log: {error}")))
+}
+
+fn start_telemetry(
+    server: &Server,
+    metrics: &Arc<Metrics>,
+    random: &Random,
+) -> Result<Telemetry, BootError> {
+    let Some(settings) = &server.telemetry else { return Ok(Telemetry::off()) };
+    Telemetry::start(settings, metrics, random)
+        .map_err(|error| BootError(format!("cannot start the export of traces: {error}")))
 }
 
 fn warn_without_admin(has_admin_key: bool, auth: &Auth) {

@@ -97,6 +97,7 @@ impl BackgroundService for DrainService {
             ),
         }
         self.app.access_log.flush(Duration::from_secs(1));
+        self.app.telemetry.flush(Duration::from_secs(1));
         std::process::exit(0);
     }
 }

@@ -37,11 +37,13 @@ mod boot;
 mod checkpoints;
 mod descriptors;
 mod drain;
+mod first_key;
 mod master;
 mod master_file;
 mod metrics_pages;
 pub(crate) mod ready;
 mod services;
+mod systemd;
 mod tls;
 
 use std::net::{SocketAddr, TcpListener};
@@ -60,6 +62,7 @@ pub use boot::Environment;
 pub(crate) use master::{MASTER_KEY, MASTER_KEY_OLD};
 
 use self::drain::{DrainService, StopSignals};
+use self::systemd::SystemdService;
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
@@ -215,6 +218,8 @@ pub(crate) fn run(gateway: Gateway) -> Result<(), BootError> {
     server.bootstrap();
     gateway.add_to(&mut server)?;
     server.add_service(background_service("drain", DrainService { app: app.clone() }));
+    let addresses = app.server.own_addresses().collect();
+    server.add_service(background_service("systemd", SystemdService { addresses }));
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(StopSignals) });
     Ok(())

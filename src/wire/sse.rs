@@ -106,6 +106,11 @@ impl Splitter {
         *self = Splitter::with_limit(self.limit);
     }
 
+    /// Bytes of memory that it takes.
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
     fn complete(&mut self, bytes: &[u8], each: &mut impl FnMut(SseEvent<'_>)) {
         if self.oversized || self.held.len() + bytes.len() > self.limit {
             self.pass(bytes, each);

@@ -13,7 +13,7 @@ import zlib
 
 def main():
     directory, recorded = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
-    for target in ("edits", "events", "coding", "answers"):
+    for target in ("edits", "events", "coding", "requests", "answers"):
         (directory / target).mkdir(parents=True, exist_ok=True)
 
     def write(target, data):
@@ -29,8 +29,10 @@ def main():
         write("edits", request)
         if exchange.get("stream"):
             write("events", bytes([len(answer) % 256]) + answer)
-        if exchange["kind"] in ("chat", "messages", "responses"):
-            source = ("chat", "messages", "responses").index(exchange["kind"])
+        kind = exchange.get("kind") or ("messages" if "messages" in exchange["path"] else "responses")
+        if kind in ("chat", "messages", "responses"):
+            source = ("chat", "messages", "responses").index(kind)
+            write("requests", bytes([source]) + request)
             for client in range(3):
                 write("answers", bytes([len(answer) % 256, source + 4 * client]) + answer)
         for which, coded in enumerate((gzip.compress(request), zlib.compress(request))):

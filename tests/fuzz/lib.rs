@@ -26,13 +26,26 @@ pub mod internals {
         pub mod endpoint {
             pub use crate::dialect::endpoint::Endpoint;
         }
+        pub mod neutral {
+            pub use crate::dialect::neutral::answer::{Answer, AnswerContext};
+            pub use crate::dialect::neutral::part::Part;
+            pub use crate::dialect::neutral::request::Request;
+        }
         pub mod request {
             pub use crate::dialect::request::{
                 ModelRequest, last_user_text, read_request, rename_model, without_stream,
             };
         }
+        pub mod request_translation {
+            pub use crate::dialect::request_translation::{read_request, write_request};
+        }
         pub mod stream {
             pub use crate::dialect::stream::{StreamTally, assemble};
+        }
+        pub mod translate_answer {
+            pub use crate::dialect::translate_answer::{
+                StreamTranslator, read_answer, translate_answer, translate_error,
+            };
         }
     }
     pub mod wire {

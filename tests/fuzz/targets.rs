@@ -8,14 +8,18 @@ use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::agent::{self, AgentPreset};
 use rerouter::internals::dialect::chat::usage_strip::UsageStrip;
 use rerouter::internals::dialect::endpoint::Endpoint;
-use rerouter::internals::dialect::neutral::{Answer, AnswerContext, Part};
+use rerouter::internals::dialect::neutral::{Answer, AnswerContext, Part, Request};
 use rerouter::internals::dialect::request::{self, ModelRequest};
+use rerouter::internals::dialect::request_translation::{
+    read_request as read_neutral, write_request,
+};
 use rerouter::internals::dialect::stream::{StreamTally, assemble};
 use rerouter::internals::dialect::translate_answer::{
     StreamTranslator, read_answer, translate_answer, translate_error,
 };
 use rerouter::internals::wire::coding::{Coding, Decoder};
 use rerouter::internals::wire::sse::{Splitter, SseEvent};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 pub mod lenient;
@@ -218,6 +222,45 @@ fn decode(coding: Coding, coded: &[u8], size: usize) -> Option<Bytes> {
     let decoded = decoder.finish().ok()?;
     assert!(decoded.len() <= LIMIT);
     Some(decoded)
+}
+
+/// The bytes are a request, the first one says of which dialect. Each dialect refuses it by a
+/// feature, or gets a request of its own that calls and offers the same tools. Written again and
+/// again, it stays as it is.
+pub fn requests(data: &[u8]) {
+    let Some((which, body)) = data.split_first() else { return };
+    let clients = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
+    let from = clients[usize::from(which % 3)];
+    let Ok(request) = read_neutral(from, body) else { return };
+    for to in Dialect::TRANSLATED {
+        let Ok(there) = write_request(&request, to) else { continue };
+        let text = std::str::from_utf8(&there.body).expect("what is written is text");
+        // Schemas and arguments keep their text, and so JSON that no other text could hold.
+        serde_json::from_str::<&RawValue>(text).expect("what is written is JSON");
+        let printable = |c: char| c.is_ascii_alphanumeric() || "_.:-?".contains(c);
+        assert!(there.dropped.iter().all(|member| member.chars().all(printable)));
+        if !clients.contains(&to) {
+            continue;
+        }
+        let again = read_neutral(to, &there.body)
+            .unwrap_or_else(|malformed| panic!("{malformed:?} of {text}"));
+        assert_eq!(tools(&request), tools(&again), "{text}");
+        // What the dialect has by default is written out the second time.
+        let Ok(second) = write_request(&again, to) else { continue };
+        let last = read_neutral(to, &second.body).expect("what was written is read");
+        let last = write_request(&last, to).expect("what was written is written again");
+        assert_eq!(second.body, last.body);
+    }
+}
+
+/// The names of the tools, and of those that were called.
+fn tools(request: &Request) -> (Vec<&str>, Vec<&str>) {
+    let parts = request.turns.iter().flat_map(|turn| &turn.content);
+    let calls = parts.filter_map(|part| match part {
+        Part::ToolCall(call) => Some(call.name.as_str()),
+        _ => None,
+    });
+    (request.tools.iter().map(|tool| tool.name.as_str()).collect(), calls.collect())
 }
 
 /// The bytes are an answer or a stream of a provider, the second one says from which dialect to

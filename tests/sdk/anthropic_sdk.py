@@ -108,8 +108,10 @@ def errors(client):
     assert missing.body["request_id"] == missing.request_id, missing.body
     bad = raises(anthropic.BadRequestError, lambda: ask("auto", messages={}))
     assert bad.type == "invalid_request_error" and "messages" in bad.api_message, bad
-    unsuited = raises(anthropic.BadRequestError, lambda: client.messages.count_tokens(model="rec/gpt-4o", messages=MESSAGES))
-    assert "endpoint" in unsuited.api_message, unsuited
+    # A provider of another protocol counts nothing: the gateway estimates, and says so.
+    estimated = client.messages.with_raw_response.count_tokens(model="rec/gpt-4o", messages=MESSAGES)
+    assert estimated.headers["x-rerouter-estimated"] == "input_tokens", estimated.headers
+    assert 0 < estimated.parse().input_tokens < 100 and estimated.parse().estimated, estimated.text
     limited = raises(anthropic.RateLimitError, lambda: ask("demo/status-429"))
     assert limited.type == "rate_limit_error" and limited.response.headers["retry-after"] == "1", limited
     raises(anthropic.NotFoundError, lambda: client.messages.batches.list())

@@ -11,6 +11,7 @@ import typing
 
 import anthropic
 import anthropic.types as messages
+import anthropic.types.beta as beta_messages
 import openai
 import openai.types.chat.completion_create_params as chat
 import openai.types.responses.response_create_params as responses
@@ -51,6 +52,9 @@ TYPES = {
     ("chat", True): chat.CompletionCreateParamsStreaming,
     ("messages", False): messages.message_create_params.MessageCreateParamsNonStreaming,
     ("messages", True): messages.message_create_params.MessageCreateParamsStreaming,
+    # MCP servers are a beta.
+    ("messages-beta", False): beta_messages.message_create_params.MessageCreateParamsNonStreaming,
+    ("messages-beta", True): beta_messages.message_create_params.MessageCreateParamsStreaming,
     ("responses", False): responses.ResponseCreateParamsNonStreaming,
     ("responses", True): responses.ResponseCreateParamsStreaming,
     ("gemini", False): GenerateContent,
@@ -75,6 +79,8 @@ SAMPLING = ("temperature", "top_p", "top_k")
 def check(target, body):
     if target == "messages":
         body = {name: value for name, value in body.items() if name not in SAMPLING}
+    if "mcp_servers" in body:
+        target = "messages-beta"
     exhaust(ADAPTERS[target, body.get("stream", False)].validate_python(body))
 
 

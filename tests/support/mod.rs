@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod coded;
+pub mod command;
 pub mod documents;
 pub mod envelope;
 pub mod fleet;
@@ -13,6 +14,7 @@ pub mod json_text;
 pub mod node;
 pub mod node_process;
 pub mod openapi;
+pub mod otlp;
 pub mod postgres;
 pub mod provider;
 pub mod recorded;

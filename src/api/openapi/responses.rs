@@ -9,7 +9,7 @@ use crate::api::{Policy, Route};
 use crate::interface::Surface;
 
 /// Headers of answers to inference calls.
-const CALL_HEADERS: [(&str, &str); 9] = [
+const CALL_HEADERS: [(&str, &str); 10] = [
     ("x-request-id", "Id of the request and of its capture"),
     ("x-rerouter-provider", "The provider that answered"),
     ("x-rerouter-model", "The model that answered"),
@@ -17,6 +17,7 @@ const CALL_HEADERS: [(&str, &str); 9] = [
     ("x-rerouter-rule", "Rule of the recipe; absent if none"),
     ("x-rerouter-revision", "Revision of the routing document"),
     ("x-rerouter-attempts", "Number of attempts"),
+    ("x-rerouter-estimated", "What is the gateway's estimate: `input_tokens`; absent if nothing"),
     ("x-rerouter-dropped", "Members that a translation left out, by commas; absent if none"),
     ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
 ];

@@ -2,7 +2,8 @@
 
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 
-use super::identity::{OPEN, agent, of};
+use super::agent_lifecycle::agent;
+use super::identity::{OPEN, of};
 use super::*;
 
 /// An AGENT credential that was shown.

@@ -6,7 +6,8 @@ use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
 use super::super::output::{Output, print_error};
 use super::super::progress::ProgressLine;
-use super::captures::{for_each_summary, path};
+use super::super::records::for_each_record;
+use super::captures::{CAPTURES, path};
 use crate::capture::record::Capture;
 
 /// What became of the captures of the list.
@@ -26,7 +27,7 @@ pub(super) fn export(
 ) -> Result<(), CommandFailure> {
     let mut output = Output::open(out)?;
     let (progress, mut counts) = (ProgressLine::text(), ExportCounts::default());
-    let result = for_each_summary(client, query, limit.unwrap_or(u64::MAX), |summary| {
+    let result = for_each_record(client, CAPTURES, query, limit.unwrap_or(u64::MAX), |summary| {
         let field = |name: &str| summary.get(name).and_then(Value::as_str).unwrap_or_default();
         export_one(client, field("id"), &mut output, &mut counts)?;
         progress.pace(counts.written, field("created_at").parse().ok());

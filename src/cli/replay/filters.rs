@@ -1,17 +1,15 @@
 //! Filters of captures, as options.
 
-use std::time::Duration;
-
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::failure::CommandFailure;
-use crate::clock::rfc3339;
+use super::super::times;
 
 /// The filters of `GET /v1/router/replay`.
 #[derive(Args, Default)]
-pub(super) struct Filters {
+pub(in crate::cli) struct Filters {
     /// Not before this time: RFC 3339, or an age such as 24h or 7d.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -61,12 +59,12 @@ pub(super) struct Filters {
 
 impl Filters {
     /// The query of the API. Ages are counted back from `now`.
-    pub(super) fn query(
+    pub(in crate::cli) fn query(
         &self,
         now: Timestamp,
     ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
         let time = |name: &str, text: &Option<String>| {
-            text.as_deref().map(|text| parse_time(name, text, now)).transpose()
+            text.as_deref().map(|text| times::past(name, text, now)).transpose()
         };
         let pairs = [
             ("since", time("--since", &self.since)?),
@@ -96,24 +94,6 @@ impl Filters {
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect())
     }
-}
-
-fn parse_time(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Ok(rfc3339(at));
-    }
-    let ago = age(text).and_then(|ago| now.checked_sub(ago).ok());
-    ago.map(rfc3339).ok_or_else(|| {
-        CommandFailure::Usage(format!(
-            "{option} has to be an RFC 3339 time, or an age such as 24h or 7d"
-        ))
-    })
-}
-
-fn age(text: &str) -> Option<Duration> {
-    let span: jiff::Span = text.parse().ok()?;
-    let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
-    Duration::try_from(length).ok()
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
 use super::super::output::{print, print_error};
+use super::super::records::{for_each_record, text};
 use super::super::table::TextTable;
-use super::captures::{dollars, for_each_summary, rule, target, text};
+use super::captures::{CAPTURES, dollars, rule, target};
 
 const TITLES: [&str; 10] =
     ["TIME", "ID", "STATE", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS"];
@@ -19,7 +20,7 @@ pub(super) fn list(
 ) -> Result<(), CommandFailure> {
     // Id and time are always shown, then the outcome counts most.
     let mut table = TextTable::new(&TITLES).with_priority(&[1, 0, 3, 5, 4, 2, 6, 8, 9, 7], 2);
-    let unreadable = for_each_summary(client, query, limit, |summary| {
+    let unreadable = for_each_record(client, CAPTURES, query, limit, |summary| {
         if json {
             return print(&format!("{summary}\n"));
         }

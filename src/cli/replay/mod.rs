@@ -15,15 +15,14 @@ mod reroute;
 mod show;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use self::filters::Filters;
-use super::client::{ApiClient, ApiClientOptions};
+pub(super) use self::captures::{CAPTURES, dollars, rule, target};
+pub(super) use self::filters::Filters;
+use super::client::ApiClient;
+use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
-use super::output::print_error;
-use super::table::clean;
 use crate::clock::Clock;
 use crate::config::Env;
 
@@ -99,18 +98,7 @@ enum ReplayCommand {
     },
 }
 
-pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> ExitCode {
-    let (code, why) = match run_command(arguments, env) {
-        Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,
-        Err(CommandFailure::BoundBroken) => return ExitCode::from(1),
-        Err(CommandFailure::Usage(why)) => (2, why),
-        Err(CommandFailure::Gateway(why)) => (3, why),
-    };
-    print_error(&format!("{}\n", clean(&why)));
-    ExitCode::from(code)
-}
-
-fn run_command(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let now = Clock::System.now();
     let ReplayArguments { client, command } = arguments;
     let connect = || ApiClient::new(&client, env);

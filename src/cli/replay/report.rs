@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::super::records::text;
 use super::super::table::TextTable;
-use super::captures::{dollars, number, text};
+use super::captures::{dollars, number};
 
 /// Captures that found a target before; changes are a share of these.
 pub(super) fn routed(report: &Value) -> f64 {

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::super::client::{ApiClient, refusal};
 use super::super::failure::CommandFailure;
 use super::super::output::print;
+use super::super::records::text;
 use super::super::table::TextTable;
-use super::captures::{path, text};
+use super::captures::path;
 
 pub(super) fn reroute(
     client: &ApiClient,

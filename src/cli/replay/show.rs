@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
 use super::super::output::print;
+use super::super::records::text;
 use super::super::table::{TextTable, clean};
-use super::captures::{dollars, path, rule, target, text};
+use super::captures::{dollars, path, rule, target};
 
 /// Fields of a capture that are shown as they are.
 const FIELDS: [&str; 12] = [

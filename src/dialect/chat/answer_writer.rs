@@ -46,10 +46,25 @@ fn joined<'a>(answer: &'a Answer, text: impl Fn(&'a Part) -> Option<&'a String>)
 fn write_calls(answer: &Answer, out: &mut Vec<u8>) {
     let mut before = ",\"tool_calls\":[";
     for part in &answer.content {
-        let Part::ToolCall(ToolCall { id, name, arguments }) = part else { continue };
-        let arguments = if arguments.is_empty() { "{}" } else { arguments };
-        put!(out, before, "{\"id\":", Quoted(id), ",\"type\":\"function\",\"function\":{\"name\":");
-        put!(out, Quoted(name), ",\"arguments\":", Quoted(arguments), "}}");
+        let (ToolCall { id, name, arguments }, kind, said) = match part {
+            Part::ToolCall(call) => (call, "function", "arguments"),
+            Part::TextCall(call) => (call, "custom", "input"),
+            _ => continue,
+        };
+        let empty = if kind == "function" { "{}" } else { "" };
+        let arguments = if arguments.is_empty() { empty } else { arguments };
+        put!(
+            out,
+            before,
+            "{\"id\":",
+            Quoted(id),
+            ",\"type\":\"",
+            kind,
+            "\",\"",
+            kind,
+            "\":{\"name\":"
+        );
+        put!(out, Quoted(name), ",\"", said, "\":", Quoted(arguments), "}}");
         before = ",";
     }
     if before == "," {
@@ -65,7 +80,7 @@ pub(super) fn finish_reason(stop: &StopReason, refused: bool) -> Option<&'static
         StopReason::ToolCalls => "tool_calls",
         StopReason::Refusal if refused => "stop",
         StopReason::Refusal => "content_filter",
-        StopReason::Unknown => return None,
+        StopReason::Unfinished => return None,
     })
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod usage_strip;
 
 use http::HeaderName;
 
+use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
@@ -38,6 +39,8 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         assemble: stream_events::assemble,
     },
     usage: USAGE,
+    default_limit: None,
+    count: None,
 };
 
 pub(super) static ENDPOINT: EndpointRow = EndpointRow {
@@ -71,8 +74,8 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
 
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {
     word: "openai",
-    dialects: &[Dialect::Chat, Dialect::Embeddings, Dialect::Responses],
-    translated: Some(Dialect::Chat),
+    endpoints: &[Endpoint::ChatCompletions, Endpoint::Responses, Endpoint::Embeddings],
+    own_dialect: None,
     key: KeyHeader::Bearer,
     version: None,
     is_versioned: false,

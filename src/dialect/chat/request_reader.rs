@@ -13,6 +13,7 @@ use crate::dialect::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
     WebSearch,
 };
+use crate::dialect::neutral::text_tool;
 
 const BODY: Table = &[
     ("functions", Feature::Functions),
@@ -45,6 +46,12 @@ const TOOL: Table = &[
     ("cache_control", Feature::Hints),
     ("eager_input_streaming", Feature::Hints),
     ("defer_loading", Feature::DeferredTools),
+];
+const SEARCH: Table = &[
+    ("engine", Feature::Hints),
+    ("max_results", Feature::Hints),
+    ("max_total_results", Feature::Hints),
+    ("max_uses", Feature::ToolUses),
 ];
 const CALL: Table = &[("index", Feature::Hints), ("extra_content", Feature::Thinking)];
 const STREAM_OPTIONS: Table = &[("include_obfuscation", Feature::Hints)];
@@ -99,14 +106,26 @@ wire_object!(Call, CALL, {
     id: String,
     kind: String = "type",
     function: FunctionCall,
-    custom: IgnoredAny,
+    custom: TextToolCall,
 });
 wire_object!(FunctionCall, CALL, { name: String, arguments: String, });
+wire_object!(TextToolCall, CALL, { name: String, input: String, });
 wire_object!(ToolMember, TOOL, {
     kind: String = "type",
     function: Function,
-    custom: IgnoredAny,
-    parameters: IgnoredAny,
+    custom: TextTool,
+    parameters: Box<RawValue>,
+});
+wire_object!(TextTool, TOOL, { name: String, description: String, format: TextFormat, });
+wire_object!(TextFormat, &[], { kind: String = "type", grammar: Grammar, });
+// The syntax stands in the text.
+wire_object!(Grammar, &[], { syntax: IgnoredAny, definition: String, });
+// Of the search that OpenRouter adds.
+wire_object!(SearchParameters, SEARCH, {
+    search_context_size: String,
+    allowed_domains: Vec<String>,
+    excluded_domains: Vec<String>,
+    user_location: Place,
 });
 wire_object!(Function, TOOL, {
     name: String,
@@ -118,7 +137,7 @@ wire_object!(Choice, TOOL, {
     kind: String = "type",
     function: Named,
     allowed_tools: Allowed,
-    custom: IgnoredAny,
+    custom: Named,
 });
 wire_object!(Named, TOOL, { name: String, });
 wire_object!(Allowed, TOOL, { mode: String, tools: Vec<Choice>, });
@@ -132,6 +151,7 @@ wire_object!(JsonSchema, &[], {
 wire_object!(SearchOptions, &[], { search_context_size: String, user_location: Location, });
 wire_object!(Location, &[], { kind: String = "type", approximate: Place, });
 wire_object!(Place, &[], {
+    kind: String = "type",
     city: String,
     country: String,
     region: String,
@@ -306,14 +326,19 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
 
 fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
     uses.add_all("messages.tool_calls.", call.others);
-    let Some(function) = call.function else {
+    let id = call.id.unwrap_or_default();
+    if let Some(custom) = call.custom {
+        uses.add_all("messages.tool_calls.custom.", custom.others);
         uses.add(Feature::CustomTools, "messages.", "tool_calls");
-        return None;
-    };
+        let arguments = text_tool::arguments(&custom.input.unwrap_or_default());
+        let name = custom.name.unwrap_or_default();
+        return Some(Part::ToolCall(ToolCall { id, name, arguments }));
+    }
+    let function = call.function?;
     uses.add_all("messages.tool_calls.function.", function.others);
     uses.add(Feature::ToolCalls, "messages.", "tool_calls");
     Some(Part::ToolCall(ToolCall {
-        id: call.id.unwrap_or_default(),
+        id,
         name: function.name.unwrap_or_default(),
         arguments: function.arguments.unwrap_or_default(),
     }))
@@ -335,9 +360,24 @@ fn read_tool(tool: ToolMember, request: &mut Request) {
                 description: function.description,
                 parameters: function.parameters,
                 strict: function.strict,
+                free_text: false,
             });
         }
-        ("custom", _) => uses.add(Feature::CustomTools, "tools.", "custom"),
+        ("custom", _) => {
+            let custom = tool.custom.unwrap_or_default();
+            uses.add_all("tools.custom.", custom.others);
+            uses.add(Feature::CustomTools, "tools.", "custom");
+            let format = custom.format.unwrap_or_default();
+            uses.add_all("tools.custom.format.", format.others);
+            let grammar = format.grammar.and_then(|grammar| grammar.definition);
+            let name = custom.name.unwrap_or_default();
+            request.tools.push(text_tool::function(name, custom.description, grammar));
+        }
+        ("openrouter:web_search", _) => {
+            uses.add(Feature::WebSearch, "tools.", kind);
+            let written = tool.parameters.as_deref().map_or("{}", RawValue::get);
+            request.web_search = Some(read_parameters(written, uses));
+        }
         _ => uses.add(Feature::ServerTools, "tools.", kind),
     }
 }
@@ -354,16 +394,17 @@ fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
         WordOr::Object(Choice { allowed_tools: Some(allowed), .. }) => {
             uses.add(Feature::AllowedTools, "tool_choice.", "allowed_tools");
             let tools = allowed.tools.unwrap_or_default().into_iter();
-            let names: Vec<String> = tools.filter_map(|tool| tool.function?.name).collect();
+            let named = tools.filter_map(|tool| tool.function.or(tool.custom)?.name);
+            let names: Vec<String> = named.collect();
             request.allow(&names);
             of_word(&allowed.mode.unwrap_or_default())
         }
-        WordOr::Object(Choice { function: Some(function), .. }) => {
-            ToolChoice::Named(function.name.unwrap_or_default())
-        }
-        WordOr::Object(_) => {
-            uses.add(Feature::CustomTools, "", "tool_choice");
-            return;
+        WordOr::Object(Choice { function, custom, .. }) => {
+            let Some(tool) = function.or(custom) else {
+                uses.add(Feature::ServerTools, "", "tool_choice");
+                return;
+            };
+            ToolChoice::Named(tool.name.unwrap_or_default())
         }
     };
     request.uses.add(Feature::ToolChoice, "", "tool_choice");
@@ -393,6 +434,32 @@ fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> 
             None
         }
     }
+}
+
+fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
+    const PATH: &str = "tools.parameters.";
+    let Ok(asked) = serde_json::from_str::<SearchParameters>(written) else {
+        uses.add(Feature::ServerTools, "tools.", "parameters");
+        return WebSearch::default();
+    };
+    uses.add_all(PATH, asked.others);
+    let search = WebSearch {
+        allowed_domains: asked.allowed_domains.unwrap_or_default(),
+        blocked_domains: asked.excluded_domains.unwrap_or_default(),
+        place: asked.user_location.map(|of| [of.city, of.country, of.region, of.timezone]),
+        context_size: asked.search_context_size,
+    };
+    for (is_asked, feature, name) in [
+        (!search.allowed_domains.is_empty(), Feature::WebSearchAllowed, "allowed_domains"),
+        (!search.blocked_domains.is_empty(), Feature::WebSearchBlocked, "excluded_domains"),
+        (search.place.is_some(), Feature::WebSearchPlace, "user_location"),
+        (search.context_size.is_some(), Feature::WebSearchSize, "search_context_size"),
+    ] {
+        if is_asked {
+            uses.add(feature, PATH, name);
+        }
+    }
+    search
 }
 
 fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> WebSearch {

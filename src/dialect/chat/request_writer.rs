@@ -185,7 +185,11 @@ fn write_part(parts: &mut Items<'_>, part: &Part) {
             });
         }),
         Part::File(file) => write_file(parts, file),
-        Part::Refusal(_) | Part::Thinking(_) | Part::ToolCall(_) | Part::ToolResult(_) => {}
+        Part::Refusal(_)
+        | Part::Thinking(_)
+        | Part::ToolCall(_)
+        | Part::TextCall(_)
+        | Part::ToolResult(_) => {}
     }
 }
 

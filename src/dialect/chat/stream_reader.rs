@@ -62,6 +62,11 @@ impl ChatStreamReader {
         }
     }
 
+    /// Bytes of arguments that wait for the name of their tool.
+    pub(crate) fn held(&self) -> usize {
+        self.calls.iter().map(|call| call.early.len()).sum()
+    }
+
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped
     }

@@ -14,6 +14,8 @@ enum WrittenPart {
     Refusal,
     /// A tool call by its index, and whether it has arguments so far.
     Call(u64, bool),
+    /// A call with a text, by its index among the calls.
+    TextCall(u64),
 }
 
 #[derive(Debug)]
@@ -36,7 +38,7 @@ impl ChatStreamWriter {
             parts: Vec::new(),
             calls: 0,
             refused: false,
-            stop: StopReason::Unknown,
+            stop: StopReason::Unfinished,
             usage: None,
         }
     }
@@ -73,7 +75,7 @@ impl ChatStreamWriter {
     }
 
     fn start(&mut self, part: PartKind<'_>, out: &mut Vec<u8>) {
-        self.parts.push(match part {
+        let written = match part {
             PartKind::Text => WrittenPart::Text,
             PartKind::Thinking => WrittenPart::Thinking,
             PartKind::Refusal => {
@@ -81,16 +83,25 @@ impl ChatStreamWriter {
                 WrittenPart::Refusal
             }
             PartKind::ToolCall { id, name } => {
-                let index = self.calls;
-                self.calls += 1;
-                self.delta(out, |out| {
-                    put!(out, "\"tool_calls\":[{\"index\":", index, ",\"id\":", Quoted(id));
-                    put!(out, ",\"type\":\"function\",\"function\":{\"name\":", Quoted(name));
-                    put!(out, ",\"arguments\":\"\"}}]");
-                });
-                WrittenPart::Call(index, false)
+                WrittenPart::Call(self.call(id, name, ["function", "arguments"], out), false)
             }
+            PartKind::TextCall { id, name } => {
+                WrittenPart::TextCall(self.call(id, name, ["custom", "input"], out))
+            }
+        };
+        self.parts.push(written);
+    }
+
+    /// Starts a tool call of this kind, and gives its index.
+    fn call(&mut self, id: &str, name: &str, [kind, said]: [&str; 2], out: &mut Vec<u8>) -> u64 {
+        let index = self.calls;
+        self.calls += 1;
+        self.delta(out, |out| {
+            put!(out, "\"tool_calls\":[{\"index\":", index, ",\"id\":", Quoted(id));
+            put!(out, ",\"type\":\"", kind, "\",\"", kind, "\":{\"name\":", Quoted(name));
+            put!(out, ",\"", said, "\":\"\"}}]");
         });
+        index
     }
 
     fn text(&mut self, index: usize, text: &str, out: &mut Vec<u8>) {
@@ -105,6 +116,10 @@ impl ChatStreamWriter {
             WrittenPart::Refusal => put!(out, "\"refusal\":", Quoted(text)),
             WrittenPart::Call(index, _) => {
                 put!(out, "\"tool_calls\":[{\"index\":", index, ",\"function\":{\"arguments\":");
+                put!(out, Quoted(text), "}}]");
+            }
+            WrittenPart::TextCall(index) => {
+                put!(out, "\"tool_calls\":[{\"index\":", index, ",\"custom\":{\"input\":");
                 put!(out, Quoted(text), "}}]");
             }
         });

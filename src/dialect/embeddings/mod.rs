@@ -20,6 +20,8 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         assemble: stream_events::assemble,
     },
     usage: USAGE,
+    default_limit: None,
+    count: None,
 };
 
 pub(super) static ENDPOINT: EndpointRow = EndpointRow {

@@ -9,7 +9,8 @@ pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     let mut reader = GeminiStreamReader::default();
     reader.event(body, each);
     if !reader.has_stopped() {
-        each(StreamEvent::Stop(StopReason::Unknown));
+        // A whole document is a whole answer; clients wait for a reason.
+        each(StreamEvent::Stop(StopReason::End));
     }
     reader.done(each);
 }

@@ -1,6 +1,6 @@
 //! Gemini's own API, Google's dialect, of providers only: the model stands in the path, and a
-//! stream ends without an event that says so. Sources: ai.google.dev/api/generate-content and
-//! ai.google.dev/gemini-api/docs/troubleshooting (errors).
+//! stream ends without an event that says so. Sources: ai.google.dev/api/generate-content,
+//! ai.google.dev/api/tokens (counts) and ai.google.dev/gemini-api/docs/troubleshooting (errors).
 
 pub(crate) mod answer_reader;
 pub(super) mod request_writer;
@@ -10,9 +10,9 @@ pub(crate) mod usage;
 
 use std::fmt::Write;
 
-use super::protocol::{KeyHeader, ProtocolRow};
+use super::protocol::{KeyHeader, ProtocolRow, Wanted};
 use super::stream::event::{OversizedRule, StreamRules};
-use super::{Dialect, DialectRow};
+use super::{CountRules, Dialect, DialectRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "gemini",
@@ -24,12 +24,14 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         assemble: stream_events::assemble,
     },
     usage: usage::USAGE,
+    default_limit: None,
+    count: Some(CountRules { write: request_writer::write_count, read: usage::read_count_answer }),
 };
 
 pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     word: "gemini",
-    dialects: &[Dialect::Gemini],
-    translated: Some(Dialect::Gemini),
+    endpoints: &[],
+    own_dialect: Some(Dialect::Gemini),
     key: KeyHeader::Named("x-goog-api-key"),
     version: None,
     is_versioned: false,
@@ -38,13 +40,11 @@ pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     model_path: Some(model_path),
 };
 
-/// The path of a request. Models have their folder, unless they name it.
-fn model_path(model: &str, streams: bool) -> String {
-    let folders = ["models/", "tunedModels/"];
-    let named = folders.into_iter().find(|folder| model.starts_with(folder));
-    let folder = named.unwrap_or("models/");
+/// The path of a request.
+fn model_path(model: &str, wanted: Wanted) -> String {
+    let (folder, model) = request_writer::in_folder(model);
     let mut path = ["/", folder].concat();
-    for byte in model.strip_prefix(folder).unwrap_or(model).bytes() {
+    for byte in model.bytes() {
         // A model is one segment, whatever its name holds.
         if byte.is_ascii_alphanumeric() || b"-._~@".contains(&byte) {
             path.push(char::from(byte));
@@ -53,8 +53,12 @@ fn model_path(model: &str, streams: bool) -> String {
             let _ = write!(path, "%{byte:02X}");
         }
     }
-    // Without `alt` a stream is one list of JSON.
-    path.push_str(if streams { ":streamGenerateContent?alt=sse" } else { ":generateContent" });
+    path.push_str(match wanted {
+        Wanted::Answer => ":generateContent",
+        // Without `alt` a stream is one list of JSON.
+        Wanted::Stream => ":streamGenerateContent?alt=sse",
+        Wanted::Count => ":countTokens",
+    });
     path
 }
 

@@ -19,6 +19,28 @@ const BUDGETS: [(&str, i64); 4] = [("none", 0), ("minimal", 1024), ("low", 1024)
 const HIGH_BUDGET: i64 = 24_576;
 
 pub(in crate::dialect) fn write(request: &Request) -> Vec<u8> {
+    object(|body| write_members(body, request))
+}
+
+/// The body of `countTokens`, for the tokens of a whole request.
+pub(super) fn write_count(request: &Request) -> Vec<u8> {
+    object(|body| {
+        body.object("generateContentRequest", |inner| {
+            let (folder, model) = in_folder(&request.model);
+            inner.value("model", &[folder, model].concat());
+            write_members(inner, request);
+        });
+    })
+}
+
+/// A model with its folder: `models/`, unless it names another.
+pub(super) fn in_folder(model: &str) -> (&'static str, &str) {
+    let named = ["models/", "tunedModels/"].into_iter().find(|folder| model.starts_with(folder));
+    let folder = named.unwrap_or("models/");
+    (folder, model.strip_prefix(folder).unwrap_or(model))
+}
+
+fn write_members(body: &mut Members<'_>, request: &Request) {
     let calls = request.turns.iter().flat_map(|turn| &turn.content);
     let names: HashMap<&str, &str> = calls
         .filter_map(|part| match part {
@@ -26,27 +48,25 @@ pub(in crate::dialect) fn write(request: &Request) -> Vec<u8> {
             _ => None,
         })
         .collect();
-    object(|body| {
-        let mut system = request.system_texts().peekable();
-        if system.peek().is_some() {
-            body.object("systemInstruction", |instruction| {
-                instruction.array("parts", |parts| {
-                    system.for_each(|text| write_text(parts, text));
-                });
+    let mut system = request.system_texts().peekable();
+    if system.peek().is_some() {
+        body.object("systemInstruction", |instruction| {
+            instruction.array("parts", |parts| {
+                system.for_each(|text| write_text(parts, text));
+            });
+        });
+    }
+    body.array("contents", |contents| {
+        for (speaker, parts) in request.alternating(has_part) {
+            contents.object(|content| {
+                let is_user = speaker == Speaker::User;
+                content.value("role", if is_user { "user" } else { "model" });
+                content.array("parts", |list| write_parts(list, &parts, &names));
             });
         }
-        body.array("contents", |contents| {
-            for (speaker, parts) in request.alternating(has_part) {
-                contents.object(|content| {
-                    let is_user = speaker == Speaker::User;
-                    content.value("role", if is_user { "user" } else { "model" });
-                    content.array("parts", |list| write_parts(list, &parts, &names));
-                });
-            }
-        });
-        write_tools(body, request);
-        write_config(body, request);
-    })
+    });
+    write_tools(body, request);
+    write_config(body, request);
 }
 
 /// Whether a part is written.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::dialect::Dialect;
-use crate::dialect::protocol::Protocol;
+use crate::dialect::protocol::{Protocol, Wanted};
 use crate::dialect::stream::{
     EventKind, StreamError, StreamTally, StreamVerdict, assemble, classify, error_in,
 };
@@ -60,12 +60,14 @@ fn tally(stream: &str, sizes: &[usize]) -> StreamTally {
 
 #[test]
 fn the_model_stands_in_the_path() {
-    let path = |model, streams| Protocol::Gemini.model_path(model, streams).unwrap();
-    assert_eq!(path("gemini-2.5-pro", false), "/models/gemini-2.5-pro:generateContent");
-    assert_eq!(path("models/g", true), "/models/g:streamGenerateContent?alt=sse");
-    assert_eq!(path("tunedModels/mine", false), "/tunedModels/mine:generateContent");
-    assert_eq!(path("../a?b#%é", false), "/models/..%2Fa%3Fb%23%25%C3%A9:generateContent");
-    assert!(Protocol::OpenAi.model_path("gpt-5", false).is_none());
+    use Wanted::{Answer, Count, Stream};
+    let path = |model, wanted| Protocol::Gemini.model_path(model, wanted).unwrap();
+    assert_eq!(path("gemini-2.5-pro", Answer), "/models/gemini-2.5-pro:generateContent");
+    assert_eq!(path("models/g", Stream), "/models/g:streamGenerateContent?alt=sse");
+    assert_eq!(path("models/g", Count), "/models/g:countTokens");
+    assert_eq!(path("tunedModels/mine", Answer), "/tunedModels/mine:generateContent");
+    assert_eq!(path("../a?b#%é", Answer), "/models/..%2Fa%3Fb%23%25%C3%A9:generateContent");
+    assert!(Protocol::OpenAi.model_path("gpt-5", Answer).is_none());
 }
 
 #[test]

@@ -20,7 +20,7 @@ struct UsageMetadata<'a> {
     /// Results of tools that Google runs, which the model reads like a prompt.
     #[serde(borrow)]
     tool_use_prompt_token_count: Option<&'a RawValue>,
-    /// Without thinking.
+    /// Tokens of the answer without its thinking.
     #[serde(borrow)]
     candidates_token_count: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -46,6 +46,18 @@ pub(crate) fn read_metadata(written: &str) -> Option<PartialUsage> {
         count(written.total_token_count),
         count(written.cached_content_token_count),
     )
+}
+
+/// The tokens in an answer of `countTokens`.
+pub(super) fn read_count_answer(answer: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CountAnswer<'a> {
+        #[serde(borrow)]
+        total_tokens: &'a RawValue,
+    }
+    let answer: CountAnswer<'_> = serde_json::from_slice(answer).ok()?;
+    read_count(answer.total_tokens.get())
 }
 
 /// The usage of an answer. One that is cut off is read up to there; of several members the last

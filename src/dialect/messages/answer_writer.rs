@@ -30,7 +30,7 @@ pub(super) fn id(id: &str) -> String {
 fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => {
-            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), ",\"citations\":null}");
+            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), "}");
         }
         Part::Thinking(Thinking { text, seal }) => {
             let signature = seal.as_ref().map(Seal::to_text).unwrap_or_default();
@@ -60,7 +60,7 @@ fn write_input(arguments: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// `stop_reason` and `stop_sequence`.
+/// The values of `stop_reason` and `stop_sequence`.
 pub(super) fn stop_words(stop: &StopReason) -> (Option<&'static str>, Option<&str>) {
     let reason = match stop {
         StopReason::End => "end_turn",
@@ -69,7 +69,7 @@ pub(super) fn stop_words(stop: &StopReason) -> (Option<&'static str>, Option<&st
         StopReason::ToolCalls => "tool_use",
         StopReason::Refusal => "refusal",
         StopReason::Pause => "pause_turn",
-        StopReason::Unknown => return (None, None),
+        StopReason::Unfinished => return (None, None),
     };
     (Some(reason), None)
 }

@@ -64,5 +64,6 @@ pub(super) fn as_function(kind: &str, name: &str) -> Option<Tool> {
         description: Some(tool.description.to_owned()),
         parameters: RawValue::from_string(tool.parameters.to_owned()).ok(),
         strict: None,
+        free_text: false,
     })
 }

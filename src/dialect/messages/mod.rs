@@ -14,21 +14,31 @@ pub(super) mod request_writer;
 pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
+mod tool_reader;
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
+use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
 use super::{Dialect, DialectRow, EndpointRow};
+use crate::bounds::DEFAULT_MAX_TOKENS;
 
 /// The version of the API that is spoken where the client names none.
 pub(crate) const VERSION: &str = "2023-06-01";
 pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("anthropic-version");
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-beta");
 pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
+
+/// The answer to a question for the tokens of a prompt.
+pub(crate) fn count(tokens: u64, estimated: bool) -> Bytes {
+    let mark = if estimated { ",\"estimated\":true" } else { "" };
+    format!("{{\"input_tokens\":{tokens}{mark}}}").into()
+}
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "messages",
@@ -39,6 +49,8 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         assemble: stream_events::assemble,
     },
     usage: USAGE,
+    default_limit: Some(DEFAULT_MAX_TOKENS),
+    count: None,
 };
 
 pub(super) static ENDPOINT: EndpointRow = EndpointRow {
@@ -100,8 +112,8 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
 
 pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
     word: "anthropic",
-    dialects: &[Dialect::Messages],
-    translated: Some(Dialect::Messages),
+    endpoints: &[Endpoint::Messages, Endpoint::CountTokens],
+    own_dialect: None,
     key: KeyHeader::Named("x-api-key"),
     version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),
     is_versioned: true,

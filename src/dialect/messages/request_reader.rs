@@ -4,7 +4,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Number, json};
 
-use super::client_tools;
+use super::tool_reader::{Choice, McpServerMember, ToolMember};
+use super::tool_reader::{read_choice, read_mcp_server, read_tool};
 use crate::dialect::feature::Feature;
 use crate::dialect::members::{
     Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
@@ -13,14 +14,12 @@ use crate::dialect::neutral::part::{
     Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
-    WebSearch,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
 use crate::dialect::neutral::seal::Seal;
 
 const BODY: Table = &[
     ("container", Feature::StoredState),
-    ("mcp_servers", Feature::ServerTools),
     ("inference_geo", Feature::Region),
     ("cache_control", Feature::Hints),
     ("context_management", Feature::Hints),
@@ -34,17 +33,6 @@ const BLOCK: Table = &[
     ("context", Feature::Hints),
     ("toolset_name", Feature::Hints),
 ];
-const TOOL: Table = &[
-    ("defer_loading", Feature::DeferredTools),
-    ("allowed_callers", Feature::Hints),
-    ("cache_control", Feature::Hints),
-    ("citations", Feature::Hints),
-    ("eager_input_streaming", Feature::Hints),
-    ("input_examples", Feature::Hints),
-    ("max_characters", Feature::Hints),
-    ("max_content_tokens", Feature::Hints),
-    ("max_uses", Feature::Hints),
-];
 
 wire_object!(Body, BODY, {
     model: String,
@@ -57,6 +45,7 @@ wire_object!(Body, BODY, {
     top_p: Number,
     top_k: Number,
     tools: Vec<ToolMember>,
+    mcp_servers: Vec<McpServerMember>,
     tool_choice: Choice,
     thinking: ThinkingMode,
     output_config: OutputConfig,
@@ -89,30 +78,7 @@ wire_object!(BlockSource, &[], {
     data: String,
     url: String,
     file_id: String,
-    content: Content<IgnoredAny>,
-});
-wire_object!(ToolMember, TOOL, {
-    kind: String = "type",
-    name: String,
-    description: String,
-    input_schema: Box<RawValue>,
-    strict: bool,
-    allowed_domains: Vec<String>,
-    blocked_domains: Vec<String>,
-    user_location: Place,
-    model: IgnoredAny,
-});
-wire_object!(Place, &[], {
-    kind: String = "type",
-    city: String,
-    country: String,
-    region: String,
-    timezone: String,
-});
-wire_object!(Choice, &[], {
-    kind: String = "type",
-    name: String,
-    disable_parallel_tool_use: bool,
+    content: Content<Block>,
 });
 wire_object!(ThinkingMode, &[], {
     kind: String = "type",
@@ -133,9 +99,15 @@ pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, MalformedRequest>
     for message in body.messages.take().unwrap_or_default() {
         read_message(message, &mut request)?;
     }
+    for server in body.mcp_servers.take().unwrap_or_default() {
+        read_mcp_server(server, &mut request);
+    }
     for tool in body.tools.take().unwrap_or_default() {
         read_tool(tool, &mut request);
     }
+    // Without any tool it is as if it were not there.
+    let no_tools = Some(Vec::new());
+    request.mcp_servers.retain(|server| server.allowed_tools != no_tools);
     if let Some(choice) = body.tool_choice.take() {
         read_choice(choice, &mut request);
     }
@@ -214,6 +186,19 @@ fn read_output(body: &mut Body, request: &mut Request) {
     }
 }
 
+/// The texts of content that may hold nothing else.
+fn texts_of(
+    content: Option<Content<Block>>,
+    path: &'static str,
+    uses: &mut UsedFeatures,
+) -> Vec<String> {
+    let parts = content.map_or_else(Vec::new, |content| read_content(content, path, uses));
+    if parts.iter().any(|part| !matches!(part, Part::Text(_))) {
+        uses.add(Feature::OtherContent, path, "content");
+    }
+    texts(parts)
+}
+
 fn texts(parts: Vec<Part>) -> Vec<String> {
     let texts = parts.into_iter().filter_map(|part| match part {
         Part::Text(text) => Some(text),
@@ -243,6 +228,15 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     let content = message.content.map_or_else(Vec::new, |content| {
         read_content(content, "messages.content.", &mut request.uses)
     });
+    // Calls are of the assistant, and results of the user.
+    let is_misplaced = |part: &Part| match part {
+        Part::ToolCall(_) => speaker != Speaker::Assistant,
+        Part::ToolResult(_) => speaker != Speaker::User,
+        _ => false,
+    };
+    if content.iter().any(is_misplaced) {
+        return Err(MalformedRequest("messages.content".to_owned()));
+    }
     if speaker == Speaker::System {
         request.instruct(texts(content), "messages.", "role");
     } else {
@@ -255,6 +249,10 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
     let Block { kind, text, source, title, citations, others, .. } = block;
     uses.add_all(path, others);
     let kind = kind.unwrap_or_default();
+    let wants_citations = || citations.as_ref().is_some_and(|wants| wants.get().contains("true"));
+    if matches!(kind.as_str(), "document" | "search_result") && wants_citations() {
+        uses.add(Feature::Citations, path, "citations");
+    }
     match kind.as_str() {
         "text" => {
             if citations.is_some() {
@@ -270,10 +268,17 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
         "document" => {
             let source = read_source(source?, true, path, uses)?;
             uses.add_file(&source, path, "document");
-            if citations.is_some_and(|citations| citations.get().contains("true")) {
-                uses.add(Feature::Citations, path, "citations");
-            }
             Some(Part::File(File { source, name: title }))
+        }
+        "search_result" => {
+            uses.add(Feature::SearchResults, path, kind);
+            let from = match source {
+                Some(WordOr::Word(from)) => Some(from),
+                _ => None,
+            };
+            let found = texts_of(block.content, path, uses);
+            let whole = title.into_iter().chain(from).chain(found).collect::<Vec<_>>();
+            Some(Part::Text(whole.join("\n")))
         }
         "tool_use" => {
             uses.add(Feature::ToolCalls, path, "tool_use");
@@ -285,18 +290,8 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
         }
         "tool_result" => {
             uses.add(Feature::ToolResults, path, "tool_result");
-            let is_error = block.is_error.unwrap_or_default();
-            if is_error {
-                uses.add(Feature::ResultErrors, path, "is_error");
-            }
-            let content = block.content.map_or_else(Vec::new, |content| {
-                read_content(content, "messages.content.content.", uses)
-            });
-            if content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_))) {
-                uses.add(Feature::ResultMedia, path, "tool_result");
-            }
-            let call_id = block.tool_use_id.unwrap_or_default();
-            Some(Part::ToolResult(ToolResult { call_id, content, is_error }))
+            let (id, content, is_error) = (block.tool_use_id, block.content, block.is_error);
+            Some(Part::ToolResult(read_tool_result(id, content, is_error, path, uses)))
         }
         "thinking" | "redacted_thinking" => {
             uses.add(Feature::Thinking, path, kind);
@@ -311,6 +306,25 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
             None
         }
     }
+}
+
+fn read_tool_result(
+    call_id: Option<String>,
+    content: Option<Content<Block>>,
+    is_error: Option<bool>,
+    path: &'static str,
+    uses: &mut UsedFeatures,
+) -> ToolResult {
+    let (call_id, is_error) = (call_id.unwrap_or_default(), is_error.unwrap_or_default());
+    if is_error {
+        uses.add(Feature::ResultErrors, path, "is_error");
+    }
+    let content = content
+        .map_or_else(Vec::new, |content| read_content(content, "messages.content.content.", uses));
+    if content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_))) {
+        uses.add(Feature::ResultMedia, path, "tool_result");
+    }
+    ToolResult { call_id, content, is_error }
 }
 
 /// Notes a kind of block that the neutral form does not have.
@@ -364,7 +378,10 @@ fn read_source(
             let media_type = source.media_type.unwrap_or_default();
             Some(Source::Inline { media_type, data: Base64(data) })
         }
-        (_, _, Some(Content::Text(text))) if is_file => Some(Source::Text(text)),
+        (_, _, Some(content)) if is_file => {
+            let texts = texts_of(Some(content), "messages.content.source.", uses);
+            Some(Source::Text(texts.join("\n")))
+        }
         (Some("file"), ..) => {
             uses.add(Feature::ProviderFiles, path, "source");
             None
@@ -374,74 +391,4 @@ fn read_source(
             None
         }
     }
-}
-
-fn read_tool(tool: ToolMember, request: &mut Request) {
-    let uses = &mut request.uses;
-    uses.add_all("tools.", tool.others);
-    let kind = tool.kind.unwrap_or_default();
-    let name = tool.name.unwrap_or_default();
-    if matches!(kind.as_str(), "" | "custom") {
-        uses.add(Feature::Tools, "", "tools");
-        if tool.strict.is_some() {
-            uses.add(Feature::StrictTools, "tools.", "strict");
-        }
-        request.tools.push(Tool {
-            name,
-            description: tool.description,
-            parameters: tool.input_schema,
-            strict: tool.strict,
-        });
-        return;
-    }
-    if let Some(function) = client_tools::as_function(&kind, &name) {
-        uses.add(Feature::ClientTools, "tools.", kind);
-        request.tools.push(function);
-        return;
-    }
-    let allowed_domains = tool.allowed_domains.unwrap_or_default();
-    if !allowed_domains.is_empty() {
-        uses.add(Feature::WebSearchAllowed, "tools.", "allowed_domains");
-    }
-    let blocked_domains = tool.blocked_domains.unwrap_or_default();
-    if !blocked_domains.is_empty() {
-        uses.add(Feature::WebSearchBlocked, "tools.", "blocked_domains");
-    }
-    if kind.starts_with("web_search_") {
-        if tool.user_location.is_some() {
-            uses.add(Feature::WebSearchPlace, "tools.", "user_location");
-        }
-        let place = tool
-            .user_location
-            .map(|place| [place.city, place.country, place.region, place.timezone]);
-        uses.add(Feature::WebSearch, "tools.", kind);
-        request.web_search =
-            Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });
-    } else if kind.starts_with("web_fetch_") {
-        uses.add(Feature::WebFetch, "tools.", kind);
-        request.web_fetch = true;
-    } else if kind.starts_with("code_execution_") {
-        uses.add(Feature::CodeExecution, "tools.", kind);
-        request.code_execution = true;
-    } else if kind.starts_with("tool_search_") {
-        uses.add(Feature::DeferredTools, "tools.", kind);
-    } else {
-        uses.add(Feature::ServerTools, "tools.", kind);
-    }
-}
-
-fn read_choice(choice: Choice, request: &mut Request) {
-    let uses = &mut request.uses;
-    uses.add_all("tool_choice.", choice.others);
-    uses.add(Feature::ToolChoice, "", "tool_choice");
-    if choice.disable_parallel_tool_use == Some(true) {
-        uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");
-    }
-    request.parallel_tool_calls = choice.disable_parallel_tool_use.map(|disabled| !disabled);
-    request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
-        (Some("tool"), Some(name)) => ToolChoice::Named(name),
-        (Some("any"), _) => ToolChoice::Any,
-        (Some("none"), _) => ToolChoice::None,
-        _ => ToolChoice::Auto,
-    });
 }

@@ -7,8 +7,9 @@ use crate::bounds::DEFAULT_MAX_TOKENS;
 use crate::dialect::json_writer::{Items, Members, object};
 use crate::dialect::neutral::part::{File, Part, Source, Thinking, ToolResult};
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
+    Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
 };
+use crate::secret::Secret;
 
 /// Writes a request; what its rules forbid in this request is left out and noted in `dropped`.
 pub(in crate::dialect) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
@@ -50,7 +51,7 @@ fn has_block(part: &Part) -> bool {
         Part::Thinking(thinking) => {
             thinking.seal.as_ref().is_some_and(|seal| seal.dialect == "messages")
         }
-        Part::Audio { .. } => false,
+        Part::Audio { .. } | Part::TextCall(_) => false,
         _ => true,
     }
 }
@@ -78,7 +79,7 @@ fn write_block(blocks: &mut Items<'_>, part: &Part) {
         }),
         Part::ToolResult(result) => write_result(blocks, result),
         Part::Thinking(thinking) => write_thinking(blocks, thinking),
-        Part::Audio { .. } => {}
+        Part::Audio { .. } | Part::TextCall(_) => {}
     }
 }
 
@@ -149,6 +150,9 @@ fn tool_id(id: &str) -> String {
     if out.is_empty() { "call".to_owned() } else { out }
 }
 
+/// The beta of the API that MCP servers belong to.
+pub(in crate::dialect) const MCP_BETA: &str = "mcp-client-2025-11-20";
+
 /// A schema of an object, as the dialect demands.
 fn is_object(schema: &RawValue) -> bool {
     serde_json::from_str::<std::collections::HashMap<&str, &RawValue>>(schema.get())
@@ -182,7 +186,13 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
         if request.code_execution {
             tools.typed("code_execution_20260120", "name", "code_execution");
         }
+        request.mcp_servers.iter().for_each(|server| write_toolset(tools, server));
     });
+    if !request.mcp_servers.is_empty() {
+        body.array("mcp_servers", |servers| {
+            request.mcp_servers.iter().for_each(|server| write_mcp_server(servers, server));
+        });
+    }
     // Only a choice can say whether calls may be parallel.
     let one_by_one = request.parallel_tool_calls == Some(false);
     if request.tool_choice.is_none() && !one_by_one {
@@ -201,6 +211,29 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
         if one_by_one && request.tool_choice != Some(ToolChoice::None) {
             choice.value("disable_parallel_tool_use", &true);
         }
+    });
+}
+
+fn write_mcp_server(servers: &mut Items<'_>, server: &McpServer) {
+    servers.object(|member| {
+        member.value("type", "url");
+        member.value("name", &server.name);
+        member.value("url", &server.url);
+        let token = server.authorization.as_ref().map(Secret::expose);
+        member.option("authorization_token", &token);
+    });
+}
+
+/// Writes which tools of a server may be called.
+fn write_toolset(tools: &mut Items<'_>, server: &McpServer) {
+    tools.object(|tool| {
+        tool.value("type", "mcp_toolset");
+        tool.value("mcp_server_name", &server.name);
+        let Some(allowed) = &server.allowed_tools else { return };
+        tool.value("default_config", &json!({"enabled": false}));
+        tool.object("configs", |configs| {
+            allowed.iter().for_each(|name| configs.value(name, &json!({"enabled": true})));
+        });
     });
 }
 

@@ -181,6 +181,11 @@ impl MessagesStreamReader {
         }
     }
 
+    /// Bytes of a signature that is not whole.
+    pub(crate) fn held(&self) -> usize {
+        self.signature.len()
+    }
+
     pub(super) fn whole(
         &mut self,
         message: &MessageBody<'_>,
@@ -203,7 +208,8 @@ impl MessagesStreamReader {
         }
         self.parts.end_all(each);
         let stop = stop_reason(&message.stop_reason, &message.stop_sequence);
-        each(StreamEvent::Stop(stop.unwrap_or(StopReason::Unknown)));
+        // A whole document is a whole answer; clients wait for a reason.
+        each(StreamEvent::Stop(stop.unwrap_or(StopReason::End)));
         each(StreamEvent::End);
     }
 

@@ -80,6 +80,11 @@ impl MessagesStreamWriter {
         }
     }
 
+    /// Bytes of text that wait.
+    pub(crate) fn held(&self) -> usize {
+        self.waiting_bytes
+    }
+
     fn waiting(&mut self, part: usize) -> Option<&mut PendingBlock> {
         self.blocks.iter_mut().rev().find(|block| block.part == part)
     }
@@ -88,7 +93,7 @@ impl MessagesStreamWriter {
         let kind = match kind {
             PartKind::Text | PartKind::Refusal => BlockKind::Text,
             PartKind::Thinking => BlockKind::Thinking,
-            PartKind::ToolCall { id, name } => {
+            PartKind::ToolCall { id, name } | PartKind::TextCall { id, name } => {
                 BlockKind::ToolUse { id: id.to_owned(), name: name.to_owned() }
             }
         };

@@ -4,7 +4,7 @@ use super::part::Part;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The provider's own.
+    /// As the provider gave it.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
@@ -27,9 +27,9 @@ pub enum StopReason {
     Refusal,
     /// The provider paused a long turn; the client may send it back to go on.
     Pause,
-    /// The answer is not whole: the provider said no reason.
+    /// The provider still works at the answer.
     #[default]
-    Unknown,
+    Unfinished,
 }
 
 /// Tokens as billed. `input` has the cached ones in it, `output` the reasoning.
@@ -53,7 +53,7 @@ impl TokenCounts {
 pub struct Failure {
     pub status: u16,
     pub kind: FailureKind,
-    /// OpenAI's `code`.
+    /// The `code` of an error of OpenAI.
     pub code: Option<String>,
     /// In the provider's words.
     pub message: String,
@@ -85,4 +85,6 @@ pub struct AnswerContext {
     pub created: u64,
     /// A chat client asked for the usage of its stream.
     pub include_usage: bool,
+    /// The client's tools that take free text.
+    pub text_tools: Vec<String>,
 }

@@ -33,7 +33,9 @@ impl AnswerBuilder {
                 match answer.content.get_mut(*index) {
                     Some(Part::Text(whole) | Part::Refusal(whole)) => whole.push_str(text),
                     Some(Part::Thinking(thinking)) => thinking.text.push_str(text),
-                    Some(Part::ToolCall(call)) => call.arguments.push_str(text),
+                    Some(Part::ToolCall(call) | Part::TextCall(call)) => {
+                        call.arguments.push_str(text);
+                    }
                     _ => {}
                 }
             }
@@ -49,6 +51,11 @@ impl AnswerBuilder {
             StreamEvent::PartEnd { .. } | StreamEvent::Dropped(_) | StreamEvent::End => {}
         }
         if self.bytes > bounds::COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
+    }
+
+    /// About the bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn answer(&self) -> &Answer {
@@ -68,10 +75,11 @@ fn started(part: PartKind<'_>) -> Part {
         PartKind::Text => Part::Text(String::new()),
         PartKind::Refusal => Part::Refusal(String::new()),
         PartKind::Thinking => Part::Thinking(Thinking { text: String::new(), seal: None }),
-        PartKind::ToolCall { id, name } => Part::ToolCall(ToolCall {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            arguments: String::new(),
-        }),
+        PartKind::ToolCall { id, name } => Part::ToolCall(called(id, name)),
+        PartKind::TextCall { id, name } => Part::TextCall(called(id, name)),
     }
+}
+
+fn called(id: &str, name: &str) -> ToolCall {
+    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() }
 }

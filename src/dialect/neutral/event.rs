@@ -51,6 +51,11 @@ pub enum PartKind<'a> {
         id: &'a str,
         name: &'a str,
     },
+    /// A call of a tool that takes free text: its deltas are the text.
+    TextCall {
+        id: &'a str,
+        name: &'a str,
+    },
 }
 
 /// The names of what answers have and the neutral form has not.

@@ -20,6 +20,12 @@ pub(crate) fn ended_early() -> Failure {
     internal("The provider's stream ended before its answer was whole.")
 }
 
+/// The process has no memory left for the answer.
+pub(crate) fn no_memory() -> Failure {
+    let message = "Too many bodies are in memory. Retry in a second.".to_owned();
+    Failure { status: 503, kind: FailureKind::Overloaded, message, ..too_long() }
+}
+
 pub(crate) fn too_long() -> Failure {
     internal("The provider's answer is too long to be translated.")
 }

@@ -12,3 +12,4 @@ pub(crate) mod part;
 pub(crate) mod request;
 pub(crate) mod seal;
 pub(crate) mod size;
+pub(crate) mod text_tool;

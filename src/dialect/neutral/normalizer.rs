@@ -2,6 +2,7 @@
 
 use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{PartKind, StreamEvent, dropped};
+use super::text_tool::TextArgument;
 use super::{failure, ids};
 use crate::bounds;
 
@@ -21,6 +22,8 @@ pub(crate) struct Normalizer {
     over: bool,
     failed: bool,
     dropped: Vec<&'static str>,
+    /// The open calls of tools that take free text, by their indexes.
+    texts: Vec<(usize, TextArgument)>,
 }
 
 impl Normalizer {
@@ -36,6 +39,7 @@ impl Normalizer {
             over: false,
             failed: false,
             dropped: Vec::new(),
+            texts: Vec::new(),
         }
     }
 
@@ -71,6 +75,18 @@ impl Normalizer {
             StreamEvent::Stop(stop) => {
                 self.stopped = true;
                 each(StreamEvent::Stop(self.fitting(stop)));
+            }
+            StreamEvent::Delta { index, text } if !self.texts.is_empty() => {
+                match self.texts.iter_mut().find(|(open, _)| *open == index) {
+                    Some((_, argument)) => say(index, &argument.take(text), each),
+                    None => each(event),
+                }
+            }
+            StreamEvent::PartEnd { index } if !self.texts.is_empty() => {
+                if let Some(at) = self.texts.iter().position(|(open, _)| *open == index) {
+                    say(index, &self.texts.remove(at).1.finish(), each);
+                }
+                each(event);
             }
             StreamEvent::Dropped(name) => self.drop(name),
             StreamEvent::End if !self.stopped => self.fail(failure::ended_early(), each),
@@ -115,11 +131,20 @@ impl Normalizer {
         };
         let number = self.calls;
         self.calls += 1;
-        if !id.is_empty() {
-            return each(StreamEvent::PartStart { index, part });
-        }
-        let made = ids::call_id(self.id.as_deref().unwrap_or_default(), number);
-        each(StreamEvent::PartStart { index, part: PartKind::ToolCall { id: &made, name } });
+        let made;
+        let id = if id.is_empty() {
+            made = ids::call_id(self.id.as_deref().unwrap_or_default(), number);
+            made.as_str()
+        } else {
+            id
+        };
+        let part = if self.context.text_tools.iter().any(|tool| tool == name) {
+            self.texts.push((index, TextArgument::default()));
+            PartKind::TextCall { id, name }
+        } else {
+            PartKind::ToolCall { id, name }
+        };
+        each(StreamEvent::PartStart { index, part });
     }
 
     /// Providers say of an answer with tool calls or a refusal that it simply ended.
@@ -140,5 +165,11 @@ impl Normalizer {
         if !self.dropped.contains(&name) {
             self.dropped.push(name);
         }
+    }
+}
+
+fn say(index: usize, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    if !text.is_empty() {
+        each(StreamEvent::Delta { index, text });
     }
 }

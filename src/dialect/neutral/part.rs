@@ -20,6 +20,8 @@ pub enum Part {
     },
     File(File),
     ToolCall(ToolCall),
+    /// Of an answer, for a client that has tools that take free text. Its arguments are the text.
+    TextCall(ToolCall),
     ToolResult(ToolResult),
     Thinking(Thinking),
     /// What the model said instead of an answer.

@@ -10,6 +10,7 @@ use super::part::{Part, Source, ToolResult};
 use crate::bounds;
 use crate::dialect::feature::Feature;
 use crate::dialect::members::Others;
+use crate::secret::Secret;
 
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -22,6 +23,7 @@ pub struct Request {
     pub web_search: Option<WebSearch>,
     pub web_fetch: bool,
     pub code_execution: bool,
+    pub mcp_servers: Vec<McpServer>,
     pub tool_choice: Option<ToolChoice>,
     pub parallel_tool_calls: Option<bool>,
     pub max_tokens: Option<Number>,
@@ -40,9 +42,9 @@ pub struct Request {
 /// What a provider of chat completions takes. By default all that OpenAI does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatTerms {
-    /// `max_completion_tokens`; others take `max_tokens` only.
+    /// Whether it takes `max_completion_tokens`; others take `max_tokens` only.
     pub completion_tokens: bool,
-    /// `stream_options.include_usage`.
+    /// Whether it takes `stream_options.include_usage`.
     pub stream_usage: bool,
 }
 
@@ -75,6 +77,9 @@ pub struct Tool {
     /// JSON Schema of the arguments, as it came.
     pub parameters: Option<Box<RawValue>>,
     pub strict: Option<bool>,
+    /// It takes a text instead of arguments. Other dialects than the client's get the text as the
+    /// argument `input`.
+    pub free_text: bool,
 }
 
 /// A web search by the provider.
@@ -99,6 +104,17 @@ impl WebSearch {
     }
 }
 
+/// A server of tools that the provider calls, without asking for approval.
+#[derive(Clone, Debug)]
+pub struct McpServer {
+    pub name: String,
+    pub url: String,
+    /// The token that the server wants.
+    pub authorization: Option<Secret>,
+    /// The tools that may be called; `None` for all.
+    pub allowed_tools: Option<Vec<String>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolChoice {
     Auto,
@@ -120,7 +136,7 @@ pub struct Sampling {
 
 #[derive(Clone, Debug)]
 pub enum OutputFormat {
-    /// Any JSON object.
+    /// A JSON object of any shape.
     Json,
     Schema {
         name: Option<String>,
@@ -289,6 +305,7 @@ impl Request {
     /// Whether the model may call any tool.
     pub(crate) fn has_tools(&self) -> bool {
         let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
+        let of_provider = of_provider || !self.mcp_servers.is_empty();
         of_provider || !self.tools.is_empty()
     }
 

@@ -20,7 +20,6 @@ use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, splice, without
 use member_names::MemberNames;
 use model_request::{RequestBuilder, RequestRules};
 
-pub(crate) use model_request::Ceiling;
 pub use model_request::ModelRequest;
 pub(crate) use system_text::system_text;
 

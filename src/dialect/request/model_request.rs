@@ -122,21 +122,7 @@ impl RequestBuilder {
         let Some(span) = model else {
             return Err(Error::invalid("model", "`model` is missing."));
         };
-        request.model = match json::text(body.get(span.clone()).unwrap_or_default()) {
-            Some(model) if model.is_empty() => {
-                return Err(Error::invalid("model", "`model` is empty."));
-            }
-            Some(model) if model.len() > bounds::MODEL_BYTES => {
-                return Err(Error::invalid("model", "`model` is too long."));
-            }
-            Some(model) => Arc::from(&*model),
-            None => {
-                return Err(Error::invalid(
-                    "model",
-                    "`model` is not Unicode text: it holds a lone surrogate.",
-                ));
-            }
-        };
+        request.model = model_name(body.get(span.clone()).unwrap_or_default())?;
         request.model_span = span;
         request.include_usage = self.options.as_ref().is_some_and(|options| options.include_usage);
         request.ask_usage = match self.options {
@@ -181,4 +167,15 @@ impl RequestBuilder {
         request.user_text = prompt.user_text;
         Ok(request)
     }
+}
+
+/// The text of the JSON string in `model`.
+fn model_name(json: &[u8]) -> Result<Arc<str>, Error> {
+    let why = match json::text(json) {
+        Some(model) if model.is_empty() => "`model` is empty.",
+        Some(model) if model.len() > bounds::MODEL_BYTES => "`model` is too long.",
+        Some(model) => return Ok(Arc::from(&*model)),
+        None => "`model` is not Unicode text: it holds a lone surrogate.",
+    };
+    Err(Error::invalid("model", why))
 }

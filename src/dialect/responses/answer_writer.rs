@@ -13,7 +13,7 @@ pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
 
 pub(super) fn status(stop: &StopReason) -> &'static str {
     match stop {
-        StopReason::MaxTokens | StopReason::Unknown => "incomplete",
+        StopReason::MaxTokens | StopReason::Unfinished => "incomplete",
         StopReason::Refusal => "refused",
         _ => "completed",
     }
@@ -68,6 +68,7 @@ fn id(prefix: &str, id: &str) -> String {
 pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
     let prefix = match part {
         Part::ToolCall(_) => "fc",
+        Part::TextCall(_) => "ctc",
         Part::Thinking(_) => "rs",
         _ => "msg",
     };
@@ -90,6 +91,11 @@ pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
             put!(out, ",\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":");
             put!(out, Quoted(id), ",\"name\":", Quoted(name), ",\"arguments\":");
             put!(out, Quoted(arguments_of(arguments)), "}");
+        }
+        Part::TextCall(ToolCall { id, name, arguments }) => {
+            put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
+            put!(out, ",\"name\":", Quoted(name), ",\"input\":", Quoted(arguments));
+            put!(out, "}");
         }
         part => {
             put!(out, ",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",");

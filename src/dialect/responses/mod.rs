@@ -12,6 +12,7 @@ pub(super) mod request_writer;
 pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
+mod tool_reader;
 
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
@@ -28,6 +29,8 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         assemble: stream_events::assemble,
     },
     usage: USAGE,
+    default_limit: None,
+    count: None,
 };
 
 pub(super) static ENDPOINT: EndpointRow = EndpointRow {

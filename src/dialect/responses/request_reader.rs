@@ -4,6 +4,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Number, json};
 
+use super::tool_reader::{Choice, ToolMember, read_choice, read_tool};
 use crate::dialect::feature::Feature;
 use crate::dialect::members::{
     Content, MalformedRequest, Table, WordOr, read as parse, wire_object,
@@ -12,10 +13,10 @@ use crate::dialect::neutral::part::{
     Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult,
 };
 use crate::dialect::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
-    WebSearch,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
 use crate::dialect::neutral::seal::Seal;
+use crate::dialect::neutral::text_tool;
 
 const BODY: Table = &[
     ("background", Feature::Background),
@@ -25,7 +26,7 @@ const BODY: Table = &[
     ("moderation", Feature::Moderation),
     ("client_metadata", Feature::Hints),
     ("context_management", Feature::Hints),
-    ("max_tool_calls", Feature::Hints),
+    ("max_tool_calls", Feature::ToolUses),
     ("metadata", Feature::Hints),
     ("prompt_cache_key", Feature::Hints),
     ("prompt_cache_options", Feature::Hints),
@@ -43,14 +44,7 @@ const PART: Table = &[
     ("logprobs", Feature::Hints),
     ("prompt_cache_breakpoint", Feature::Hints),
 ];
-const TOOL: Table = &[
-    ("allowed_callers", Feature::Hints),
-    ("defer_loading", Feature::DeferredTools),
-    ("external_web_access", Feature::Hints),
-    ("output_schema", Feature::Hints),
-];
 const REASONING: Table = &[("context", Feature::Hints), ("mode", Feature::Hints)];
-const FILTERS: Table = &[("blocked_domains", Feature::WebSearchBlocked)];
 
 wire_object!(Body, BODY, {
     model: String,
@@ -92,6 +86,7 @@ wire_object!(Item, ITEM, {
     status: IgnoredAny,
     name: String,
     arguments: Content<IgnoredAny>,
+    input: String,
     output: Content<ContentPart>,
     encrypted_content: String,
     summary: Vec<ContentPart>,
@@ -109,32 +104,6 @@ wire_object!(ContentPart, PART, {
     input_audio: AudioData,
 });
 wire_object!(AudioData, &[], { data: String, format: String, });
-wire_object!(ToolMember, TOOL, {
-    kind: String = "type",
-    name: String,
-    description: String,
-    parameters: Box<RawValue>,
-    strict: bool,
-    filters: Filters,
-    user_location: Place,
-    search_context_size: String,
-    container: WordOr<IgnoredAny>,
-});
-wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
-wire_object!(Place, &[], {
-    kind: String = "type",
-    city: String,
-    country: String,
-    region: String,
-    timezone: String,
-});
-wire_object!(Choice, &[], {
-    kind: String = "type",
-    name: String,
-    mode: String,
-    tools: Vec<Choice>,
-});
-
 pub(in crate::dialect) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let mut body: Body = parse(body)?;
     let mut request = Request::default();
@@ -273,7 +242,14 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
             let call = Part::ToolCall(ToolCall { id, name, arguments });
             request.say(Speaker::Assistant, vec![call], true);
         }
-        "function_call_output" => {
+        "custom_tool_call" => {
+            uses.add(Feature::CustomTools, "input.", kind);
+            let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
+            let arguments = text_tool::arguments(&item.input.unwrap_or_default());
+            let call = Part::ToolCall(ToolCall { id, name, arguments });
+            request.say(Speaker::Assistant, vec![call], true);
+        }
+        "function_call_output" | "custom_tool_call_output" => {
             let content = read_content(item.output, "input.output.", uses);
             if content.iter().any(|part| !matches!(part, Part::Text(_))) {
                 uses.add(Feature::ResultMedia, "input.", "output");
@@ -304,7 +280,6 @@ fn note_other(kind: String, uses: &mut UsedFeatures) {
     let feature = match kind.as_str() {
         "item_reference" => Feature::StoredState,
         "compaction" | "compaction_trigger" => Feature::Compaction,
-        "custom_tool_call" | "custom_tool_call_output" => Feature::CustomTools,
         "web_search_call"
         | "file_search_call"
         | "code_interpreter_call"
@@ -373,87 +348,4 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> 
             None
         }
     }
-}
-
-fn read_tool(tool: ToolMember, request: &mut Request) {
-    let uses = &mut request.uses;
-    uses.add_all("tools.", tool.others);
-    let kind = tool.kind.unwrap_or_default();
-    match kind.as_str() {
-        "function" => {
-            uses.add(Feature::Tools, "", "tools");
-            if tool.strict.is_some() {
-                uses.add(Feature::StrictTools, "tools.", "strict");
-            }
-            request.tools.push(Tool {
-                name: tool.name.unwrap_or_default(),
-                description: tool.description,
-                parameters: tool.parameters,
-                strict: tool.strict,
-            });
-        }
-        "code_interpreter" => {
-            if let Some(WordOr::Word(_)) = tool.container {
-                uses.add(Feature::StoredState, "tools.", "container");
-            }
-            uses.add(Feature::CodeExecution, "tools.", kind);
-            request.code_execution = true;
-        }
-        "custom" => uses.add(Feature::CustomTools, "tools.", kind),
-        "tool_search" => uses.add(Feature::DeferredTools, "tools.", kind),
-        _ if kind.starts_with("web_search") => {
-            uses.add(Feature::WebSearch, "tools.", kind);
-            let filters = tool.filters.unwrap_or_default();
-            uses.add_all("tools.filters.", filters.others);
-            let allowed_domains = filters.allowed_domains.unwrap_or_default();
-            if !allowed_domains.is_empty() {
-                uses.add(Feature::WebSearchAllowed, "tools.filters.", "allowed_domains");
-            }
-            if tool.user_location.is_some() {
-                uses.add(Feature::WebSearchPlace, "tools.", "user_location");
-            }
-            if tool.search_context_size.is_some() {
-                uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
-            }
-            let place = tool.user_location;
-            request.web_search = Some(WebSearch {
-                allowed_domains,
-                blocked_domains: Vec::new(),
-                place: place.map(|place| [place.city, place.country, place.region, place.timezone]),
-                context_size: tool.search_context_size,
-            });
-        }
-        _ => uses.add(Feature::ServerTools, "tools.", kind),
-    }
-}
-
-fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
-    let of_word = |word: &str| match word {
-        "none" => ToolChoice::None,
-        "required" => ToolChoice::Any,
-        _ => ToolChoice::Auto,
-    };
-    let choice = match choice {
-        WordOr::Word(word) => of_word(&word),
-        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.name) {
-            (Some("function"), Some(name)) => ToolChoice::Named(name),
-            (Some("allowed_tools"), _) => {
-                request.uses.add(Feature::AllowedTools, "", "tool_choice");
-                let tools = choice.tools.unwrap_or_default().into_iter();
-                let names: Vec<String> = tools.filter_map(|tool| tool.name).collect();
-                request.allow(&names);
-                of_word(&choice.mode.unwrap_or_default())
-            }
-            (Some("custom"), _) => {
-                request.uses.add(Feature::CustomTools, "", "tool_choice");
-                return;
-            }
-            _ => {
-                request.uses.add(Feature::ServerTools, "", "tool_choice");
-                return;
-            }
-        },
-    };
-    request.uses.add(Feature::ToolChoice, "", "tool_choice");
-    request.tool_choice = Some(choice);
 }

@@ -5,8 +5,9 @@ use serde_json::json;
 use crate::dialect::json_writer::{Items, Members, object};
 use crate::dialect::neutral::part::{File, Part, Source, Thinking, ToolResult};
 use crate::dialect::neutral::request::{
-    OutputFormat, Reasoning, Request, Speaker, Tool, ToolChoice, Turn, WebSearch,
+    McpServer, OutputFormat, Reasoning, Request, Speaker, Tool, ToolChoice, Turn, WebSearch,
 };
+use crate::secret::Secret;
 
 pub(in crate::dialect) fn write(request: &Request) -> Vec<u8> {
     object(|body| {
@@ -147,6 +148,7 @@ fn write_part(parts: &mut Items<'_>, part: &Part) {
         | Part::Refusal(_)
         | Part::Thinking(_)
         | Part::ToolCall(_)
+        | Part::TextCall(_)
         | Part::ToolResult(_) => {}
     }
 }
@@ -193,6 +195,7 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
         if request.code_execution {
             tools.typed("code_interpreter", "container", &json!({"type": "auto"}));
         }
+        request.mcp_servers.iter().for_each(|server| write_mcp_server(tools, server));
     });
     match &request.tool_choice {
         None => {}
@@ -204,6 +207,18 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
         }
     }
     body.option("parallel_tool_calls", &request.parallel_tool_calls);
+}
+
+fn write_mcp_server(tools: &mut Items<'_>, server: &McpServer) {
+    tools.object(|tool| {
+        tool.value("type", "mcp");
+        tool.value("server_label", &server.name);
+        tool.value("server_url", &server.url);
+        tool.option("authorization", &server.authorization.as_ref().map(Secret::expose));
+        tool.option("allowed_tools", &server.allowed_tools);
+        // Without it each call waits for the client's word, which other dialects have no place for.
+        tool.value("require_approval", "never");
+    });
 }
 
 fn write_search(tools: &mut Items<'_>, search: &WebSearch) {

@@ -225,7 +225,7 @@ impl ResponsesStreamReader {
             ("failed" | "cancelled", _) => {
                 StreamEvent::Failed(failure::internal("The provider did not finish its answer."))
             }
-            ("queued" | "in_progress", _) => StreamEvent::Stop(StopReason::Unknown),
+            ("queued" | "in_progress", _) => StreamEvent::Stop(StopReason::Unfinished),
             ("incomplete", "content_filter") => StreamEvent::Stop(StopReason::Refusal),
             ("incomplete", _) => StreamEvent::Stop(StopReason::MaxTokens),
             _ => StreamEvent::Stop(StopReason::End),

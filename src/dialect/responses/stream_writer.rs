@@ -16,7 +16,7 @@ pub(crate) struct ResponsesStreamWriter {
     stem: String,
     /// The ids of the items, by their index.
     ids: Vec<String>,
-    /// The next `sequence_number`.
+    /// `sequence_number` of the next event.
     number: u64,
     broken: bool,
 }
@@ -52,6 +52,11 @@ impl ResponsesStreamWriter {
             | StreamEvent::Usage(_)
             | StreamEvent::Dropped(_) => {}
         }
+    }
+
+    /// Bytes of the answer so far.
+    pub(crate) fn held(&self) -> usize {
+        self.collected.bytes()
     }
 
     fn fail(&mut self, failure: &Failure, out: &mut Vec<u8>) {
@@ -103,6 +108,11 @@ impl ResponsesStreamWriter {
                 put!(out, ",\"type\":\"function_call\",\"status\":\"in_progress\",\"call_id\":");
                 put!(out, Quoted(id), ",\"name\":", Quoted(name), ",\"arguments\":\"\"}}\n\n");
             }
+            PartKind::TextCall { id, name } => {
+                put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
+                put!(out, ",\"name\":", Quoted(name));
+                put!(out, ",\"input\":\"\"}}\n\n");
+            }
             PartKind::Text | PartKind::Refusal => {
                 put!(out, ",\"type\":\"message\",\"status\":\"in_progress\",");
                 put!(out, "\"role\":\"assistant\",\"content\":[]}}\n\n");
@@ -126,6 +136,9 @@ impl ResponsesStreamWriter {
             }
             Some(Part::ToolCall(_)) => {
                 self.begin_item("response.function_call_arguments.delta", index, out);
+            }
+            Some(Part::TextCall(_)) => {
+                self.begin_item("response.custom_tool_call_input.delta", index, out);
             }
             Some(Part::Thinking(thinking)) => {
                 if thinking.text.len() == text.len() {
@@ -159,6 +172,10 @@ impl ResponsesStreamWriter {
                 self.begin_item("response.function_call_arguments.done", index, out);
                 put!(out, ",\"name\":", Quoted(&call.name), ",\"arguments\":");
                 put!(out, Quoted(arguments_of(&call.arguments)), "}\n\n");
+            }
+            Part::TextCall(call) => {
+                self.begin_item("response.custom_tool_call_input.done", index, out);
+                put!(out, ",\"input\":", Quoted(&call.arguments), "}\n\n");
             }
             Part::Thinking(thinking) if !thinking.text.is_empty() => {
                 let text = &thinking.text;

@@ -7,16 +7,17 @@ use jiff::tz::TimeZone;
 
 use super::{BuildContext, warnings};
 use crate::bounds;
-use crate::routing::compiled::{ExpensiveSignals, NameIndex, Recipe};
+use crate::routing::compiled::{ExpensiveSignals, NameIndex, Recipe, Routing};
 use crate::routing::condition::ContentPatterns;
 use crate::routing::document::{Finding, Located, ModelSpec};
+use crate::routing::keywords::Keywords;
 use crate::routing::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
 use crate::routing::price_list;
 use crate::routing::prices::Prices;
 use crate::routing::provider::{NODES, Provider};
 use crate::routing::request_head::header_of;
 use crate::routing::suggest::did_you_mean;
-use crate::routing::target::Target;
+use crate::routing::target::{Target, translated};
 
 /// Reserved first segments of a model name.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
@@ -122,7 +123,7 @@ impl<'o> Compiler<'o> {
         }
     }
 
-    pub(super) fn alias_name(&mut self, alias: &Located<String>) {
+    fn alias_name(&mut self, alias: &Located<String>) {
         if !is_model_name(&alias.value) {
             let most = bounds::MODEL_NAME_BYTES;
             let message = format!("an alias is 1 to {most} visible ASCII characters");
@@ -133,6 +134,26 @@ impl<'o> Compiler<'o> {
         } else {
             self.star(alias);
         }
+    }
+
+    /// The aliases with their recipes, in document order. Reports wrong names and unknown recipes.
+    pub(super) fn aliases(
+        &mut self,
+        specs: &[(Located<String>, Located<String>)],
+        recipes: &[Arc<Recipe>],
+    ) -> Vec<(Arc<str>, Arc<Recipe>)> {
+        let by_name: HashMap<&str, _> = recipes.iter().map(|r| (&*r.name, r)).collect();
+        let mut aliases = Vec::new();
+        for (alias, recipe) in specs {
+            self.alias_name(alias);
+            if let Some(found) = by_name.get(recipe.value.as_str()) {
+                aliases.push((Arc::from(alias.value.as_str()), Arc::clone(found)));
+            } else {
+                let known: Vec<String> = recipes.iter().map(|r| r.name.to_string()).collect();
+                self.unknown("recipe", recipe, &known);
+            }
+        }
+        aliases
     }
 
     /// Checks that a name has a `*` at its end only. Returns whether it does.
@@ -244,6 +265,7 @@ impl<'o> Compiler<'o> {
             is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
             pattern: None,
             state: OnceLock::new(),
+            meters: Arc::default(),
         });
         self.targets.push(Arc::clone(&target));
         self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
@@ -290,5 +312,41 @@ impl<'o> Compiler<'o> {
             return None;
         }
         Some((self.target(&pattern)?, Some(Arc::new(template))))
+    }
+
+    /// What runs, without [`Routing::known_names`].
+    pub(super) fn finish(
+        self,
+        zone: TimeZone,
+        keywords: Keywords,
+        recipes: Vec<Arc<Recipe>>,
+        aliases: Vec<(Arc<str>, Arc<Recipe>)>,
+    ) -> Routing {
+        let (patterns, exact): (Vec<_>, Vec<_>) =
+            self.target_index.into_iter().partition(|(_, target)| target.is_pattern());
+        let exact_aliases = aliases.iter().filter(|(name, _)| beginning(name).is_none());
+        Routing {
+            translated: translated(self.targets.iter()),
+            revision: self.origin.revision.into(),
+            shown_revision: header_of(self.origin.revision),
+            text: self.origin.text.into(),
+            zone,
+            signals: self.signals,
+            keywords,
+            content: self.content,
+            providers: self.providers,
+            targets: self.targets,
+            target_index: exact.into_iter().collect(),
+            target_patterns: Patterns::new(patterns),
+            recipe_index: recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect(),
+            recipes,
+            direct: "direct".into(),
+            alias_index: exact_aliases.cloned().collect(),
+            alias_patterns: Patterns::new(aliases.iter().cloned()),
+            aliases,
+            known_names: Vec::new(),
+            shipped: self.shipped,
+            warnings: self.warnings,
+        }
     }
 }

@@ -12,11 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::compiler::Compiler;
-use super::compiled::{NameIndex, Recipe, Routing};
+use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
-use super::name_patterns::{Patterns, beginning};
-use super::request_head::header_of;
-use super::target::translated;
 use crate::bounds;
 
 /// What a document is built with, besides its spec.
@@ -52,20 +49,9 @@ impl Routing {
             spec.models.iter().filter(|model| compiler.model(model)).collect();
         compiler.sort_models();
         let keywords = compiler.keywords(&spec.keywords);
-        let recipe_names: Vec<String> =
-            spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
         let recipes: Vec<Arc<Recipe>> =
             spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
-        let recipe_index: NameIndex<Recipe> =
-            recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
-        let mut aliases = Vec::new();
-        for (alias, recipe) in &spec.aliases {
-            compiler.alias_name(alias);
-            match recipe_index.get(recipe.value.as_str()) {
-                Some(found) => aliases.push((Arc::from(alias.value.as_str()), Arc::clone(found))),
-                None => compiler.unknown("recipe", recipe, &recipe_names),
-            }
-        }
+        let aliases = compiler.aliases(&spec.aliases, &recipes);
         // After those of recipes: they are reachable by `provider/model` only.
         for model in models {
             compiler.hidden_pattern(&model.name, &aliases);
@@ -74,35 +60,7 @@ impl Routing {
         let (true, Some(keywords)) = (compiler.faults.is_empty(), keywords) else {
             return Err(Findings { faults: compiler.faults, warnings: compiler.warnings });
         };
-        let (patterns, exact): (Vec<_>, Vec<_>) =
-            compiler.target_index.into_iter().partition(|(_, target)| target.is_pattern());
-        let mut routing = Routing {
-            translated: translated(compiler.targets.iter()),
-            revision: origin.revision.into(),
-            shown_revision: header_of(origin.revision),
-            text: origin.text.into(),
-            zone,
-            signals: compiler.signals,
-            keywords,
-            content: compiler.content,
-            providers: compiler.providers,
-            targets: compiler.targets,
-            target_index: exact.into_iter().collect(),
-            target_patterns: Patterns::new(patterns),
-            recipes,
-            recipe_index,
-            direct: "direct".into(),
-            alias_index: aliases
-                .iter()
-                .filter(|(name, _)| beginning(name).is_none())
-                .cloned()
-                .collect(),
-            alias_patterns: Patterns::new(aliases.iter().cloned()),
-            aliases,
-            known_names: Vec::new(),
-            shipped: compiler.shipped,
-            warnings: compiler.warnings,
-        };
+        let mut routing = compiler.finish(zone, keywords, recipes, aliases);
         routing.known_names = known::names(&routing);
         Ok(routing)
     }

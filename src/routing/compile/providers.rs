@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::compiler::Compiler;
 use super::warnings;
 use crate::bounds;
+use crate::dialect::endpoint::Endpoint;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Located, ProviderSpec};
 use crate::routing::price_list;
@@ -41,6 +42,9 @@ impl Compiler<'_> {
             Some(preset) => preset.prices,
             None => price_list::part_of_host(&base.host),
         };
+        let known = preset.and_then(|preset| preset.endpoints(&base));
+        let known = known.unwrap_or(protocol.endpoints());
+        let endpoints = self.endpoints(protocol, known, spec.options.endpoints);
         let usual = Timeouts::default();
         let api_keys = self.api_keys(spec.api_key, spec.options.api_keys);
         let headers: Vec<_> =
@@ -49,6 +53,7 @@ impl Compiler<'_> {
             name: spec.name.value.as_str().into(),
             shown: header_of(&spec.name.value),
             protocol,
+            endpoints,
             identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
             head: RequestHead::of((protocol, key_header), &base, &api_keys, &headers),
             base,
@@ -71,6 +76,33 @@ impl Compiler<'_> {
             state: OnceLock::new(),
         };
         self.providers.push(Arc::new(provider));
+    }
+
+    /// The endpoints that a provider has: those written, else the known ones.
+    fn endpoints(
+        &mut self,
+        protocol: Protocol,
+        known: &[Endpoint],
+        written: Option<Vec<Located<Endpoint>>>,
+    ) -> Vec<Endpoint> {
+        let Some(written) = written else { return known.to_vec() };
+        let mut found = Vec::with_capacity(written.len());
+        for endpoint in written {
+            if !protocol.endpoints().contains(&endpoint.value) {
+                let word = protocol.as_str();
+                let known = protocol.endpoints().iter().map(|known| known.as_str());
+                let hint = match known.collect::<Vec<_>>().join(", ") {
+                    none if none.is_empty() => "remove `endpoints`".to_owned(),
+                    known => format!("it has {known}"),
+                };
+                self.fault(&endpoint, format!("`{word}` has no such endpoint"), hint);
+            } else if found.contains(&endpoint.value) {
+                self.fault(&endpoint, "is a duplicate", "keep one of them");
+            } else {
+                found.push(endpoint.value);
+            }
+        }
+        found
     }
 
     /// The keys of `api_key` or `api_keys`, each once.

@@ -37,10 +37,12 @@ pub(super) fn of_price(
     }
     let model = &name.value;
     let message = format!(
-        "no price is known for `{model}`: its cost stays unknown, and keys with a budget are refused"
+        "no price is known for `{model}`: its cost stays unknown, and keys with a budget are \
+        refused"
     );
     let hint = format!(
-        "models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; 0 where it costs nothing"
+        "models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; \
+        0 where it costs nothing"
     );
     Some(name.fault(message).hint(Some(hint)))
 }

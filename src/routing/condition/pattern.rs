@@ -34,8 +34,14 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
 
 /// Adds the function in both forms: `text.matches(pattern)` and `matches(text, pattern)`.
 pub(super) fn add_to(env: &mut Env) -> Result<(), cel::DeclarationError> {
-    cel::add_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "matches")?;
-    cel::add_member_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "text_matches")
+    cel::add_overload!(
+        env, fn matches: (CelString, CelString) -> Result<CelBool>,
+        name = "matches", id = "matches"
+    )?;
+    cel::add_member_overload!(
+        env, fn matches: (CelString, CelString) -> Result<CelBool>,
+        name = "matches", id = "text_matches"
+    )
 }
 
 fn matches(text: &CelString<'_>, pattern: &CelString<'_>) -> Result<CelBool, ExecutionError> {

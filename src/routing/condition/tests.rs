@@ -177,6 +177,27 @@ fn assert_plain(text: &str, said: &str) {
 }
 
 #[test]
+fn values_of_the_wrong_kind_are_told_in_plain_words() {
+    const WRONG: &str = "model[0] == 'a'; key.labels[1] == 'a'; 'many' < prompt_tokens; \
+        stream || prompt_tokens > 'many'; stream >= model; model + 1 == 'a'; \
+        model + prompt_tokens == 'a'; prompt_tokens + 'a' == 'a'; prompt_tokens * 1.5 > 100.0; \
+        prompt_tokens - stream > 1; prompt_tokens / 'a' > 1; prompt_tokens % 1.5 > 1.0; \
+        model - 'a' == ''; stream + stream; -stream; !prompt_tokens; stream && tools; \
+        model || stream; stream ? 1 : 2; model; keywords; headers; key.labels; \
+        'code' in prompt_tokens; prompt_tokens in model; prompt_tokens in 5; \
+        size(prompt_tokens) > 1; size(model, 1) > 1; tools.size() > 1; \
+        prompt_tokens.contains('a'); model.contains(1); model.contains(); startsWith(model, 'a'); \
+        stream.endsWith('a'); int(stream) > 1; int(headers) > 1; double(keywords) > 1.0; \
+        string(headers) == ''; tools.all(x, x > 1); keywords.exists(x, x > 1); \
+        keywords.map(x, x + 1); headers.filter(x, x); not stream; (stream";
+    for text in WRONG.split("; ") {
+        for flaw in Condition::compile(text).unwrap_err() {
+            assert_plain(text, &flaw.message);
+        }
+    }
+}
+
+#[test]
 fn what_fails_while_running_is_told_in_plain_words() {
     let mut inputs = chat("auto", 1);
     inputs.principal.labels.insert("team".into(), "core".into());

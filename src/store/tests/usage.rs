@@ -122,7 +122,7 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
     store.write_usage(next, Vec::new()).await.unwrap();
     let spend = async |since: i64| {
         let mut rows = store.spend(since).await.unwrap();
-        rows.sort_by(|a, b| b.period.cmp(&a.period));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.period));
         rows
     };
     let month = [row("key_1", 20_261_101, 9), row("key_1", 20_261_100, 9)];

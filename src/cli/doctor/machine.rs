@@ -1,0 +1,128 @@
+//! What is looked at on this machine: store, disk, certificates.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::report::DoctorReport;
+use crate::bounds;
+use crate::clock::Clock;
+use crate::config::{self, Server};
+use crate::server::Environment;
+use crate::server::ready::{self, Readiness};
+
+/// Whether the store opens with the master key, and is of this build.
+pub(super) fn store(
+    report: &mut DoctorReport,
+    server: &Server,
+    readiness: &Readiness,
+    environment: &Environment,
+) {
+    let dir = server.data_dir.display();
+    let problem = readiness.problems.iter().find(|problem| problem.path == "data_dir");
+    if let Some(problem) = problem {
+        report.fail("store", &problem.message, problem.hint.as_deref().unwrap_or_default());
+        return;
+    }
+    if !server.data_dir.join("accounts.db").exists() {
+        report.ok("store", &format!("{dir} is empty: the first start makes it"));
+        report.ok("schema", "the first start makes it");
+        return;
+    }
+    report.ok("store", &format!("{dir} opens with its master key"));
+    match ready::stored_document(server, environment) {
+        Ok(_) => report.ok("schema", "of this build"),
+        Err(why) => report.fail("schema", &why, "run the build that wrote it, or a newer one"),
+    }
+}
+
+/// Room for captures and accounts.
+pub(super) fn disk(report: &mut DoctorReport, server: &Server) {
+    let mut dir: &Path = &server.data_dir;
+    while !dir.exists() {
+        dir = match dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+    }
+    let Ok(found) = rustix::fs::statvfs(dir) else {
+        report.warn("disk", "its free space cannot be read", "look with df");
+        return;
+    };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let mib = free >> 20;
+    let kept = server.capture.retention.size;
+    let told = format!("{mib} MiB free for {}", server.data_dir.display());
+    if free < bounds::DOCTOR_DISK_LEAST {
+        report.fail("disk", &told, "free some: a full disk stops captures and changes of keys");
+    } else if free < kept && server.capture.enabled {
+        let remedy = "captures may take `capture.retention.size`: make it smaller, or free some";
+        report.warn("disk", &told, remedy);
+    } else {
+        report.ok("disk", &told);
+    }
+}
+
+/// Certificates of listeners: usable, and for how long.
+pub(super) fn certificates(report: &mut DoctorReport, server: &Server, readiness: &Readiness) {
+    let of_tls = readiness.problems.iter().filter(|problem| problem.path.contains(".tls."));
+    let mut any = false;
+    for problem in of_tls {
+        any = true;
+        report.fail("tls", &problem.message, problem.hint.as_deref().unwrap_or_default());
+    }
+    if any {
+        return;
+    }
+    let now = Clock::System.now();
+    for listener in &server.listeners {
+        let Some(files) = &listener.tls else { continue };
+        any = true;
+        let end = std::fs::read(&files.cert).ok().and_then(|pem| config::expiry(&pem));
+        expires(report, &files.cert.display().to_string(), end, now);
+    }
+    if !any {
+        report.ok("tls", "no listener uses it");
+    }
+}
+
+fn expires(report: &mut DoctorReport, file: &str, end: Option<Timestamp>, now: Timestamp) {
+    const RENEW: &str = "renew it; the gateway reads the new file by itself";
+    let Some(end) = end else {
+        report.warn("tls", &format!("{file}: the end of its certificate is unknown"), RENEW);
+        return;
+    };
+    let days = (end.as_second() - now.as_second()) / 86_400;
+    let told = format!("{file}: valid until {end:.0}");
+    match days {
+        _ if end <= now => report.fail("tls", &format!("{file}: ended at {end:.0}"), RENEW),
+        0..bounds::DOCTOR_CERTIFICATE_DAYS => report.warn("tls", &told, RENEW),
+        _ => report.ok("tls", &told),
+    }
+}
+
+/// What one gateway on SQLite has no need of.
+pub(super) fn lease_and_objects(report: &mut DoctorReport, running: bool) {
+    let told = match running {
+        true => "none is needed: one gateway on SQLite, whose readiness is above",
+        false => "none is needed: one gateway on SQLite",
+    };
+    report.ok("lease", told);
+    report.ok("objects", "captures are in the data directory");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_told_of_before_it_ends() {
+        let now = crate::clock::tests::at(0);
+        for (days, word) in [(-1, "fail"), (1, "warn"), (13, "warn"), (15, "ok")] {
+            let end = Timestamp::from_second(now.as_second() + days * 86_400).ok();
+            let mut report = DoctorReport::default();
+            expires(&mut report, "tls.crt", end, now);
+            assert!(report.text(false).starts_with(word), "{days}: {}", report.text(false));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `rerouter doctor`: what a deployment needs, looked at one by one, each with a remedy.
+
+mod machine;
+mod places;
+mod report;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::report::DoctorReport;
+use super::check;
+use super::failure::CommandFailure;
+use super::output::print;
+use crate::config::{self, Env};
+use crate::server::Environment;
+use crate::server::ready;
+
+#[derive(Args)]
+pub(super) struct DoctorArguments {
+    /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask neither providers nor a running gateway.
+    #[arg(long)]
+    offline: bool,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(
+    arguments: &DoctorArguments,
+    environment: fn() -> Environment,
+    env: &Env<'_>,
+) -> Result<(), CommandFailure> {
+    let mut report = DoctorReport::default();
+    let source = config::server_source(arguments.config.as_deref());
+    let checked = check::examine_both(source, environment, env);
+    report.documents(&checked);
+    if let Some(server) = &checked.server {
+        let readiness = ready::check(server, Some(&environment()));
+        machine::store(&mut report, server, &readiness, &environment());
+        machine::disk(&mut report, server);
+        machine::certificates(&mut report, server, &readiness);
+        let running = !arguments.offline && places::gateway(&mut report, server, &readiness);
+        machine::lease_and_objects(&mut report, running);
+        if arguments.offline {
+            report.ok("providers", "not asked");
+            report.ok("clock", "not compared");
+        } else {
+            let clocks = places::providers(&mut report, server, &environment(), env);
+            places::clock(&mut report, &clocks);
+        }
+    }
+    print(&report.text(arguments.json))?;
+    if report.has_failed() { Err(CommandFailure::BoundBroken) } else { Ok(()) }
+}

@@ -1,0 +1,252 @@
+//! `rerouter keys`
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use super::client::{ApiClient, encode};
+use super::destination::{ApiClientOptions, CalledInterface};
+use super::failure::CommandFailure;
+use super::fields::{self, LimitArguments};
+use super::output::print;
+use super::records::{RecordTable, show, show_with_secret};
+use super::terminal::confirm;
+use super::times;
+use crate::clock::Clock;
+use crate::config::Env;
+
+#[derive(Args)]
+pub(super) struct KeysArguments {
+    #[command(flatten)]
+    client: ApiClientOptions,
+    /// Interface of the keys.
+    #[arg(long, global = true, value_enum, default_value_t = KeyInterface::Router)]
+    interface: KeyInterface,
+    /// Print the JSON of the API; of a list one object per line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: KeysCommand,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum KeyInterface {
+    Router,
+    Pin,
+    Agent,
+}
+
+impl KeyInterface {
+    fn path(self) -> &'static str {
+        match self {
+            KeyInterface::Router => "/v1/router/keys",
+            KeyInterface::Pin => "/v1/apikeys",
+            KeyInterface::Agent => "/v1/api-keys",
+        }
+    }
+
+    fn called(self) -> CalledInterface {
+        match self {
+            KeyInterface::Agent => CalledInterface::Agent,
+            KeyInterface::Router | KeyInterface::Pin => CalledInterface::PinOrRouter,
+        }
+    }
+}
+
+#[derive(Subcommand)]
+enum KeysCommand {
+    /// List keys, newest first.
+    List {
+        /// One of active, inactive, expired, revoked. Default: all but revoked ones.
+        #[arg(long)]
+        status: Option<String>,
+        /// Keys of this user; admins only.
+        #[arg(long, value_name = "USER_ID")]
+        owner: Option<String>,
+        /// Maximum number of keys.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
+    },
+    /// Make a key. Its secret is shown once.
+    Create(Box<NewKeyArguments>),
+    /// Show a key, and what is used of its limits.
+    Show { id: String },
+    /// Give a key a new secret, which is shown once.
+    Rotate {
+        id: String,
+        /// How long the old secret stays valid, for example 1h. Default: not at all.
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        grace: Option<u64>,
+        /// Print the secret alone.
+        #[arg(long, short)]
+        quiet: bool,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// End a key. It is dead when this returns.
+    Revoke {
+        id: String,
+        /// Also end the keys that were made with it.
+        #[arg(long)]
+        descendants: bool,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Change a key. What is not given stays.
+    Patch(Box<KeyPatchArguments>),
+}
+
+#[derive(Args)]
+struct NewKeyArguments {
+    /// Name of the key.
+    name: Option<String>,
+    /// Scope. Repeatable. Default: the usual ones of the interface.
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
+    /// When it ends: an RFC 3339 time, or a time from now such as 30d.
+    #[arg(long, value_name = "TIME")]
+    expires: Option<String>,
+    /// User who owns it; admins only.
+    #[arg(long, value_name = "USER_ID")]
+    owner: Option<String>,
+    /// Label for conditions of routing rules; admins only. Repeatable.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = fields::pair)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    limits: LimitArguments,
+    /// Print the secret alone.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+struct KeyPatchArguments {
+    id: String,
+    #[arg(long)]
+    name: Option<String>,
+    /// active or inactive.
+    #[arg(long)]
+    status: Option<String>,
+    /// An earlier end: an RFC 3339 time, or a time from now such as 30d.
+    #[arg(long, value_name = "TIME")]
+    expires: Option<String>,
+    /// Label to set. Repeatable.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = fields::pair)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    limits: LimitArguments,
+    /// A merge patch of the record, for what no option says: {"limits": {"rpm": null}} takes a
+    /// limit away.
+    #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
+    patch: Option<Value>,
+}
+
+const TABLE: RecordTable = RecordTable {
+    what: "keys",
+    titles: &["ID", "NAME", "STATUS", "KEY", "SCOPES", "CREATED", "LAST USED", "EXPIRES", "OWNER"],
+    pointers: &[
+        "/id",
+        "/name",
+        "/status",
+        "/redacted",
+        "/scopes",
+        "/created_at",
+        "/last_used_at",
+        "/expires_at",
+        "/owner",
+    ],
+    order: &[0, 2, 1, 3, 4, 6, 5, 7, 8],
+};
+
+fn seconds(text: &str) -> Result<u64, String> {
+    times::distance(text)
+        .map(|grace| grace.as_secs())
+        .ok_or_else(|| "has to be a length of time such as 30m or 1h".to_owned())
+}
+
+pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+    let KeysArguments { client, interface, json, command } = arguments;
+    let (client, root) = (connect(&client, interface, env)?, interface.path());
+    let path = |id: &str| format!("{root}/{}", encode(id));
+    match command {
+        KeysCommand::List { status, owner, limit } => {
+            let query = [("status", status), ("owner", owner)];
+            let query: Vec<_> =
+                query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            TABLE.list(&client, root, &query, limit, json)
+        }
+        KeysCommand::Create(new) => {
+            let record = client.change("POST", root, Some(&new.body()?))?;
+            show_with_secret(&record, "key", json, new.quiet)
+        }
+        KeysCommand::Show { id } => show(&client.record(&path(&id))?, json),
+        KeysCommand::Rotate { id, grace, quiet, yes } => {
+            let end = match grace {
+                Some(grace) if grace > 0 => format!("ends in {grace} seconds"),
+                _ => "ends at once".to_owned(),
+            };
+            confirm(yes, &format!("Give {id} a new secret? The old one {end}."))?;
+            let body = json!({ "grace_period_seconds": grace.unwrap_or(0) });
+            let record = client.change("POST", &format!("{}/rotate", path(&id)), Some(&body))?;
+            show_with_secret(&record, "key", json, quiet)
+        }
+        KeysCommand::Revoke { id, descendants, yes } => {
+            let all = if descendants { " and all keys that were made with it" } else { "" };
+            confirm(yes, &format!("Revoke {id}{all}? This cannot be undone."))?;
+            let mark = if descendants { "?descendants=true" } else { "" };
+            client.change("DELETE", &format!("{}{mark}", path(&id)), None)?;
+            if json { Ok(()) } else { print(&format!("{id} is revoked\n")) }
+        }
+        KeysCommand::Patch(patch) => {
+            show(&client.change("PATCH", &path(&patch.id), Some(&patch.body()?))?, json)
+        }
+    }
+}
+
+fn connect(
+    options: &ApiClientOptions,
+    interface: KeyInterface,
+    env: &Env<'_>,
+) -> Result<ApiClient, CommandFailure> {
+    match interface.called() {
+        CalledInterface::PinOrRouter => ApiClient::new(options, env),
+        called @ CalledInterface::Agent => ApiClient::to(options, called, env),
+    }
+}
+
+fn end(expires: Option<&String>) -> Result<Option<Value>, CommandFailure> {
+    let end = expires.map(|text| times::future("--expires", text, Clock::System.now()));
+    Ok(end.transpose()?.map(Value::from))
+}
+
+impl NewKeyArguments {
+    fn body(&self) -> Result<Value, CommandFailure> {
+        Ok(fields::body(
+            None,
+            [
+                ("name", self.name.clone().map(Value::from)),
+                ("scopes", (!self.scopes.is_empty()).then(|| json!(self.scopes))),
+                ("expires_at", end(self.expires.as_ref())?),
+                ("owner", self.owner.clone().map(Value::from)),
+                ("labels", fields::object(&self.labels)),
+                ("limits", self.limits.member()),
+            ],
+        ))
+    }
+}
+
+impl KeyPatchArguments {
+    fn body(&self) -> Result<Value, CommandFailure> {
+        fields::some_change(fields::body(
+            self.patch.clone(),
+            [
+                ("name", self.name.clone().map(Value::from)),
+                ("status", self.status.clone().map(Value::from)),
+                ("expires_at", end(self.expires.as_ref())?),
+                ("labels", fields::object(&self.labels)),
+                ("limits", self.limits.member()),
+            ],
+        ))
+    }
+}

@@ -1,0 +1,133 @@
+//! Providers of LiteLLM by the beginning of a model's name, and what they are here.
+
+/// What a provider of LiteLLM is here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LitellmProvider {
+    /// Beginning of the model's name, and the provider's name here.
+    pub(super) prefix: &'static str,
+    pub(super) kind: ProviderKind,
+    /// Variable that LiteLLM reads the key from if none is given; empty: it needs no key.
+    pub(super) key: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProviderKind {
+    /// One that is known by this word.
+    Preset(&'static str),
+    /// OpenAI's protocol, at this URL unless another one is given.
+    OpenAi(&'static str),
+    /// OpenAI's protocol, at the URL that has to be given.
+    OpenAiElsewhere,
+    Gemini,
+}
+
+const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> LitellmProvider {
+    LitellmProvider { prefix, kind, key }
+}
+
+use ProviderKind::{Gemini, OpenAi, OpenAiElsewhere, Preset};
+
+/// Base URLs are those of the providers' documentation of their OpenAI-compatible APIs.
+static PROVIDERS: &[LitellmProvider] = &[
+    row("openai", Preset("openai"), "OPENAI_API_KEY"),
+    row("anthropic", Preset("anthropic"), "ANTHROPIC_API_KEY"),
+    row("azure", Preset("azure"), "AZURE_API_KEY"),
+    row("gemini", Gemini, "GEMINI_API_KEY"),
+    row("mistral", Preset("mistral"), "MISTRAL_API_KEY"),
+    row("groq", Preset("groq"), "GROQ_API_KEY"),
+    row("openrouter", Preset("openrouter"), "OPENROUTER_API_KEY"),
+    row("deepseek", Preset("deepseek"), "DEEPSEEK_API_KEY"),
+    row("ollama", Preset("ollama"), ""),
+    row("ollama_chat", Preset("ollama"), ""),
+    row("hosted_vllm", Preset("vllm"), ""),
+    row("vllm", Preset("vllm"), ""),
+    row("together_ai", OpenAi("https://api.together.xyz/v1"), "TOGETHERAI_API_KEY"),
+    row("fireworks_ai", OpenAi("https://api.fireworks.ai/inference/v1"), "FIREWORKS_AI_API_KEY"),
+    row("perplexity", OpenAi("https://api.perplexity.ai"), "PERPLEXITYAI_API_KEY"),
+    row("xai", OpenAi("https://api.x.ai/v1"), "XAI_API_KEY"),
+    row("cerebras", OpenAi("https://api.cerebras.ai/v1"), "CEREBRAS_API_KEY"),
+    row("nvidia_nim", OpenAi("https://integrate.api.nvidia.com/v1"), "NVIDIA_NIM_API_KEY"),
+    row("deepinfra", OpenAi("https://api.deepinfra.com/v1/openai"), "DEEPINFRA_API_KEY"),
+    row("sambanova", OpenAi("https://api.sambanova.ai/v1"), "SAMBANOVA_API_KEY"),
+    row("custom_openai", OpenAiElsewhere, ""),
+    row("openai_like", OpenAiElsewhere, ""),
+    row("lm_studio", OpenAiElsewhere, ""),
+    row("llamafile", OpenAiElsewhere, ""),
+    row("xinference", OpenAiElsewhere, ""),
+    row("litellm_proxy", OpenAiElsewhere, ""),
+];
+
+/// Why a provider is not carried.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "bedrock",
+        "signed with AWS credentials; rerouter takes an Amazon Bedrock API key: `preset: \
+        bedrock`",
+    ),
+    ("sagemaker", "signed with AWS credentials"),
+    (
+        "vertex_ai",
+        "takes access tokens that run out after an hour; Google's models are also at \
+        `gemini/`",
+    ),
+    ("text-completion-openai", "the endpoint for completions of texts is not served"),
+    ("azure_text", "the endpoint for completions of texts is not served"),
+    ("azure_ai", "write it by hand: `protocol: openai` with the endpoint's URL"),
+    ("huggingface", "write it by hand, if the server has OpenAI's API: `protocol: openai`"),
+];
+
+/// The provider of a model, and its name there; else why there is none.
+pub(super) fn of_model<'m>(
+    model: &'m str,
+    custom: Option<&str>,
+) -> Result<(&'static LitellmProvider, &'m str), &'static str> {
+    const UNKNOWN: &str = "no API of this provider that rerouter speaks is known";
+    let find = |name: &str| PROVIDERS.iter().find(|provider| provider.prefix == name);
+    let refused =
+        |name: &str| REFUSED.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+    if let Some(custom) = custom {
+        let rest = model.strip_prefix(custom).and_then(|rest| rest.strip_prefix('/'));
+        let provider = find(custom).ok_or_else(|| refused(custom).unwrap_or(UNKNOWN))?;
+        return Ok((provider, rest.unwrap_or(model)));
+    }
+    match model.split_once('/') {
+        Some((prefix, rest)) => match find(prefix) {
+            Some(provider) => Ok((provider, rest)),
+            None => Err(refused(prefix).unwrap_or(UNKNOWN)),
+        },
+        // Names that LiteLLM knows without a provider.
+        None => {
+            let named = |beginnings: &[&str]| beginnings.iter().any(|b| model.starts_with(b));
+            let prefix = match () {
+                () if named(&["gpt-", "chatgpt-", "o1", "o3", "o4", "text-embedding-"]) => "openai",
+                () if named(&["claude"]) => "anthropic",
+                () => return Err(UNKNOWN),
+            };
+            find(prefix).map(|provider| (provider, model)).ok_or(UNKNOWN)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_split_as_litellm_does() {
+        let split = |model, custom| of_model(model, custom).map(|(to, name)| (to.prefix, name));
+        for (model, custom, wanted) in [
+            ("openai/facebook/opt-125m", None, ("openai", "facebook/opt-125m")),
+            ("gpt-4o", None, ("openai", "gpt-4o")),
+            ("claude-3-haiku-20240307", None, ("anthropic", "claude-3-haiku-20240307")),
+            ("openrouter/google/palm", None, ("openrouter", "google/palm")),
+            ("my-model", Some("openai"), ("openai", "my-model")),
+            ("azure/gpt-4o-eu", Some("azure"), ("azure", "gpt-4o-eu")),
+        ] {
+            assert_eq!(split(model, custom), Ok(wanted), "{model}");
+        }
+        for model in ["bedrock/anthropic.claude-v2", "vertex_ai/gemini-pro", "cohere/x", "mystery"]
+        {
+            assert!(split(model, None).is_err(), "{model}");
+        }
+    }
+}

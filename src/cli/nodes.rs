@@ -1,0 +1,117 @@
+//! `rerouter nodes`: the nodes of a gateway. `rerouter node` is one of them.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::{ApiClient, encode};
+use super::destination::ApiClientOptions;
+use super::failure::CommandFailure;
+use super::fields;
+use super::output::print;
+use super::records::{RecordTable, show, show_with_secret};
+use super::terminal::confirm;
+use crate::config::Env;
+
+#[derive(Args)]
+pub(super) struct NodesArguments {
+    #[command(flatten)]
+    client: ApiClientOptions,
+    /// Print the JSON of the API; of a list one object per line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: NodesCommand,
+}
+
+#[derive(Subcommand)]
+enum NodesCommand {
+    /// List nodes, newest first.
+    List {
+        /// Maximum number of nodes.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
+    },
+    /// Enrol a node. Its secret, for `rerouter node`, is shown once.
+    Create {
+        name: String,
+        /// Model that it may serve; a trailing `*` matches the rest. Repeatable. Default: all.
+        #[arg(long = "model", value_name = "PATTERN")]
+        models: Vec<String>,
+        /// URL at which the gateway reaches it. Default: the address that it registers from.
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
+        /// Print the secret alone.
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Show a node and its state.
+    Show { id: String },
+    /// Give a node a new secret, which is shown once. The old one ends with its first use, or after
+    /// ten minutes.
+    Rotate {
+        id: String,
+        /// Print the secret alone.
+        #[arg(long, short)]
+        quiet: bool,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Delete a node; it gets no further requests.
+    Delete {
+        id: String,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+const NODES: &str = "/v1/nodes";
+
+const TABLE: RecordTable = RecordTable {
+    what: "nodes",
+    titles: &["ID", "NAME", "STATE", "MODELS", "RUNNING", "QUEUED", "ENDPOINT", "CREATED"],
+    pointers: &[
+        "/id",
+        "/name",
+        "/state",
+        "/models",
+        "/running",
+        "/queued",
+        "/endpoint",
+        "/created_at",
+    ],
+    order: &[0, 2, 1, 3, 4, 5, 6, 7],
+};
+
+pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+    let NodesArguments { client, json, command } = arguments;
+    let client = ApiClient::new(&client, env)?;
+    let path = |id: &str| format!("{NODES}/{}", encode(id));
+    match command {
+        NodesCommand::List { limit } => TABLE.list(&client, NODES, &[], limit, json),
+        NodesCommand::Create { name, models, endpoint, quiet } => {
+            let body = fields::body(
+                None,
+                [
+                    ("name", Some(name.into())),
+                    ("models", (!models.is_empty()).then(|| json!(models))),
+                    ("endpoint", endpoint.map(Value::from)),
+                ],
+            );
+            let record = client.change("POST", NODES, Some(&body))?;
+            show_with_secret(&record, "secret", json, quiet)
+        }
+        NodesCommand::Show { id } => show(&client.record(&path(&id))?, json),
+        NodesCommand::Rotate { id, quiet, yes } => {
+            confirm(yes, &format!("Give {id} a new secret?"))?;
+            let record = client.change("POST", &format!("{}/rotate", path(&id)), None)?;
+            show_with_secret(&record, "secret", json, quiet)
+        }
+        NodesCommand::Delete { id, yes } => {
+            confirm(yes, &format!("Delete the node {id}?"))?;
+            client.change("DELETE", &path(&id), None)?;
+            if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
+        }
+    }
+}

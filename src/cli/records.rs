@@ -1,0 +1,142 @@
+//! Records of the API: read page by page, and printed.
+
+use serde_json::Value;
+
+use super::client::ApiClient;
+use super::failure::CommandFailure;
+use super::output::print;
+use super::table::TextTable;
+use crate::bounds;
+
+/// Calls `each` with the records of a list, newest first, `limit` at most. Returns how many the
+/// gateway could not read.
+pub(super) fn for_each_record(
+    client: &ApiClient,
+    path: &str,
+    query: &[(&'static str, String)],
+    limit: u64,
+    mut each: impl FnMut(&Value) -> Result<(), CommandFailure>,
+) -> Result<u64, CommandFailure> {
+    let (mut left, mut after, mut unreadable) = (limit, None::<String>, 0);
+    while left > 0 {
+        let mut query = query.to_vec();
+        query.push(("limit", left.min(bounds::PAGE_MAX as u64).to_string()));
+        query.extend(after.take().map(|after| ("after", after)));
+        let page = client.get(path, &query)?.ok()?.json()?;
+        for record in page.get("data").and_then(Value::as_array).into_iter().flatten() {
+            each(record)?;
+            left = left.saturating_sub(1);
+        }
+        unreadable += page.get("unreadable").and_then(Value::as_u64).unwrap_or(0);
+        match page.get("next").and_then(Value::as_str) {
+            Some(next) => after = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    Ok(unreadable)
+}
+
+/// How a list of records is shown as a table.
+pub(super) struct RecordTable {
+    /// What they are, in the plural.
+    pub(super) what: &'static str,
+    pub(super) titles: &'static [&'static str],
+    /// The value of each column.
+    pub(super) pointers: &'static [&'static str],
+    /// The columns that a narrow terminal keeps first; the first two are never cut.
+    pub(super) order: &'static [usize],
+}
+
+impl RecordTable {
+    /// Prints a list, or each record as a line of JSON.
+    pub(super) fn list(
+        &self,
+        client: &ApiClient,
+        path: &str,
+        query: &[(&'static str, String)],
+        limit: u64,
+        json: bool,
+    ) -> Result<(), CommandFailure> {
+        let mut records = Vec::new();
+        for_each_record(client, path, query, limit, |record| {
+            match json {
+                true => print(&format!("{record}\n"))?,
+                false => records.push(record.clone()),
+            }
+            Ok(())
+        })?;
+        if json { Ok(()) } else { self.print(&records) }
+    }
+
+    pub(super) fn print(&self, records: &[Value]) -> Result<(), CommandFailure> {
+        if records.is_empty() {
+            return print(&format!("no {}\n", self.what));
+        }
+        let mut table = TextTable::new(self.titles).with_priority(self.order, 2);
+        for record in records {
+            table.row(self.pointers.iter().map(|pointer| short(record.pointer(pointer))));
+        }
+        print(&table.text())
+    }
+}
+
+/// Prints one record: its fields, or its JSON.
+pub(super) fn show(record: &Value, json: bool) -> Result<(), CommandFailure> {
+    if json {
+        return print(&format!("{record}\n"));
+    }
+    let mut table = TextTable::new(&["FIELD", "VALUE"]);
+    for (name, value) in record.as_object().into_iter().flatten() {
+        let unset = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        if name != "object" && !unset {
+            table.row([name.clone(), short(Some(value))]);
+        }
+    }
+    print(&table.text())
+}
+
+/// Prints a record with a secret that only this answer shows. `quiet`: the secret alone, for
+/// scripts.
+pub(super) fn show_with_secret(
+    record: &Value,
+    field: &str,
+    json: bool,
+    quiet: bool,
+) -> Result<(), CommandFailure> {
+    let secret = text(record.get(field));
+    if quiet {
+        return print(&format!("{secret}\n"));
+    }
+    if json {
+        return show(record, true);
+    }
+    let mut rest = record.clone();
+    if let Some(fields) = rest.as_object_mut() {
+        fields.shift_remove(field);
+    }
+    show(&rest, false)?;
+    print(&format!("\nThe secret, shown this once:\n{secret}\n"))
+}
+
+/// A JSON value as text; `-` for null and for none.
+pub(super) fn text(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The same for a cell: times without fractions, lists of texts with commas.
+pub(super) fn short(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) if text.parse::<jiff::Timestamp>().is_ok() => {
+            text.split('.').next().unwrap_or_default().to_owned()
+        }
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        }
+        Some(Value::Object(fields)) if fields.is_empty() => "-".to_owned(),
+        value => text(value),
+    }
+}

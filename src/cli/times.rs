@@ -1,0 +1,41 @@
+//! Times on the command line: RFC 3339, or a distance from now such as 24h or 7d.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::failure::CommandFailure;
+use crate::clock::rfc3339;
+
+/// A time in the past.
+pub(super) fn past(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
+    parse(option, text, "an age", |distance| now.checked_sub(distance).ok())
+}
+
+/// A time in the future.
+pub(super) fn future(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
+    parse(option, text, "a time from now", |distance| now.checked_add(distance).ok())
+}
+
+fn parse(
+    option: &str,
+    text: &str,
+    what: &str,
+    from_now: impl Fn(Duration) -> Option<Timestamp>,
+) -> Result<String, CommandFailure> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(rfc3339(at));
+    }
+    distance(text).and_then(from_now).map(rfc3339).ok_or_else(|| {
+        CommandFailure::Usage(format!(
+            "{option} has to be an RFC 3339 time, or {what} such as 24h or 7d"
+        ))
+    })
+}
+
+/// A length of time such as 90s, 24h or 7d.
+pub(super) fn distance(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+    Duration::try_from(length).ok()
+}

@@ -1,0 +1,117 @@
+//! `rerouter users`
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::{ApiClient, encode};
+use super::destination::ApiClientOptions;
+use super::failure::CommandFailure;
+use super::fields::{self, LimitArguments};
+use super::records::{RecordTable, show};
+use super::terminal::{confirm, read_secret};
+use crate::config::Env;
+
+#[derive(Args)]
+pub(super) struct UsersArguments {
+    #[command(flatten)]
+    client: ApiClientOptions,
+    /// Print the JSON of the API; of a list one object per line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: UsersCommand,
+}
+
+#[derive(Subcommand)]
+enum UsersCommand {
+    /// List users, newest first.
+    List {
+        /// Maximum number of users.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
+    },
+    /// Make a user. The password is asked for, or read from standard input.
+    Create {
+        email: String,
+        #[arg(long)]
+        name: Option<String>,
+        /// user or admin.
+        #[arg(long, default_value = "user")]
+        role: String,
+        #[command(flatten)]
+        limits: LimitArguments,
+    },
+    /// Show a user.
+    Show { id: String },
+    /// Change a user. What is not given stays.
+    Patch {
+        id: String,
+        #[arg(long)]
+        name: Option<String>,
+        /// user or admin.
+        #[arg(long)]
+        role: Option<String>,
+        #[command(flatten)]
+        limits: LimitArguments,
+        /// A merge patch of the record, for what no option says.
+        #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
+        patch: Option<Value>,
+    },
+    /// End the sessions of a user, and refuse the keys until `enable`.
+    Disable {
+        id: String,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Let a user in again.
+    Enable { id: String },
+}
+
+const USERS: &str = "/v1/users";
+
+const TABLE: RecordTable = RecordTable {
+    what: "users",
+    titles: &["ID", "EMAIL", "ROLE", "DISABLED", "NAME", "CREATED", "LIMITS"],
+    pointers: &["/id", "/email", "/role", "/disabled", "/name", "/created_at", "/limits"],
+    order: &[0, 1, 2, 3, 4, 5, 6],
+};
+
+pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+    let UsersArguments { client, json, command } = arguments;
+    let client = ApiClient::new(&client, env)?;
+    let path = |id: &str| format!("{USERS}/{}", encode(id));
+    let patch =
+        |id: &str, body: &Value| show(&client.change("PATCH", &path(id), Some(body))?, json);
+    match command {
+        UsersCommand::List { limit } => TABLE.list(&client, USERS, &[], limit, json),
+        UsersCommand::Create { email, name, role, limits } => {
+            let password = read_secret("Password: ")?;
+            let body = fields::body(
+                None,
+                [
+                    ("email", Some(email.into())),
+                    ("password", Some(password.into())),
+                    ("name", name.map(Value::from)),
+                    ("role", Some(role.into())),
+                    ("limits", limits.member()),
+                ],
+            );
+            show(&client.change("POST", USERS, Some(&body))?, json)
+        }
+        UsersCommand::Show { id } => show(&client.record(&path(&id))?, json),
+        UsersCommand::Patch { id, name, role, limits, patch: given } => {
+            let members = [
+                ("name", name.map(Value::from)),
+                ("role", role.map(Value::from)),
+                ("limits", limits.member()),
+            ];
+            patch(&id, &fields::some_change(fields::body(given, members))?)
+        }
+        UsersCommand::Disable { id, yes } => {
+            confirm(yes, &format!("Disable {id}? All sessions end, and the keys are refused."))?;
+            patch(&id, &json!({ "disabled": true }))
+        }
+        UsersCommand::Enable { id } => patch(&id, &json!({ "disabled": false })),
+    }
+}

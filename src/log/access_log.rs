@@ -1,0 +1,209 @@
+//! The access log: lines wait in a queue for a thread that writes them.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::access_line::AccessLine;
+use super::form::LogForm;
+use super::text;
+use crate::bounds;
+
+enum LogMessage {
+    Line(Box<AccessLine>),
+    Flush(SyncSender<()>),
+}
+
+/// The access log. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct AccessLog {
+    queue: Option<SyncSender<LogMessage>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl AccessLog {
+    /// A log that writes nothing.
+    pub fn off() -> Self {
+        AccessLog::default()
+    }
+
+    /// A log on standard output.
+    pub fn stdout(form: LogForm) -> std::io::Result<Self> {
+        AccessLog::formed(std::io::stdout(), bounds::LOG_QUEUE, form)
+    }
+
+    /// A log of JSON lines into `out` with a queue of `waiting` lines.
+    pub fn to(out: impl Write + Send + 'static, waiting: usize) -> std::io::Result<Self> {
+        AccessLog::formed(out, waiting, LogForm::Json)
+    }
+
+    fn formed(
+        out: impl Write + Send + 'static,
+        waiting: usize,
+        form: LogForm,
+    ) -> std::io::Result<Self> {
+        let (queue, lines) = sync_channel(waiting);
+        std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_lines(out, &lines, form))?;
+        Ok(AccessLog { queue: Some(queue), dropped: Arc::default() })
+    }
+
+    /// Queues a line; false if it was dropped for lack of room.
+    pub fn line(&self, line: AccessLine) -> bool {
+        let Some(queue) = &self.queue else { return true };
+        let taken = queue.try_send(LogMessage::Line(Box::new(line))).is_ok();
+        if !taken {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Whether lines are written at all.
+    pub fn is_on(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Lines dropped so far.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits up to `patience` until the queued lines are written. Blocks; for the end of the
+    /// process.
+    pub fn flush(&self, patience: Duration) {
+        let Some(queue) = &self.queue else { return };
+        let until = Instant::now() + patience;
+        let (done, written) = sync_channel(1);
+        let mut flush = LogMessage::Flush(done);
+        // A full queue still has to be waited for.
+        while let Err(refused) = queue.try_send(flush) {
+            match refused {
+                TrySendError::Full(back) if Instant::now() < until => flush = back,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
+            }
+            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
+        }
+        // On a timeout the lines are lost with the process.
+        let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn write_lines(mut out: impl Write, lines: &Receiver<LogMessage>, form: LogForm) {
+    let mut ready = Vec::with_capacity(bounds::LOG_BUFFER);
+    while let Ok(first) = lines.recv() {
+        if matches!(first, LogMessage::Line(_)) {
+            // Waking this thread costs a request more than its line does: wait for more lines.
+            std::thread::park_timeout(bounds::LOG_LINGER);
+        }
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                LogMessage::Line(line) => {
+                    write_line(&line, form, &mut ready);
+                    if ready.len() >= bounds::LOG_BUFFER {
+                        write_out(&mut out, &mut ready);
+                    }
+                }
+                LogMessage::Flush(done) => {
+                    write_out(&mut out, &mut ready);
+                    // The caller may have timed out.
+                    let _gone = done.send(());
+                }
+            }
+            next = lines.try_recv().ok();
+        }
+        write_out(&mut out, &mut ready);
+    }
+}
+
+fn write_line(line: &AccessLine, form: LogForm, ready: &mut Vec<u8>) {
+    let before = ready.len();
+    match form {
+        LogForm::Json => match serde_json::to_writer(&mut *ready, line) {
+            Ok(()) => ready.push(b'\n'),
+            Err(_) => ready.truncate(before),
+        },
+        LogForm::Text { color } => ready.extend_from_slice(text::access(line, color).as_bytes()),
+    }
+}
+
+/// Writes the lines that are ready. Where the reader is gone they are dropped, so that senders see
+/// no difference.
+fn write_out(out: &mut impl Write, ready: &mut Vec<u8>) {
+    let _closed = out.write_all(ready).and_then(|()| out.flush());
+    ready.clear();
+    ready.shrink_to(2 * bounds::LOG_BUFFER);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::id::RequestId;
+
+    #[derive(Clone, Default)]
+    struct Sink {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        gate: Arc<Mutex<()>>,
+    }
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _open = self.gate.lock().unwrap();
+            self.bytes.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn blank(id: &str) -> AccessLine {
+        AccessLine::new(Timestamp::UNIX_EPOCH, RequestId::known(id))
+    }
+
+    #[test]
+    fn one_line_for_each_request() {
+        let sink = Sink::default();
+        let log = AccessLog::to(sink.clone(), 8).unwrap();
+        assert!(log.line(AccessLine { path: "/v1/\n\"x".into(), status: 200, ..blank("req_1") }));
+        assert!(log.line(blank("req_2")));
+        log.flush(Duration::from_secs(10));
+        let text = String::from_utf8(sink.bytes.lock().unwrap().clone()).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            (&lines[0]["path"], &lines[0]["status"], lines[0].get("key")),
+            (&"/v1/\n\"x".into(), &200.into(), None)
+        );
+    }
+
+    #[test]
+    fn a_stalled_reader_costs_lines_not_time() {
+        let sink = Sink::default();
+        let closed = sink.gate.lock().unwrap();
+        let log = AccessLog::to(sink.clone(), 2).unwrap();
+        let path = "x".repeat(10_000);
+        let taken = (0..100)
+            .filter(|_| log.line(AccessLine { path: path.clone(), ..blank("req_1") }))
+            .count();
+        assert!(taken < 100);
+        assert_eq!(log.dropped(), 100 - taken as u64);
+        let (began, patience) = (Instant::now(), Duration::from_millis(20));
+        log.flush(patience);
+        assert!(began.elapsed() >= patience, "the end of the process waits for a full queue too");
+        drop(closed);
+        log.flush(Duration::from_secs(10));
+        assert_eq!(sink.bytes.lock().unwrap().iter().filter(|byte| **byte == b'\n').count(), taken);
+        assert!(AccessLog::off().line(blank("req_1")));
+        assert!(!AccessLog::off().is_on());
+    }
+}

@@ -1,0 +1,63 @@
+//! The series of one target, looked up once a document and not once a request.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounter, IntGauge};
+
+use super::families::TargetMetrics;
+
+/// The series of one target that a call may add to.
+#[derive(Clone, Debug)]
+pub struct TargetMeters {
+    first_token: Histogram,
+    duration: Histogram,
+    token_rate: Histogram,
+    prompt: IntCounter,
+    completion: IntCounter,
+    cached: IntCounter,
+    inflight: IntGauge,
+}
+
+impl TargetMeters {
+    pub(super) fn new(of: &TargetMetrics, provider: &str, model: &str) -> Self {
+        let target = [provider, model];
+        let tokens = |kind| of.tokens.with_label_values(&[provider, model, kind]);
+        TargetMeters {
+            first_token: of.first_token.with_label_values(&target),
+            duration: of.duration.with_label_values(&target),
+            token_rate: of.token_rate.with_label_values(&target),
+            prompt: tokens("prompt"),
+            completion: tokens("completion"),
+            cached: tokens("cached"),
+            inflight: of.inflight.with_label_values(&target),
+        }
+    }
+
+    /// Records the time to the first content event of a stream.
+    pub fn first_token(&self, took: Duration) {
+        self.first_token.observe(took.as_secs_f64());
+    }
+
+    /// Records a whole good answer: how long it took, and the tokens in it, where the provider
+    /// counted them.
+    pub fn answered(&self, took: Duration, completion: Option<u64>) {
+        let seconds = took.as_secs_f64();
+        self.duration.observe(seconds);
+        if let Some(tokens) = completion.filter(|tokens| *tokens > 0 && seconds > 0.0) {
+            #[allow(clippy::cast_precision_loss)] // far below 2^52
+            self.token_rate.observe(tokens as f64 / seconds);
+        }
+    }
+
+    /// Counts tokens.
+    pub fn tokens(&self, prompt: u64, completion: u64, cached: u64) {
+        self.prompt.inc_by(prompt);
+        self.completion.inc_by(completion);
+        self.cached.inc_by(cached);
+    }
+
+    /// Changes the number of attempts under way.
+    pub fn inflight(&self, change: i64) {
+        self.inflight.add(change);
+    }
+}

@@ -1,0 +1,234 @@
+//! `rerouter serve` without any configuration, as a newcomer runs it, and `rerouter init`.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use serde_json::json;
+
+use crate::support::command::{run, run_with};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{PATIENCE, until};
+
+/// Where no Ollama listens.
+const NO_OLLAMA: (&str, &str) = ("OLLAMA_HOST", "127.0.0.1:1");
+const ANYWHERE: [&str; 7] =
+    ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir", "data"];
+
+/// A start whose output goes to a file.
+struct Started {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Started {
+    fn new(dir: &Path, environment: &[(&str, &str)]) -> Started {
+        let log = dir.join("log");
+        let output = std::fs::File::create(&log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        command.args(ANYWHERE).current_dir(dir).env_clear().envs(environment.iter().copied());
+        let output = command.stdout(output.try_clone().unwrap()).stderr(output);
+        Started { child: output.stdin(Stdio::null()).spawn().unwrap(), log }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What it says of itself, and the line to try.
+    async fn told(&self) -> (String, String) {
+        until("the start to be told", async || {
+            let log = self.log();
+            let (said, rest) = log.split_once("Try it:\n\n")?;
+            let (line, _) = rest.split_once("\n\n")?;
+            log.contains("metrics on http://").then(|| (said.to_owned(), line.to_owned()))
+        })
+        .await
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// Runs a line in a shell, again until it answers: the listener may come up a moment later.
+async fn shell(dir: &Path, line: &str) -> String {
+    until("an answer", async || {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(dir);
+        // The provider runs on this thread.
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_key_in_the_environment_is_enough_to_serve() {
+    let openai = Provider::always(scripted::completion("well said")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let url = openai.url();
+    let environment = [("OPENAI_API_KEY", "sk-canary"), ("OPENAI_BASE_URL", &url), NO_OLLAMA];
+    let started = Started::new(dir.path(), &environment);
+    let (said, line) = started.told().await;
+    for word in ["Found OPENAI_API_KEY.", "auto is openai/gpt-5-mini", "openai/*, gpt-*"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let answer = shell(dir.path(), &line).await;
+    assert!(answer.contains("well said"), "{answer}");
+    assert_eq!(openai.last().header("authorization").as_deref(), Some("Bearer sk-canary"));
+    assert_eq!(openai.last().json()["model"], "gpt-5-mini");
+    // The key is in no log: it is in a file of its own.
+    let file = dir.path().join("data/first-key");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let key = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert!(key.starts_with("rtr_") && !started.log().contains(&key), "{}", started.log());
+    assert!(!started.log().contains("sk-canary"), "{}", started.log());
+    // Any other name of the provider's models, with the same line.
+    let other = line.replace("\"auto\"", "\"gpt-4o\"");
+    assert!(shell(dir.path(), &other).await.contains("well said"));
+    assert_eq!(openai.last().json()["model"], "gpt-4o");
+    // The key may make others, and evaluate a document.
+    let gateway = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let gateway = gateway.trim_end_matches("/v1/chat/completions");
+    let client = [("REROUTER_URL", gateway), ("REROUTER_API_KEY", key.as_str())];
+    let made = run(dir.path(), &["keys", "create", "laptop", "--quiet"], &client).await.well();
+    assert!(made.starts_with("rtr_") && made.trim() != key, "{made}");
+    std::fs::write(dir.path().join("new.yaml"), include_str!("../conf/routing.yaml")).unwrap();
+    until("the captures", async || {
+        let listed = run(dir.path(), &["replay", "list", "--json"], &client).await.well();
+        (listed.lines().count() == 2).then_some(())
+    })
+    .await;
+    let evaluate = ["replay", "evaluate", "--document", "new.yaml"];
+    let report = run(dir.path(), &evaluate, &client).await.well();
+    assert!(report.contains("2 captures decided"), "{report}");
+    drop(started);
+    let again = Started::new(dir.path(), &environment);
+    let (said, line) = again.told().await;
+    assert!(said.contains("There are keys already"), "{said}");
+    let line = format!("KEY={key}; {line}");
+    assert!(shell(dir.path(), &line).await.contains("well said"));
+}
+
+#[tokio::test]
+async fn a_shell_that_is_set_up_for_clients_makes_no_circle() {
+    // OPENAI_BASE_URL leads to the gateway itself: then it is the usual one.
+    let dir = tempfile::tempdir().unwrap();
+    let environment =
+        [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), NO_OLLAMA];
+    let checked = run(dir.path(), &["check"], &environment).await;
+    let (out, _) = checked.well_told();
+    assert!(out.contains("shipped prices of") && out.contains("openai"), "{out}");
+}
+
+#[tokio::test]
+async fn an_ollama_is_found_by_asking_it() {
+    let ollama = Provider::start(|request, _| match request.target.as_str() {
+        "/api/tags" => scripted::json_answer(
+            200,
+            &json!({"models": [{"name": "nomic-embed-text:latest"}, {"name": "qwen3:8b"}]}),
+        ),
+        _ => scripted::completion("from the desk"),
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let host = ollama.address().to_string();
+    let started = Started::new(dir.path(), &[("OLLAMA_HOST", &host)]);
+    let (said, line) = started.told().await;
+    assert!(said.contains("(2 models)") && said.contains("auto is ollama/qwen3:8b"), "{said}");
+    assert!(shell(dir.path(), &line).await.contains("from the desk"));
+    assert_eq!(ollama.last().json()["model"], "qwen3:8b");
+}
+
+#[tokio::test]
+async fn without_a_provider_it_says_what_to_set_and_the_demo_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let started = Started::new(dir.path(), &[NO_OLLAMA]);
+    let (said, line) = started.told().await;
+    for word in ["No provider was found", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "demo"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert!(shell(dir.path(), &line).await.contains("chat.completion"));
+}
+
+/// Only a terminal shows the key; `script` makes one.
+#[tokio::test]
+async fn a_terminal_shows_the_first_key_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = format!("exec {} {}", env!("CARGO_BIN_EXE_rerouter"), ANYWHERE.join(" "));
+    let mut child = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(dir.path())
+        .env(NO_OLLAMA.0, NO_OLLAMA.1)
+        .env_remove("OPENAI_API_KEY")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command `script` (of bsdutils)");
+    let (lines, output) = (mpsc::channel(), child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if lines.0.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let told = loop {
+        let line = lines.1.recv_timeout(PATIENCE).expect("a line with the key");
+        if line.contains("The first key, shown this once: rtr_") {
+            break line;
+        }
+    };
+    assert!(!dir.path().join("data/first-key").exists(), "{told}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn init_writes_documents_that_check_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = [NO_OLLAMA];
+    run(dir.path(), &["init"], &none).await.failed(2, "name one with --provider");
+    run(dir.path(), &["init", "--provider", "oracle"], &none).await.failed(2, "known: openai");
+    let init = ["init", "--provider", "openai", "--provider", "gemini", "--provider", "ollama"];
+    let said = run(dir.path(), &init, &none).await.well();
+    for word in ["conf/rerouter.yaml", "Set OPENAI_API_KEY, GEMINI_API_KEY first."] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    run(dir.path(), &init, &none).await.failed(1, "conf/rerouter.yaml is there already");
+    let keys = [("OPENAI_API_KEY", "a"), ("GEMINI_API_KEY", "b"), NO_OLLAMA];
+    let found = run(dir.path(), &["init", "--force", "--listen", "127.0.0.1:0"], &keys).await;
+    assert!(!found.well().contains("first."));
+    let checked = run(dir.path(), &["check"], &keys).await.well();
+    assert!(checked.contains("conf/routing.yaml: good"), "{checked}");
+    let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
+    assert!(text.contains("${GEMINI_API_KEY}") && !text.contains("ollama"), "{text}");
+    // What is asked is answered by the input only on a terminal.
+    let elsewhere = ["init", "--dir", "other", "--provider", "openai"];
+    run_with(dir.path(), &elsewhere, &none, "nonsense\n").await.well();
+}
+
+#[tokio::test]
+async fn init_asks_on_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = format!(
+        "printf '127.0.0.1:0\\nopenai, groq\\n\\n' | script -qec '{} init' /dev/null",
+        env!("CARGO_BIN_EXE_rerouter")
+    );
+    let output = Command::new("sh")
+        .args(["-c", &command])
+        .current_dir(dir.path())
+        .env(NO_OLLAMA.0, NO_OLLAMA.1)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("Listen on [127.0.0.1:8080]"), "{said}");
+    let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
+    assert!(text.contains("groq") && text.contains("openai"), "{said}\n{text}");
+}
