@@ -147,9 +147,6 @@ impl World {
                     true
                 }
                 BarrierStep::Done(end) => {
-                    let late = barrier.began() + TIMING.patience() + TIMING.until_stopped();
-                    // A look comes every now and then only.
-                    assert!(self.now <= late + ms(3_000), "{:?}", self.now - barrier.began());
                     for row in &mut self.rows {
                         if row.as_ref().is_some_and(|row| end.over.contains(&row.peer.id)) {
                             *row = None;
