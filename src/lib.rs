@@ -11,8 +11,8 @@
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
 //!   [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
-//! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index of
-//!   captures ·
+//! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
+//!   of captures ·
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·

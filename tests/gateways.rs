@@ -346,23 +346,27 @@ impl Known {
             let status = timeout(4 * LEASE, ask).await.ok().flatten();
             let ended = Instant::now();
             self.asked.fetch_add(1, Ordering::AcqRel);
-            let keys = self.keys.lock().unwrap();
-            let known = &keys[&at];
-            match status {
-                Some(200) => assert!(
-                    known.revoked.is_none_or(|revoked| began < revoked),
-                    "key {at} was accepted {:?} after its revocation was acknowledged",
-                    began - known.revoked.unwrap()
-                ),
-                Some(401) => assert!(
-                    began < known.made || known.revoking.is_some_and(|revoking| revoking < ended),
-                    "key {at} was refused, and nobody had revoked it"
-                ),
-                Some(503) | None => {}
-                Some(other) => panic!("status {other}"),
-            }
-            drop(keys);
+            self.judge(at, status, (began, ended));
             pause(random.below(10)).await;
+        }
+    }
+
+    /// Whether the answer may be what it is.
+    fn judge(&self, at: usize, status: Option<u16>, (began, ended): (Instant, Instant)) {
+        let keys = self.keys.lock().unwrap();
+        let known = &keys[&at];
+        match status {
+            Some(200) => assert!(
+                known.revoked.is_none_or(|revoked| began < revoked),
+                "key {at} was accepted {:?} after its revocation was acknowledged",
+                began - known.revoked.unwrap()
+            ),
+            Some(401) => assert!(
+                began < known.made || known.revoking.is_some_and(|revoking| revoking < ended),
+                "key {at} was refused, and nobody had revoked it"
+            ),
+            Some(503) | None => {}
+            Some(other) => panic!("status {other}"),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Auth {
     /// Follows the store from now on and loads what it has. To be called once, before the first
     /// request.
     pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
-        store.follow(self.follower(Vec::new())).await
+        store.follow(self.follower(Vec::new())).await.map(drop)
     }
 
     /// The tables as a follower of a store. Those `beside` follow after them, and take in the rows

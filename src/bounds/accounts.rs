@@ -139,7 +139,7 @@ pub(crate) const DATABASE_CONNECT: Duration = Duration::from_secs(3);
 pub(crate) const DATABASE_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 /// How long a connection to PostgreSQL may be silent before it is probed.
 pub(crate) const DATABASE_KEEPALIVE: Duration = Duration::from_secs(5);
-/// Shortest and longest `store.lease`. A shorter one would be lost with each pause of a busy machine;
-/// a longer one lets a revocation wait for so long for a gateway that has gone.
+/// Shortest and longest `store.lease`. A shorter one would be lost with each pause of a busy
+/// machine; a longer one lets a revocation wait for so long for a gateway that has gone.
 pub(crate) const LEASE: (Duration, Duration) =
     (Duration::from_millis(500), Duration::from_secs(600));

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::{CommandFailure, problem_list};
 use super::output;
 use crate::config::{self, Env};
-use crate::store::{self, StoreUrl, Target, TargetError};
+use crate::store::{self, PostgresTarget, StoreUrl, TargetError};
 
 #[derive(Args)]
 pub(super) struct MigrateArguments {
@@ -61,8 +61,8 @@ fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn target(url: &str) -> Result<Target, String> {
-    Target::parse(url).map_err(|error| match error {
+fn target(url: &str) -> Result<PostgresTarget, String> {
+    PostgresTarget::parse(url).map_err(|error| match error {
         TargetError::Url(why) => format!("--to {why}"),
         TargetError::Machine(why) => why,
     })

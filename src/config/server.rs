@@ -18,7 +18,7 @@ use super::telemetry::{access_log, log, telemetry};
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
 use crate::routing::Authorities;
-use crate::store::{OnLeaseLost, StoreSettings, StoreUrl, Target, TargetError};
+use crate::store::{OnLeaseLost, PostgresTarget, StoreSettings, StoreUrl, TargetError};
 
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
@@ -79,8 +79,9 @@ fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> StoreSettings {
         url: section
             .read("url", faults, |field, faults| database(field, faults, StoreUrl::parse))
             .unwrap_or(usual.url),
-        direct_url: section
-            .read("direct_url", faults, |field, faults| database(field, faults, Target::parse)),
+        direct_url: section.read("direct_url", faults, |field, faults| {
+            database(field, faults, PostgresTarget::parse)
+        }),
         lease: section
             .read("lease", faults, |f, p| f.duration_in(p, bounds::LEASE))
             .unwrap_or(usual.lease),

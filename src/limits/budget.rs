@@ -325,11 +325,13 @@ impl Account {
 
     /// The wish to hold `counted` together with the others.
     fn wish(&self, counted: NanoUsd, recalls: bool) -> GrantWish {
-        let PeriodSpend { period, granted, others, .. } = self.now;
+        let PeriodSpend { period, granted, others, spent, .. } = self.now;
+        // Another gateway must not get what is reserved here.
+        let least = if self.shared { self.now.used() } else { spent };
         let share = BudgetShare {
             held: granted.saturating_sub(others),
             wanted: counted.saturating_sub(others),
-            least: self.now.used().saturating_sub(others),
+            least: least.saturating_sub(others),
             budget: self.budget.nano,
             others: (!self.shared).then_some(others),
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::data_dir::DataDir;
-use super::postgres::{self, Target, storable};
+use super::postgres::{self, PostgresTarget, storable};
 use super::sql::{Row, Transaction, Value, params};
 use super::{StoreError, sqlite};
 
@@ -43,7 +43,7 @@ pub(crate) struct CopiedTable {
 
 /// Copies the store in a data directory, which no process may use, to a database that has none.
 /// All or nothing. Blocking.
-pub(crate) fn migrate(data: &Path, to: &Target) -> Result<Vec<CopiedTable>, StoreError> {
+pub(crate) fn migrate(data: &Path, to: &PostgresTarget) -> Result<Vec<CopiedTable>, StoreError> {
     if !data.join("accounts.db").is_file() {
         return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
     }

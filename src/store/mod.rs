@@ -70,7 +70,7 @@ pub(crate) use migrate::migrate;
 pub(crate) use node_reports::NodeReport;
 pub(crate) use nodes::SpentNonce;
 pub(crate) use pairs::Pairs;
-pub(crate) use postgres::{Target, TargetError};
+pub(crate) use postgres::{PostgresTarget, TargetError};
 pub(crate) use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
 pub use rows::{Actor, KeyRow, KeyStatus};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::postgres::{Target, TargetError};
+use super::postgres::{PostgresTarget, TargetError};
 
 /// The section `store` of the server document.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     pub url: StoreUrl,
     /// The server itself, where `url` is that of a pooler.
-    pub direct_url: Option<Target>,
+    pub direct_url: Option<PostgresTarget>,
     /// How long a gateway may serve without hearing from the database.
     pub lease: Duration,
     pub on_lease_lost: OnLeaseLost,
@@ -32,7 +32,7 @@ pub enum StoreUrl {
     /// In the data directory, for this gateway only.
     Sqlite,
     /// Shared by gateways.
-    Postgres(Target),
+    Postgres(PostgresTarget),
 }
 
 impl StoreUrl {
@@ -40,7 +40,9 @@ impl StoreUrl {
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         match text {
             "sqlite" => Ok(StoreUrl::Sqlite),
-            url if Target::is_url(url) => Target::parse(url).map(StoreUrl::Postgres),
+            url if PostgresTarget::is_url(url) => {
+                PostgresTarget::parse(url).map(StoreUrl::Postgres)
+            }
             _ => Err(TargetError::Url(
                 "must be `sqlite` or `postgres://user:password@host/database`",
             )),

@@ -20,17 +20,15 @@ impl Store {
         self.databases.accounts.is_shared()
     }
 
-    /// Loads `tables`, which follow every mutation from now on. To be called once, by the only
-    /// process that uses the store.
-    pub(crate) async fn follow(&self, tables: Arc<dyn Follower>) -> Result<(), StoreError> {
+    /// Loads `tables`. The first ones follow every mutation from now on; whether these do. For the
+    /// only process that uses the store.
+    pub(crate) async fn follow(&self, tables: Arc<dyn Follower>) -> Result<bool, StoreError> {
         let reload = tables.reload();
-        if self.databases.follower.set(tables).is_err() {
-            return Err(StoreError::unavailable("it is followed already"));
-        }
+        let follows = self.databases.follower.set(tables).is_ok();
         let read = move |transaction: &Transaction<'_>| load::fill(transaction, reload);
         let (rev, reload) = self.databases.accounts.read_after_writes(read).await?;
         reload.finish(rev);
-        Ok(())
+        Ok(follows)
     }
 
     /// The same where other gateways may change the store: `tables` follow their mutations too.
@@ -41,7 +39,7 @@ impl Store {
         joining: Joining,
     ) -> Result<(), StoreError> {
         let Some(target) = joining.target.clone().filter(|_| self.is_shared()) else {
-            return self.follow(tables).await;
+            return self.follow(tables).await.map(drop);
         };
         let cluster = Cluster::join(joining, target, self.documents.clone(), tables).await?;
         let joined = self.databases.cluster.set(cluster);

@@ -4,10 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
+use super::StoreError;
 use super::audit::{self, Event};
 use super::changes::{Change, Committed, Follower};
+use super::cluster::record;
 use super::sql::Transaction;
-use super::{StoreError, cluster};
 
 /// Runs a mutation in `transaction`, with the audit rows of `event`. Without changes there is
 /// neither a new revision nor an audit row.
@@ -24,7 +25,7 @@ pub(super) fn mutate(
         let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
         let rev = unsigned(transaction.int(next, &[])?);
         if transaction.is_shared() {
-            cluster::record(transaction, rev, &changes)?;
+            record(transaction, rev, &changes)?;
         }
         rev
     };

@@ -9,19 +9,19 @@ use crate::id::{KeyId, SessionId};
 
 /// Last uses.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct LastUses {
     pub(crate) keys: Vec<(KeyId, Timestamp)>,
     pub(crate) sessions: Vec<(SessionId, Timestamp)>,
 }
 
 impl Store {
     /// The uses since a time; none where the store is not shared.
-    pub(crate) async fn uses_since(&self, since: Timestamp) -> Result<Uses, StoreError> {
-        self.read_shared(Uses::default(), move |transaction| read(transaction, since)).await
+    pub(crate) async fn uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
+        self.read_shared(LastUses::default(), move |transaction| read(transaction, since)).await
     }
 }
 
-fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<Uses, StoreError> {
+fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses, StoreError> {
     let keys = "SELECT id, last_used_at FROM keys WHERE last_used_at >= ?1";
     let keys = transaction.rows(keys, &params![since], |row| {
         let mut columns = Columns::of(row);
@@ -32,5 +32,5 @@ fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<Uses, StoreEr
         let mut columns = Columns::of(row);
         Ok((SessionId::known(columns.text()?), columns.get()?))
     })?;
-    Ok(Uses { keys, sessions })
+    Ok(LastUses { keys, sessions })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::Shared;
+use super::ClusterState;
 use super::barrier::{Barrier, BarrierEnd, BarrierStep};
 use super::change_log;
 use super::database::Database;
@@ -38,7 +38,7 @@ struct Waiting {
 
 /// The task.
 pub(super) struct Acknowledger {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
     worker: Database,
     asked: mpsc::Receiver<Acknowledgement>,
     waiting: Vec<Waiting>,
@@ -50,7 +50,7 @@ pub(super) struct Acknowledger {
 
 impl Acknowledger {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ClusterState>,
         worker: Database,
         asked: mpsc::Receiver<Acknowledgement>,
     ) -> Self {

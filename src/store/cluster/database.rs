@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::store::StoreError;
-use crate::store::postgres::{Patience, Session, Target};
+use crate::store::postgres::{Patience, PostgresTarget, Session};
 use crate::store::sql::Transaction;
 use crate::store::worker::Worker;
 
@@ -13,7 +13,7 @@ impl Database {
     /// Connects with the first transaction. `patience` is the longest wait for an answer.
     pub(super) fn start(
         name: &str,
-        target: &Target,
+        target: &PostgresTarget,
         patience: Duration,
     ) -> Result<Self, StoreError> {
         let session = Session::new(target, Patience { answer: patience, retry: patience / 2 })?;

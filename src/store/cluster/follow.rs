@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::Shared;
+use super::ClusterState;
 use super::change_log::{self, LogBatch, LogPosition};
 use super::database::Database;
 use super::lease::since_boot;
@@ -21,15 +21,15 @@ use crate::store::{StoreError, documents};
 
 /// A gateway that follows the log.
 pub(super) struct LogFollower {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
     worker: Database,
     tables: Arc<dyn Follower>,
     /// What the tables have; `None` before the first load, and where the log has a gap.
     position: Option<LogPosition>,
-    registration: Option<Registration>,
+    registration: Option<LiveRegistration>,
 }
 
-struct Registration {
+struct LiveRegistration {
     id: GatewayId,
     /// Whether it has had a lease.
     is_renewed: bool,
@@ -43,7 +43,11 @@ pub(super) struct LogRead {
 }
 
 impl LogFollower {
-    pub(super) fn new(shared: Arc<Shared>, worker: Database, tables: Arc<dyn Follower>) -> Self {
+    pub(super) fn new(
+        shared: Arc<ClusterState>,
+        worker: Database,
+        tables: Arc<dyn Follower>,
+    ) -> Self {
         LogFollower { shared, worker, tables, position: None, registration: None }
     }
 
@@ -166,7 +170,7 @@ impl LogFollower {
             peers::register(transaction, &new, &identity, (serves_stale, applied, &document))
         });
         register.await?;
-        self.registration = Some(Registration { id, is_renewed: false });
+        self.registration = Some(LiveRegistration { id, is_renewed: false });
         Ok(())
     }
 

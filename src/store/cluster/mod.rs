@@ -30,7 +30,7 @@ use self::follow::LogFollower;
 use self::lease::Timing;
 use super::StoreError;
 use super::changes::Follower;
-use super::postgres::{Target, listen};
+use super::postgres::{PostgresTarget, listen};
 use super::sql::Transaction;
 use crate::id::Random;
 use crate::metrics::Metrics;
@@ -48,7 +48,7 @@ pub(crate) struct Joining {
     pub(crate) identity: GatewayIdentity,
     pub(crate) metrics: Metrics,
     /// The server itself, where the store is reached through a pooler.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<PostgresTarget>,
     pub(crate) lease: Duration,
     /// Whether it answers without a lease too.
     pub(crate) serves_stale: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Joining {
 
 /// A gateway that follows the log, and takes part in the protocol.
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
     /// For what people ask, and for the end.
     database: Database,
@@ -65,7 +65,7 @@ pub(super) struct Cluster {
 }
 
 /// What the tasks share.
-struct Shared {
+struct ClusterState {
     identity: GatewayIdentity,
     timing: Timing,
     serves_stale: bool,
@@ -81,7 +81,7 @@ struct Shared {
     others_applied: Arc<Notify>,
 }
 
-impl Shared {
+impl ClusterState {
     /// A duration up to a fifth longer or shorter, so that gateways do not act in step.
     fn jittered(&self, mean: Duration) -> Duration {
         let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
@@ -98,12 +98,12 @@ impl Cluster {
     /// its first lease. `documents` opens texts of documents.
     pub(super) async fn join(
         joining: Joining,
-        target: Target,
+        target: PostgresTarget,
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
     ) -> Result<Self, StoreError> {
         let Joining { identity, metrics, lease, serves_stale, .. } = joining;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClusterState {
             identity,
             timing: Timing { lease },
             serves_stale,
@@ -224,8 +224,8 @@ impl Drop for Cluster {
 /// Runs the tasks on a thread of their own: a lease must not end because requests keep all workers
 /// busy.
 fn run(
-    shared: &Arc<Shared>,
-    target: Target,
+    shared: &Arc<ClusterState>,
+    target: PostgresTarget,
     follower: LogFollower,
     acknowledger: Acknowledger,
     stopping: &watch::Sender<bool>,

@@ -63,7 +63,7 @@ impl Stepped {
     fn new(url: &str, name: &str) -> Stepped {
         let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
         let (tables, authority) = (Tables::default(), Authority::leased(false));
-        let shared = Shared {
+        let shared = ClusterState {
             identity: identity(name),
             timing: Timing { lease: LEASE },
             serves_stale: false,

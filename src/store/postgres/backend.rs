@@ -2,7 +2,7 @@
 
 use super::schema;
 use super::session::{Patience, Session, WRITE};
-use super::target::Target;
+use super::target::PostgresTarget;
 use crate::bounds;
 use crate::store::StoreError;
 use crate::store::sql::Transaction;
@@ -21,7 +21,7 @@ impl PostgresBackend {
     /// Connects, and makes or migrates the tables. `unlock` runs in a transaction, which commits if
     /// it succeeds. Blocking.
     pub(in crate::store) fn open<T, E: From<StoreError>>(
-        target: &Target,
+        target: &PostgresTarget,
         unlock: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<(Self, T), E> {
         let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
@@ -65,7 +65,7 @@ impl PostgresBackend {
 /// Makes the tables where they are missing, and fills them: `work` runs in one transaction, which
 /// commits if it succeeds, and may take its time.
 pub(in crate::store) fn fill<T, E: From<StoreError>>(
-    target: &Target,
+    target: &PostgresTarget,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
@@ -78,7 +78,7 @@ pub(in crate::store) fn fill<T, E: From<StoreError>>(
 
 /// Reads an existing database without writing. `None` if it has no store.
 pub(in crate::store) fn look<T, E: From<StoreError>>(
-    target: &Target,
+    target: &PostgresTarget,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
     let mut session = Session::new(target, PATIENCE)?;

@@ -11,7 +11,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::target::Target;
+use super::target::PostgresTarget;
 use crate::store::StoreError;
 
 /// The half of a connection that talks to the socket. It must be polled for the client to work.
@@ -20,7 +20,7 @@ pub(in crate::store) type Wire =
 
 /// Connects to the primary.
 pub(in crate::store) async fn connect(
-    target: &Target,
+    target: &PostgresTarget,
     patience: Duration,
 ) -> Result<(Client, Wire), StoreError> {
     answered(patience, target.config.connect(target.tls.clone())).await

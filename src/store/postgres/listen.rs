@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::connection::{Wire, connect};
-use super::target::Target;
+use super::target::PostgresTarget;
 use crate::store::StoreError;
 
 /// Waits before another connection.
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Wakes each of `wakes` on the notifications of its channel, until `stopping`. Every `check`, the
 /// connection must still answer.
 pub(in crate::store) async fn listen(
-    target: Target,
+    target: PostgresTarget,
     wakes: Vec<(&'static str, Arc<Notify>)>,
     check: Duration,
     mut stopping: watch::Receiver<bool>,
@@ -38,7 +38,7 @@ pub(in crate::store) async fn listen(
 }
 
 async fn hear(
-    target: &Target,
+    target: &PostgresTarget,
     wakes: &[(&'static str, Arc<Notify>)],
     check: Duration,
 ) -> Result<(), StoreError> {

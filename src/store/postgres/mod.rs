@@ -13,7 +13,7 @@ mod transaction;
 pub(super) use backend::{PostgresBackend, fill, look};
 pub(super) use listen::listen;
 pub(super) use session::{Patience, Session};
-pub(crate) use target::{Target, TargetError};
+pub(crate) use target::{PostgresTarget, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const VERSIONS: &str = "
 
 /// Brings the tables to the schema of this build; [`StoreError::OtherSchema`] if it is later.
 pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
-    if session.read(|transaction| version(transaction))? == KNOWN {
+    if session.read(version)? == KNOWN {
         return Ok(());
     }
     session.transact(WRITE, LOCK, |transaction| {

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Client;
 
 use super::connection::{answered, connect, is_lost, within};
-use super::target::Target;
+use super::target::PostgresTarget;
 use super::transaction::PostgresTransaction;
 use crate::bounds;
 use crate::id::Random;
@@ -33,7 +33,7 @@ pub(in crate::store) struct Patience {
 /// A connection, and the runtime that drives it.
 pub(in crate::store) struct Session {
     runtime: Runtime,
-    target: Target,
+    target: PostgresTarget,
     patience: Patience,
     /// None while there is no connection, or one that cannot be used again.
     client: Option<Client>,
@@ -44,7 +44,10 @@ pub(in crate::store) struct Session {
 
 impl Session {
     /// A session that connects with its first transaction.
-    pub(in crate::store) fn new(target: &Target, patience: Patience) -> Result<Self, StoreError> {
+    pub(in crate::store) fn new(
+        target: &PostgresTarget,
+        patience: Patience,
+    ) -> Result<Self, StoreError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StoreError::unavailable)?;
         let target = target.clone();

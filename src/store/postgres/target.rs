@@ -30,8 +30,8 @@ const PARAMETERS: [&str; 12] = [
 
 /// A database of a PostgreSQL server, and how to reach it.
 #[derive(Clone)]
-pub struct Target {
-    pub(super) config: Config,
+pub struct PostgresTarget {
+    pub(super) config: Box<Config>,
     pub(super) tls: MakeRustlsConnect,
     verification: Verification,
 }
@@ -45,21 +45,21 @@ pub enum TargetError {
     Machine(String),
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for PostgresTarget {
     /// Hides everything: any part may be from the environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").finish_non_exhaustive()
+        f.debug_struct("PostgresTarget").finish_non_exhaustive()
     }
 }
 
-impl Target {
+impl PostgresTarget {
     /// Whether a text is the URL of a PostgreSQL database, and no other store.
     pub fn is_url(text: &str) -> bool {
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }
 
     /// Reads a URL as libpq does, and the file of authorities that it names.
-    pub fn parse(url: &str) -> Result<Target, TargetError> {
+    pub fn parse(url: &str) -> Result<PostgresTarget, TargetError> {
         const MALFORMED: TargetError = TargetError::Url(
             "must be `postgres://user:password@host/database`, with special characters as `%XX`",
         );
@@ -89,7 +89,7 @@ impl Target {
         }
         let tls = tls::connector(verification, ours.authorities.as_deref());
         let tls = tls.map_err(TargetError::Machine)?;
-        Ok(Target { config, tls, verification })
+        Ok(PostgresTarget { config: config.into(), tls, verification })
     }
 
     /// Whether somebody on the network between could read or change what is sent: the server is on

@@ -1,7 +1,7 @@
 use super::*;
 
 fn refusal(url: &str) -> TargetError {
-    match Target::parse(url) {
+    match PostgresTarget::parse(url) {
         Ok(_) => panic!("{url} is accepted"),
         Err(why) => why,
     }
@@ -11,7 +11,7 @@ fn refusal(url: &str) -> TargetError {
 fn a_url_is_read_as_by_libpq() {
     let url = "postgresql://us%40er:p%40ss%2F@[::1]:6000,db.example.com/na%20me?\
                sslmode=require&application_name=mine&connect_timeout=1";
-    let target = Target::parse(url).unwrap();
+    let target = PostgresTarget::parse(url).unwrap();
     let config = &target.config;
     assert_eq!(config.get_user(), Some("us@er"));
     assert_eq!(config.get_password(), Some(&b"p@ss/"[..]));
@@ -22,9 +22,9 @@ fn a_url_is_read_as_by_libpq() {
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(1)));
     assert_eq!(config.get_ssl_mode(), SslMode::Require);
     assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
-    let lenient = Target::parse("postgres://u:a/b?c@host/db").unwrap();
+    let lenient = PostgresTarget::parse("postgres://u:a/b?c@host/db").unwrap();
     assert_eq!(lenient.config.get_password(), Some(&b"a/b?c"[..]));
-    let socket = Target::parse("postgres://%2Frun%2Fpostgresql/rerouter").unwrap();
+    let socket = PostgresTarget::parse("postgres://%2Frun%2Fpostgresql/rerouter").unwrap();
     assert_eq!(socket.config.get_hosts(), [Host::Unix("/run/postgresql".into())]);
     assert_eq!(socket.config.get_application_name(), Some("rerouter"));
 }
@@ -41,7 +41,7 @@ fn each_word_of_sslmode_says_what_is_checked() {
         ("?sslmode=verify-full", SslMode::Require, Full),
         ("?sslrootcert=system&sslmode=verify-full", SslMode::Require, Full),
     ] {
-        let parsed = Target::parse(&format!("postgres://u:p@db.example.com/r{words}"));
+        let parsed = PostgresTarget::parse(&format!("postgres://u:p@db.example.com/r{words}"));
         let target = match parsed {
             // This machine may have no authorities of its own.
             Err(TargetError::Machine(why)) if verification != Nothing => {
@@ -55,7 +55,7 @@ fn each_word_of_sslmode_says_what_is_checked() {
         assert_eq!(target.is_exposed(), verification != Full, "{words}");
     }
     for host in ["localhost", "127.0.0.1", "[::1]", "%2Frun"] {
-        assert!(!Target::parse(&format!("postgres://u:p@{host}/r")).unwrap().is_exposed());
+        assert!(!PostgresTarget::parse(&format!("postgres://u:p@{host}/r")).unwrap().is_exposed());
     }
 }
 
@@ -81,6 +81,6 @@ fn a_url_that_cannot_be_used_is_refused_without_being_quoted() {
 
 #[test]
 fn debug_shows_nothing() {
-    let target = Target::parse("postgres://u:canary@canary-host/canary").unwrap();
+    let target = PostgresTarget::parse("postgres://u:canary@canary-host/canary").unwrap();
     assert!(!format!("{target:?}").contains("canary"));
 }
