@@ -250,8 +250,10 @@ async fn every_route_that_is_noted_leaves_its_row() {
         .noted("POST", "/v1/auth/logout", ("/v1/auth/logout", &token, None), ("session", "session"))
         .await;
 
+    // Those of several gateways need a database that is shared (tests/gateways.rs).
+    let noted = NOTED.iter().filter(|(_, path, _)| !path.starts_with("/v1/gateways"));
     let noted: BTreeSet<(String, String)> =
-        NOTED.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+        noted.map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
     assert_eq!(deeds.done, noted, "the routes of this test against those that are noted");
     let whole = rows(&deeds.gateway, "").await;
     deeds.gateway.kill_9();

@@ -212,7 +212,7 @@ async fn one_that_goes_on_without_a_lease_is_named() {
     let cluster = Cluster::shared();
     let url = cluster.database().await;
     let a = Member::start(cluster, &url, "3s", "").await;
-    let stale = setup_stale(cluster, &url).await;
+    let mut stale = setup_stale(cluster, &url).await;
     let key = a.gateway.create_key().await;
     stale.proxy.close();
     let path = format!("{KEYS}/{}", key.id);
@@ -226,6 +226,19 @@ async fn one_that_goes_on_without_a_lease_is_named() {
     })
     .await;
     assert_eq!(managed(&a.gateway, "DELETE", &path).await.unwrap().status, 204);
+    // One that died goes on being named, until somebody says so.
+    let key = a.gateway.create_key().await;
+    stale.gateway.kill_9();
+    let path = format!("{KEYS}/{}", key.id);
+    assert_eq!(managed(&a.gateway, "DELETE", &path).await.unwrap().status, 202);
+    let list = managed(&a.gateway, "GET", "/v1/gateways").await.unwrap().json();
+    let other = list["data"].as_array().unwrap().iter().find(|one| one["self"] == false).unwrap();
+    let forget = format!("/v1/gateways/{}", other["id"].as_str().unwrap());
+    assert_eq!(managed(&a.gateway, "DELETE", &forget).await.unwrap().status, 204);
+    assert_eq!(managed(&a.gateway, "DELETE", &forget).await.unwrap().status, 404);
+    assert_eq!(managed(&a.gateway, "DELETE", &path).await.unwrap().status, 204);
+    let rows = managed(&a.gateway, "GET", "/v1/audit?action=gateway.forget").await.unwrap().json();
+    assert_eq!(rows["data"].as_array().unwrap().len(), 1, "{rows}");
 }
 
 async fn setup_stale(cluster: &Cluster, url: &str) -> Member {
