@@ -147,17 +147,25 @@ fn conversation(protocol: &'static str, received: &Received) -> Vec<Step> {
 /// Clients of a script, each at providers of every protocol. What is translated for these is a
 /// request by the types of their own SDKs: of Gemini too, whose API no client of ours speaks.
 async fn served_by_every_provider(program: &Path, script: &str) {
-    let words = ["openai", "anthropic", "gemini"];
+    // Each provider's name, and its protocol. The last one has responses only.
+    let words = [
+        ("openai", "openai"),
+        ("anthropic", "anthropic"),
+        ("gemini", "gemini"),
+        ("responder", "openai"),
+    ];
     let mut providers = Vec::new();
-    for word in words {
+    for (_, word) in words {
         providers.push(Provider::start(move |received, _| conversation(word, received)).await);
     }
     let urls: Vec<String> = providers.iter().map(Provider::url).collect();
     let named: Vec<(&str, &str, &str)> =
-        words.iter().zip(&urls).map(|(word, url)| (*word, *word, url.as_str())).collect();
+        words.iter().zip(&urls).map(|((name, word), url)| (*name, *word, url.as_str())).collect();
     let breaker = "    breaker: { consecutive: 1000000, min_requests: 1000000 }\n    api_key";
     let mut text = document(&named).replace("    api_key", breaker);
-    for word in words {
+    let all = "  responder:\n    protocol: openai\n";
+    text = text.replace(all, &format!("{all}    endpoints: [responses]\n"));
+    for (word, _) in words {
         text += &format!("  {word}/busy: {{}}\n  {word}/bad: {{}}\n");
     }
     let (gateway, key) = gateway(&text).await;
@@ -169,7 +177,7 @@ async fn served_by_every_provider(program: &Path, script: &str) {
     .await;
     assert!(said.trim_end().ends_with("all read"), "{said}");
     let mut bodies = Vec::new();
-    for (word, provider) in words.into_iter().zip(&providers) {
+    for ((name, word), provider) in words.into_iter().zip(&providers) {
         for received in (0..provider.count()).map(|number| provider.request(number)) {
             let passed = ["anthropic-beta", "openai-beta"].map(|name| received.header(name));
             if passed.into_iter().flatten().any(|value| value.contains("passed")) {
@@ -180,11 +188,11 @@ async fn served_by_every_provider(program: &Path, script: &str) {
                 "anthropic" => "messages",
                 dialect => dialect,
             };
-            bodies.push((format!("{script} to {word}"), dialect, received.body.clone()));
+            bodies.push((format!("{script} to {name}"), dialect, received.body.clone()));
         }
     }
-    // Of each client at least four requests to two of the providers.
-    assert!(bodies.len() >= 6 * 2 * 4, "{}", bodies.len());
+    // Of each client at least five requests to two of the providers.
+    assert!(bodies.len() >= 6 * 2 * 5, "{}", bodies.len());
     check_types(bodies).await;
 }
 

@@ -59,11 +59,13 @@ pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), Comman
         print(&format!("{}\n", styled(&title(), TextStyle::Title)))?;
     }
     first.iter().skip(skipped).try_for_each(|one| show(one, arguments.json))?;
-    while arguments.follow {
+    if !arguments.follow {
+        return Ok(());
+    }
+    loop {
         pause();
         tail.look()?.iter().try_for_each(|one| show(one, arguments.json))?;
     }
-    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]

@@ -85,7 +85,7 @@ fn table(rows: &[Value], by: &str) -> TextTable {
 
 /// The start of a day in UTC.
 fn day(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
-    let whole_days = |age: Duration| age.as_secs() % 86_400 == 0;
+    let whole_days = |age: Duration| age.as_secs().is_multiple_of(86_400);
     let start = |at: Timestamp| at.to_zoned(TimeZone::UTC).date().to_string();
     if let Some(age) = times::distance(text).filter(|age| whole_days(*age)) {
         return now

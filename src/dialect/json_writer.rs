@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::neutral::json_text::push_text;
+
 /// A JSON object as text.
 pub(super) fn object(write: impl FnOnce(&mut Members<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
@@ -52,6 +54,12 @@ impl Members<'_> {
         push(self.out, value);
     }
 
+    /// The same for a text, which may be long.
+    pub(super) fn text(&mut self, name: &str, text: &str) {
+        self.name(name);
+        push_text(text, self.out);
+    }
+
     /// Writes the member, if there is a value.
     pub(super) fn option(&mut self, name: &str, value: &Option<impl Serialize>) {
         if let Some(value) = value {
@@ -99,6 +107,14 @@ impl Items<'_> {
     pub(super) fn object(&mut self, write: impl FnOnce(&mut Members<'_>)) {
         self.next();
         in_object(self.out, write);
+    }
+
+    /// Writes `{"type": kind, "text": text}`.
+    pub(super) fn text(&mut self, kind: &str, text: &str) {
+        self.object(|object| {
+            object.value("type", kind);
+            object.text("text", text);
+        });
     }
 
     /// Writes `{"type": kind, member: value}`.

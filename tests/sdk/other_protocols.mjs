@@ -109,7 +109,7 @@ const clients = {
   "ai, messages": vercel((model) => vercelAnthropic(model)),
 };
 
-for (const provider of ["openai", "anthropic", "gemini"]) {
+for (const provider of ["openai", "anthropic", "gemini", "responder"]) {
   for (const [name, ask] of Object.entries(clients)) {
     await ask(provider);
     console.log(name, "at", provider);

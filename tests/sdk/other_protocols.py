@@ -1,7 +1,7 @@
 """Clients for Python, unmodified, against a gateway whose providers have other APIs: OpenAI's and Anthropic's SDKs, LangChain and LiteLLM. Asserts.
 
-REROUTER_BASE_URL ends in /v1. The providers `openai`, `anthropic` and `gemini` answer a question with a text and a call of `look`, and its result
-with another text. Their models `busy` and `bad` answer with errors. All of it is in the words of each provider's API. Each client sends the
+REROUTER_BASE_URL ends in /v1. The providers `openai`, `anthropic`, `gemini` and `responder` (of responses alone) answer a question with a text
+and a call of `look`, and its result with another text. Their models `busy` and `bad` answer with errors. All of it is in the words of each provider's API. Each client sends the
 headers PASSED, which a provider gets with what is passed on, and not with what is translated for it.
 """
 import json
@@ -153,7 +153,7 @@ CLIENTS = {
     "litellm, anthropic": litellm_of("anthropic", ROOT),
 }
 
-for provider in ("openai", "anthropic", "gemini"):
+for provider in ("openai", "anthropic", "gemini", "responder"):
     for name, ask in CLIENTS.items():
         ask(provider)
         print(name, "at", provider)

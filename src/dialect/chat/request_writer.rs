@@ -68,9 +68,9 @@ fn write_texts<'a>(message: &mut Members<'_>, mut texts: impl Iterator<Item = &'
     let (first, second) = (texts.clone().next(), texts.clone().nth(1));
     match (first, second) {
         (None, _) => message.value("content", ""),
-        (Some(text), None) => message.value("content", text),
+        (Some(text), None) => message.text("content", text),
         _ => message.array("content", |parts| {
-            texts.by_ref().for_each(|text| parts.typed("text", "text", text));
+            texts.by_ref().for_each(|text| parts.text("text", text));
         }),
     }
 }
@@ -169,7 +169,7 @@ fn write_result(messages: &mut Items<'_>, result: &ToolResult) {
 
 fn write_part(parts: &mut Items<'_>, part: &Part) {
     match part {
-        Part::Text(text) => parts.typed("text", "text", text),
+        Part::Text(text) => parts.text("text", text),
         Part::Image(image) => parts.object(|part| {
             part.value("type", "image_url");
             part.object("image_url", |url| {
@@ -195,7 +195,7 @@ fn write_part(parts: &mut Items<'_>, part: &Part) {
 
 fn write_file(parts: &mut Items<'_>, file: &File) {
     if let Some(text) = file.as_text() {
-        return parts.typed("text", "text", &text);
+        return parts.text("text", &text);
     }
     // Files by URL are refused before a writer runs.
     let Source::Inline { .. } = &file.source else { return };

@@ -81,7 +81,7 @@ fn has_part(part: &Part) -> bool {
 }
 
 fn write_text(parts: &mut Items<'_>, text: &str) {
-    parts.object(|part| part.value("text", text));
+    parts.object(|part| part.text("text", text));
 }
 
 /// Writes the parts of a turn. A signature belongs to the part after the thinking; of parallel
@@ -95,7 +95,7 @@ fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str
                 signature = thinking.seal.as_ref().and_then(|seal| seal.text("signature"));
             }
             Part::Text(text) | Part::Refusal(text) => list.object(|part| {
-                part.value("text", text);
+                part.text("text", text);
                 part.option("thoughtSignature", &signature.take());
             }),
             Part::ToolCall(call) => list.object(|part| {
@@ -162,7 +162,7 @@ fn write_source(list: &mut Items<'_>, source: &Source, (kind, fallback): (&str, 
             inline.value("mimeType", media_type);
             inline.value("data", &data.0);
         }),
-        Source::Text(text) => part.value("text", text),
+        Source::Text(text) => part.text("text", text),
     });
 }
 

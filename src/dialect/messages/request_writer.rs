@@ -22,7 +22,7 @@ pub(in crate::dialect) fn write(request: &Request, dropped: &mut Vec<String>) ->
         let system: Vec<&str> = request.system_texts().filter(|text| says(text)).collect();
         if !system.is_empty() {
             body.array("system", |blocks| {
-                system.iter().for_each(|text| blocks.typed("text", "text", text));
+                system.iter().for_each(|text| blocks.text("text", text));
             });
         }
         body.array("messages", |messages| {
@@ -65,7 +65,7 @@ fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part]) {
 
 fn write_block(blocks: &mut Items<'_>, part: &Part) {
     match part {
-        Part::Text(text) | Part::Refusal(text) => blocks.typed("text", "text", text),
+        Part::Text(text) | Part::Refusal(text) => blocks.text("text", text),
         Part::Image(image) => blocks.object(|block| {
             block.value("type", "image");
             write_source(block, &image.source);
@@ -90,7 +90,7 @@ fn write_result(blocks: &mut Items<'_>, result: &ToolResult) {
         let parts: Vec<&Part> = result.content.iter().filter(|part| has_block(part)).collect();
         match parts.as_slice() {
             [] => {}
-            [Part::Text(text)] => block.value("content", text),
+            [Part::Text(text)] => block.text("content", text),
             parts => block.array("content", |blocks| write_blocks(blocks, parts)),
         }
         if result.is_error {

@@ -169,7 +169,11 @@ pub(super) fn read_choice(choice: Choice, request: &mut Request) {
         uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");
     }
     request.parallel_tool_calls = choice.disable_parallel_tool_use.map(|disabled| !disabled);
+    let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
+    let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
     request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
+        // Tools of the provider have other names elsewhere.
+        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => ToolChoice::Any,
         (Some("tool"), Some(name)) => ToolChoice::Named(name),
         (Some("any"), _) => ToolChoice::Any,
         (Some("none"), _) => ToolChoice::None,

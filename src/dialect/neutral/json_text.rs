@@ -146,7 +146,7 @@ pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl WriteJson for Quoted<'_> {
     fn write_json(&self, out: &mut Vec<u8>) {
-        write_value(&self.0, out);
+        push_text(self.0, out);
     }
 }
 
@@ -168,6 +168,42 @@ fn write_value(value: &impl Serialize, out: &mut Vec<u8>) {
     debug_assert!(written.is_ok());
 }
 
+/// Appends a text as a JSON string, with the same bytes as `serde_json`: that looks at each byte
+/// apart, which was half of what the translation of 8 KiB took.
+pub(crate) fn push_text(text: &str, out: &mut Vec<u8>) {
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    let (chunks, rest) = text.as_bytes().as_chunks::<32>();
+    for chunk in chunks {
+        // Without a branch for a byte, so that many are compared at once.
+        if chunk.iter().fold(false, |found, byte| found | is_escaped(*byte)) {
+            chunk.iter().for_each(|byte| push_byte(*byte, out));
+        } else {
+            out.extend_from_slice(chunk);
+        }
+    }
+    rest.iter().for_each(|byte| push_byte(*byte, out));
+    out.push(b'"');
+}
+
+fn is_escaped(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+fn push_byte(byte: u8, out: &mut Vec<u8>) {
+    let letter = match byte {
+        _ if !is_escaped(byte) => return out.push(byte),
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        b'"' | b'\\' => byte,
+        _ => return out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+    };
+    out.extend_from_slice(&[b'\\', letter]);
+}
+
 /// Appends pieces of JSON to a buffer, one after another.
 macro_rules! put {
     ($out:expr, $($piece:expr),+ $(,)?) => {{
@@ -179,4 +215,22 @@ pub(crate) use put;
 /// A text that is written as JSON if it is a JSON object; a model may write anything.
 pub(crate) fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::push_text;
+
+    proptest! {
+        #[test]
+        fn texts_are_written_as_serde_json_writes_them(
+            text in prop_oneof!["[a-z\"\\\\ \u{0}-\u{1f}\u{7f}é😀]{0,99}", any::<String>()],
+        ) {
+            let mut out = Vec::new();
+            push_text(&text, &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+        }
+    }
 }

@@ -89,7 +89,7 @@ fn write_turn(items: &mut Items<'_>, turn: &Turn) {
                         items.object(|item| {
                             item.value("type", "message");
                             item.value("role", "assistant");
-                            item.value("content", text);
+                            item.text("content", text);
                         });
                     }
                 }
@@ -110,7 +110,7 @@ fn write_result(items: &mut Items<'_>, result: &ToolResult) {
         item.value("call_id", &result.call_id);
         match result.content.as_slice() {
             [] => item.value("output", ""),
-            [Part::Text(text)] => item.value("output", text),
+            [Part::Text(text)] => item.text("output", text),
             parts => item.array("output", |list| {
                 parts.iter().for_each(|part| write_part(list, part));
             }),
@@ -136,7 +136,7 @@ fn write_thinking(items: &mut Items<'_>, thinking: &Thinking) {
 
 fn write_part(parts: &mut Items<'_>, part: &Part) {
     match part {
-        Part::Text(text) => parts.typed("input_text", "text", text),
+        Part::Text(text) => parts.text("input_text", text),
         Part::Image(image) => parts.object(|part| {
             part.value("type", "input_image");
             part.value("image_url", &image.source.to_url());
@@ -155,7 +155,7 @@ fn write_part(parts: &mut Items<'_>, part: &Part) {
 
 fn write_file(parts: &mut Items<'_>, file: &File) {
     if let Some(text) = file.as_text() {
-        return parts.typed("input_text", "text", &text);
+        return parts.text("input_text", &text);
     }
     parts.object(|part| {
         part.value("type", "input_file");

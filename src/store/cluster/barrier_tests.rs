@@ -37,6 +37,9 @@ struct World {
     waiting: Vec<Barrier>,
     acknowledged: u64,
     naive: bool,
+    looked: Duration,
+    /// The longest time between two looks.
+    longest_pause: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +55,7 @@ enum Move {
 
 impl World {
     fn new(gateways: usize, naive: bool) -> World {
-        let mut world = World { now: ms(10_000), naive, ..World::default() };
+        let mut world = World { now: ms(10_000), looked: ms(10_000), naive, ..World::default() };
         for at in 0..gateways {
             world.gateways.push(Gateway::default());
             world.act(&Move::Read(at));
@@ -122,6 +125,9 @@ impl World {
     }
 
     fn look(&mut self) {
+        self.longest_pause = self.longest_pause.max(self.now - self.looked);
+        self.looked = self.now;
+        let pauses = 2 * self.longest_pause;
         let others: Vec<Peer> = self.rows.iter().flatten().map(|row| row.peer.clone()).collect();
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain_mut(|barrier| {
@@ -147,6 +153,9 @@ impl World {
                     true
                 }
                 BarrierStep::Done(end) => {
+                    let late = barrier.began() + TIMING.patience() + TIMING.until_stopped();
+                    // One look fences, and another one ends it.
+                    assert!(self.now <= late + pauses, "{:?}", self.now - barrier.began());
                     for row in &mut self.rows {
                         if row.as_ref().is_some_and(|row| end.over.contains(&row.peer.id)) {
                             *row = None;
