@@ -25,10 +25,14 @@ struct Started {
 
 impl Started {
     fn new(dir: &Path, environment: &[(&str, &str)]) -> Started {
+        Started::with(dir, &ANYWHERE, environment)
+    }
+
+    fn with(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Started {
         let log = dir.join("log");
         let output = std::fs::File::create(&log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        command.args(ANYWHERE).current_dir(dir).env_clear().envs(environment.iter().copied());
+        command.args(arguments).current_dir(dir).env_clear().envs(environment.iter().copied());
         let output = command.stdout(output.try_clone().unwrap()).stderr(output);
         Started { child: output.stdin(Stdio::null()).spawn().unwrap(), log }
     }
@@ -113,6 +117,29 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     let (said, line) = again.told().await;
     assert!(said.contains("There are keys already"), "{said}");
     let line = format!("KEY={key}; {line}");
+    assert!(shell(dir.path(), &line).await.contains("well said"));
+}
+
+/// The document of the Debian package, but for the place of its data.
+#[tokio::test]
+async fn a_server_document_without_a_routing_document_serves_what_is_found() {
+    let openai = Provider::always(scripted::completion("well said")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let packaged = include_str!("../packaging/deb/rerouter.yaml");
+    let document = packaged.replace("/var/lib/rerouter", "data");
+    std::fs::write(dir.path().join("server.yaml"), document).unwrap();
+    let url = openai.url();
+    let anywhere = "127.0.0.1:0";
+    let environment = [
+        ("OPENAI_API_KEY", "sk-canary"),
+        ("OPENAI_BASE_URL", &url),
+        ("LISTEN", anywhere),
+        ("METRICS_LISTEN", anywhere),
+        NO_OLLAMA,
+    ];
+    let started = Started::with(dir.path(), &["serve", "--config", "server.yaml"], &environment);
+    let (said, line) = started.told().await;
+    assert!(said.contains("Found OPENAI_API_KEY."), "{said}");
     assert!(shell(dir.path(), &line).await.contains("well said"));
 }
 

@@ -32,8 +32,8 @@ pub(super) fn run(
 ) -> Result<(), CommandFailure> {
     let env = (!arguments.no_env).then_some(env);
     let source = config::server_source(arguments.config.as_deref());
-    let mut checked = examine(source, env, |server, source| {
-        let _found = env.and_then(|env| starter::adopt(server, source, env));
+    let mut checked = examine(source, env, |server| {
+        let _found = env.and_then(|env| starter::adopt(server, env));
     });
     if let Some(server) = &checked.server {
         let environment = env.is_some().then(environment);
@@ -63,7 +63,7 @@ pub(super) fn run(
 /// routing document is checked.
 pub(super) fn server_for_start(
     source: Result<DocumentSource, Vec<Problem>>,
-    adopt: impl FnOnce(&mut Server, &DocumentSource),
+    adopt: impl FnOnce(&mut Server),
     environment: fn() -> Environment,
     env: &Env<'_>,
 ) -> Result<Server, String> {
@@ -87,8 +87,8 @@ pub(super) fn examine_both(
     environment: fn() -> Environment,
     env: &Env<'_>,
 ) -> CheckReport {
-    let mut checked = examine(source, Some(env), |server, source| {
-        let _found = starter::adopt(server, source, env);
+    let mut checked = examine(source, Some(env), |server| {
+        let _found = starter::adopt(server, env);
     });
     let stored = |server: &Server| ready::stored_document(server, &environment());
     checked.check_routing(None, Some(env), &stored);
@@ -98,12 +98,11 @@ pub(super) fn examine_both(
 fn examine(
     source: Result<DocumentSource, Vec<Problem>>,
     env: Option<&Env<'_>>,
-    adopt: impl FnOnce(&mut Server, &DocumentSource),
+    adopt: impl FnOnce(&mut Server),
 ) -> CheckReport {
-    let read = source.as_ref().ok().cloned();
     let mut checked = CheckReport::server(source, env);
-    if let (Some(server), Some(source)) = (&mut checked.server, &read) {
-        adopt(server, source);
+    if let Some(server) = &mut checked.server {
+        adopt(server);
     }
     checked
 }

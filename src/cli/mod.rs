@@ -62,7 +62,7 @@ struct CliArguments {
 enum CliCommand {
     /// Run the gateway.
     ///
-    /// Without any configuration it serves the providers that the environment has keys for, and
+    /// Without a routing document it serves the providers that the environment has keys for, and
     /// shows a first key once.
     Serve(serve::ServeArguments),
     /// Write both documents, from a few questions or from options.

@@ -1,4 +1,5 @@
-//! `rerouter serve`. Without any configuration it serves the providers that it finds.
+//! `rerouter serve`. Without a routing document it serves the providers that
+//! it finds.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -73,9 +74,7 @@ pub(super) fn run(
     let failed = CommandFailure::Failed;
     let source = arguments.source();
     let mut found = None;
-    let adopt = |server: &mut Server, source: &DocumentSource| {
-        found = starter::adopt(server, source, env);
-    };
+    let adopt = |server: &mut Server| found = starter::adopt(server, env);
     let document = check::server_for_start(source, adopt, environment, env).map_err(failed)?;
     let levels = env("RUST_LOG");
     let usual = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
@@ -121,7 +120,6 @@ impl Handed {
 
 /// What a start without configuration did, and what to try.
 fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> String {
-    let (server, routing) = (config::SERVER_FILE, config::ROUTING_FILE);
     let (told, bearer) = match key {
         Some(Handed::Shown(key)) => {
             (format!("The first key, shown this once: {}", key.expose()), key.expose().to_owned())
@@ -136,7 +134,7 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> S
         None => ("There are keys already: $KEY stands for yours.".to_owned(), kept()),
     };
     format!(
-        "No configuration: {server} and {routing} are not there.\n{}\n{told}\nTry it:\n\n  \
+        "There is no routing document.\n{}\n{told}\nTry it:\n\n  \
          curl -sS {}/v1/chat/completions -H \"Authorization: Bearer {bearer}\" \\\n    \
          -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"auto\", \"messages\": \
          [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n\

@@ -34,11 +34,6 @@ pub struct DocumentSource {
 }
 
 impl DocumentSource {
-    /// Whether it stands for a server document that is not there.
-    pub(crate) fn is_built_in(&self) -> bool {
-        self.file == BUILT_IN
-    }
-
     /// The defaults, with some keys set by options of the command line.
     pub(crate) fn built_in(text: String) -> DocumentSource {
         DocumentSource { file: BUILT_IN.to_owned(), text }

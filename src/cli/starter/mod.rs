@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 pub(super) use self::document::{routing_document, server_document};
 pub(super) use self::files::{files, write};
 pub(super) use self::providers::{FoundProvider, KNOWN};
-use crate::config::{self, DocumentSource, Env, Server};
+use crate::config::{self, Env, Server};
 
 /// The known providers that are there. `own` are the addresses of the gateway to be.
 pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
@@ -23,14 +23,10 @@ pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
     found.collect()
 }
 
-/// Gives a server without any configuration the routing document of the providers that are found.
-/// Returns them; `None` if there is a configuration.
-pub(super) fn adopt(
-    server: &mut Server,
-    source: &DocumentSource,
-    env: &Env<'_>,
-) -> Option<Vec<FoundProvider>> {
-    if !source.is_built_in() || config::routing_path(server).is_some() {
+/// Gives a server without a routing document that of the providers that are found. Returns them;
+/// `None` if it has one.
+pub(super) fn adopt(server: &mut Server, env: &Env<'_>) -> Option<Vec<FoundProvider>> {
+    if server.routing.stored || config::routing_path(server).is_some() {
         return None;
     }
     let own: Vec<SocketAddr> = server.own_addresses().collect();
