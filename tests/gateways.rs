@@ -181,7 +181,7 @@ async fn while_the_database_is_away_keys_serve_for_a_lease_and_then_nobody() {
         assert_ne!(asked(b, &dead, BUSY).await, Some(200));
         pause(20).await;
     };
-    println!("database away: served for {served:?}, refused after {refused:?}");
+    eprintln!("database away: served for {served:?}, refused after {refused:?}");
     assert!(served < LEASE + Duration::from_millis(100), "{served:?}");
     let bearer = format!("Bearer {}", kept.secret);
     let headers = [("authorization", bearer.as_str())];
@@ -315,7 +315,7 @@ async fn three_gateways_are_replaced_one_by_one_under_load() {
     ended.store(true, Ordering::Release);
     let failed: Vec<u16> =
         join_all(clients).await.into_iter().flat_map(|failed| failed.unwrap()).collect();
-    println!("rolling replacement: {} requests", asked.load(Ordering::Acquire));
+    eprintln!("rolling replacement: {} requests", asked.load(Ordering::Acquire));
     assert!(failed.is_empty(), "{failed:?}");
 }
 
@@ -438,7 +438,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         let key = members[0].gateway.create_key().await;
         well.push(revoke(&members[1].gateway, &key).await);
     }
-    println!("five gateways, all well: {}", spread(well));
+    eprintln!("five gateways, all well: {}", spread(well));
     let mut cut = Vec::new();
     for _ in 0..2 {
         let key = members[0].gateway.create_key().await;
@@ -452,7 +452,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         })
         .await;
     }
-    println!("five gateways, one cut off: {}", spread(cut.clone()));
+    eprintln!("five gateways, one cut off: {}", spread(cut.clone()));
     assert!(cut.iter().all(|took| *took < BOUND + BUSY), "{cut:?}");
 
     let known = Arc::new(Known::default());
@@ -509,7 +509,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         client.await.unwrap();
     }
     let most = took.iter().max().copied().unwrap_or_default();
-    println!(
+    eprintln!(
         "five gateways, random harm (seed {seed}): {}; {} requests",
         spread(took),
         known.asked.load(Ordering::Acquire)
