@@ -93,7 +93,7 @@ pub(super) fn run(
         let key = boot.block_on(gateway.first_key()).map_err(|error| failed(error.to_string()))?;
         print_error(&welcome(&found, &gateway, key.map(|key| Handed::over(key, data_dir))));
     }
-    server::run(gateway).map_err(|error| failed(error.to_string()))
+    server::run(gateway, env("NOTIFY_SOCKET").is_some()).map_err(|error| failed(error.to_string()))
 }
 
 /// How the user of this process gets the first key.

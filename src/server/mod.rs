@@ -199,8 +199,9 @@ fn threads(server: &config::Server) -> usize {
     }
 }
 
-/// Runs the gateway until it is told to stop; the whole of `rerouter serve`.
-pub(crate) fn run(gateway: Gateway) -> Result<(), BootError> {
+/// Runs the gateway until it is told to stop; the whole of `rerouter serve`. Systemd is told about
+/// it if it asked for that by `NOTIFY_SOCKET`.
+pub(crate) fn run(gateway: Gateway, notifies_systemd: bool) -> Result<(), BootError> {
     let app = gateway.app.clone();
     descriptors::raise();
     for address in app.server.own_addresses() {
@@ -218,8 +219,10 @@ pub(crate) fn run(gateway: Gateway) -> Result<(), BootError> {
     server.bootstrap();
     gateway.add_to(&mut server)?;
     server.add_service(background_service("drain", DrainService { app: app.clone() }));
-    let addresses = app.server.own_addresses().collect();
-    server.add_service(background_service("systemd", SystemdService { addresses }));
+    if notifies_systemd {
+        let addresses = app.server.own_addresses().collect();
+        server.add_service(background_service("systemd", SystemdService { addresses }));
+    }
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(StopSignals) });
     Ok(())

@@ -1,5 +1,4 @@
-//! Tells systemd when the gateway serves and when it drains (sd_notify(3)), if systemd asks for it
-//! by `NOTIFY_SOCKET`.
+//! Tells systemd when the gateway serves and when it drains (sd_notify(3)).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,9 +21,6 @@ pub(super) struct SystemdService {
 #[async_trait]
 impl BackgroundService for SystemdService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        if std::env::var_os("NOTIFY_SOCKET").is_none() {
-            return;
-        }
         // Pingora does not say when it has bound its listeners.
         for address in &self.addresses {
             while TcpStream::connect(address).await.is_err() {
