@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::config::{self, Server};
 use crate::server::Environment;
 use crate::server::ready::{self, Readiness};
+use crate::store::StoreUrl;
 
 /// Whether the store opens with the master key, and is of this build.
 pub(super) fn store(
@@ -18,18 +19,20 @@ pub(super) fn store(
     readiness: &Readiness,
     environment: &Environment,
 ) {
-    let dir = server.data_dir.display();
-    let problem = readiness.problems.iter().find(|problem| problem.path == "data_dir");
-    if let Some(problem) = problem {
+    let is_local = matches!(server.store.url, StoreUrl::Sqlite);
+    let of_store = |path: &str| matches!(path, "data_dir" | "store.url");
+    if let Some(problem) = readiness.problems.iter().find(|problem| of_store(&problem.path)) {
         report.fail("store", &problem.message, problem.hint.as_deref().unwrap_or_default());
         return;
     }
-    if !server.data_dir.join("accounts.db").exists() {
+    let dir = server.data_dir.display().to_string();
+    if is_local && !server.data_dir.join("accounts.db").exists() {
         report.ok("store", &format!("{dir} is empty: the first start makes it"));
         report.ok("schema", "the first start makes it");
         return;
     }
-    report.ok("store", &format!("{dir} opens with its master key"));
+    let place = if is_local { &dir } else { "PostgreSQL" };
+    report.ok("store", &format!("{place} opens with its master key"));
     match ready::stored_document(server, environment) {
         Ok(_) => report.ok("schema", "of this build"),
         Err(why) => report.fail("schema", &why, "run the build that wrote it, or a newer one"),
@@ -101,11 +104,15 @@ fn expires(report: &mut DoctorReport, file: &str, end: Option<Timestamp>, now: T
     }
 }
 
-/// What one gateway on SQLite has no need of.
-pub(super) fn lease_and_objects(report: &mut DoctorReport, running: bool) {
-    let told = match running {
-        true => "none is needed: one gateway on SQLite, whose readiness is above",
-        false => "none is needed: one gateway on SQLite",
+/// What several gateways need.
+pub(super) fn lease_and_objects(report: &mut DoctorReport, server: &Server, running: bool) {
+    let told = match (&server.store.url, running) {
+        (StoreUrl::Sqlite, true) => {
+            "none is needed: one gateway on SQLite, whose readiness is above"
+        }
+        (StoreUrl::Sqlite, false) => "none is needed: one gateway on SQLite",
+        (StoreUrl::Postgres(_), true) => "the readiness above says whether the gateway has one",
+        (StoreUrl::Postgres(_), false) => "the gateway takes one when it starts",
     };
     report.ok("lease", told);
     report.ok("objects", "captures are in the data directory");

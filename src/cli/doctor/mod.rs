@@ -44,7 +44,7 @@ pub(super) fn run(
         machine::disk(&mut report, server);
         machine::certificates(&mut report, server, &readiness);
         let running = !arguments.offline && places::gateway(&mut report, server, &readiness);
-        machine::lease_and_objects(&mut report, running);
+        machine::lease_and_objects(&mut report, server, running);
         if arguments.offline {
             report.ok("providers", "not asked");
             report.ok("clock", "not compared");
