@@ -1,5 +1,7 @@
 //! The neutral form as chat completions.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 
 use crate::dialect::json_writer::{Items, Members, object};
@@ -89,6 +91,15 @@ fn text_of(part: &Part) -> Option<&str> {
     }
 }
 
+/// A part that is a text in chat.
+fn whole_text(part: &Part) -> Option<Cow<'_, str>> {
+    match part {
+        Part::Text(text) => Some(Cow::Borrowed(text)),
+        Part::File(file) => file.as_text().map(Cow::Owned),
+        _ => None,
+    }
+}
+
 fn write_turn(messages: &mut Items<'_>, turn: &Turn) {
     match turn.speaker {
         Speaker::System => write_system(messages, turn.content.iter().filter_map(text_of)),
@@ -151,10 +162,9 @@ fn write_user(messages: &mut Items<'_>, content: &[Part]) {
     }
     messages.object(|message| {
         message.value("role", "user");
-        if parts.clone().all(|part| matches!(part, Part::Text(_))) {
-            write_texts(message, parts.filter_map(text_of));
-        } else {
-            message.array("content", |list| parts.for_each(|part| write_part(list, part)));
+        match parts.clone().map(whole_text).collect::<Option<Vec<_>>>() {
+            Some(texts) => write_texts(message, texts.iter().map(|text| &**text)),
+            None => message.array("content", |list| parts.for_each(|part| write_part(list, part))),
         }
     });
 }
