@@ -115,7 +115,7 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     drop(started);
     let again = Started::new(dir.path(), &environment);
     let (said, line) = again.told().await;
-    assert!(said.contains("There are keys already"), "{said}");
+    assert!(said.contains("$KEY stands for a key of yours"), "{said}");
     let line = format!("KEY={key}; {line}");
     assert!(shell(dir.path(), &line).await.contains("well said"));
 }
@@ -141,6 +141,16 @@ async fn a_server_document_without_a_routing_document_serves_what_is_found() {
     let (said, line) = started.told().await;
     assert!(said.contains("Found OPENAI_API_KEY."), "{said}");
     assert!(shell(dir.path(), &line).await.contains("well said"));
+}
+
+#[tokio::test]
+async fn with_an_admin_key_nobody_needs_a_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let admin = ("ADMIN_API_KEY", "admin-canary-0123456789abcdef0123456789");
+    let started = Started::new(dir.path(), &[admin, ("OPENAI_API_KEY", "sk-canary"), NO_OLLAMA]);
+    let (said, line) = started.told().await;
+    assert!(said.contains("ADMIN_API_KEY makes one") && line.contains("Bearer $KEY"), "{said}");
+    assert!(!dir.path().join("data/first-key").exists() && !started.log().contains(admin.1));
 }
 
 #[tokio::test]

@@ -90,7 +90,11 @@ pub(super) fn run(
         .block_on(Gateway::prepare(document, environment()))
         .map_err(|error| failed(error.to_string()))?;
     if let Some(found) = found {
-        let key = boot.block_on(gateway.first_key()).map_err(|error| failed(error.to_string()))?;
+        // Whoever has the admin key makes keys with it.
+        let key = match environment().admin_key.filter(|key| !key.is_empty()) {
+            Some(_) => None,
+            None => boot.block_on(gateway.first_key()).map_err(|why| failed(why.to_string()))?,
+        };
         print_error(&welcome(&found, &gateway, key.map(|key| Handed::over(key, data_dir))));
     }
     server::run(gateway, env("NOTIFY_SOCKET").is_some()).map_err(|error| failed(error.to_string()))
@@ -131,7 +135,7 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> S
         Some(Handed::Lost(why)) => {
             (format!("The first key is lost ({why}): make one with ADMIN_API_KEY."), kept())
         }
-        None => ("There are keys already: $KEY stands for yours.".to_owned(), kept()),
+        None => ("$KEY stands for a key of yours; ADMIN_API_KEY makes one.".to_owned(), kept()),
     };
     format!(
         "There is no routing document.\n{}\n{told}\nTry it:\n\n  \
