@@ -13,6 +13,7 @@ use super::change_log::{self, LogBatch, LogPosition};
 use super::database::Database;
 use super::lease::since_boot;
 use super::peers;
+use crate::bounds;
 use crate::id::GatewayId;
 use crate::store::changes::{Change, Follower};
 use crate::store::load;
@@ -49,6 +50,25 @@ impl LogFollower {
         tables: Arc<dyn Follower>,
     ) -> Self {
         LogFollower { shared, worker, tables, position: None, registration: None }
+    }
+
+    /// Rounds up to the first lease. Each answer has little time, so that a connection that hangs
+    /// costs no lease; one slow answer must not end the start.
+    pub(super) async fn begin(&mut self) -> Result<(), StoreError> {
+        let began = since_boot();
+        loop {
+            match self.round().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(StoreError::Unavailable(why))
+                    if since_boot() - began < bounds::DATABASE_JOIN =>
+                {
+                    log::warn!("this gateway has no lease yet, and tries again: {why}");
+                    tokio::time::sleep(self.shared.timing.heartbeat()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Follows until the end of the store.

@@ -118,7 +118,7 @@ impl Cluster {
         // A connection that hangs must cost no lease: a round has several statements.
         let database = |name| Database::start(name, &target, lease / 4);
         let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
-        while !follower.round().await? {}
+        follower.begin().await?;
         let (asked, changes) = mpsc::channel(WAITING);
         let acknowledger =
             Acknowledger::new(Arc::clone(&shared), database("store-barrier")?, changes);

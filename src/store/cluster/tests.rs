@@ -185,6 +185,28 @@ async fn a_pause_between_read_and_renewal_never_fools_this_barrier() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_slow_for_a_moment_does_not_end_a_start() {
+    let url = Server::shared().database().await;
+    let _store = shared_store(&url).await;
+    let mut gateway = Stepped::new(&url, "a");
+    // Longer than a transaction of the lease waits for a lock.
+    let slow = "BEGIN; LOCK TABLE gateways; SELECT pg_sleep(3); COMMIT";
+    let (locker, held) = (
+        url.clone(),
+        "SELECT count(*) FROM pg_locks
+        WHERE mode = 'AccessExclusiveLock' AND relation = 'gateways'::regclass",
+    );
+    let lock = tokio::spawn(async move { run(&locker, slow).await });
+    while run(&url, held).await != ["1"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(gateway.follower.round().await.is_err());
+    gateway.follower.begin().await.unwrap();
+    assert!(gateway.authority.is_valid());
+    lock.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_is_well_is_waited_for_and_one_that_left_is_not() {
     let url = Server::shared().database().await;
     let (a, b) = (joined(&url, "a").await, joined(&url, "b").await);
