@@ -35,6 +35,7 @@ const ROWS: &[&[&str]] = &[
     &["evaluate"],
     &["reload"],
     &["api"],
+    &["console"],
     &["gateway"],
     &["server"],
     &["cli"],
@@ -53,7 +54,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli/reference"]),
     ("clap_mangen", &["cli/reference"]),
     ("anstream", &["cli/terminal"]),
-    ("similar", &["cli/configuration"]),
+    ("similar", &["cli/configuration", "console"]),
     ("h2", &["gateway/http2", "gateway/http2_stream"]),
     ("comfy_table", &["cli/table"]),
     ("indicatif", &["cli/progress"]),
@@ -70,7 +71,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     ("ureq", &["cli/client", "cli/node", "telemetry/exporter", "telemetry/exporter_tests"]),
     ("saphyr_parser", &["config"]),
-    ("flate2", &["wire/coding", "wire/coding_tests"]),
+    ("flate2", &["console/assets", "wire/coding", "wire/coding_tests"]),
+    ("maud", &["console"]),
     ("zstd", &["archive/capture_codec", "wire/coding", "wire/coding_tests"]),
     ("brotli_decompressor", &["wire/coding"]),
     ("hyper", &["mock"]),
@@ -578,6 +580,20 @@ fn only_one_folder_names_sqlite() {
         .filter(|file| std::fs::read_to_string(file).unwrap().contains("rusqlite"))
         .collect();
     assert!(named.is_empty(), "{named:?}");
+}
+
+/// It shows nobody more than the API does, and audits the same, because it has no other way.
+#[test]
+fn the_console_asks_the_api_only() {
+    for (path, source) in production().into_iter().filter(|(path, _)| path.starts_with("console/"))
+    {
+        for way in ["::store", ".store", "::archive", ".archive", "::capture", ".captures"] {
+            let named = source.match_indices(way).any(|(at, _)| {
+                !source[at + way.len()..].starts_with(|next: char| next.is_alphanumeric())
+            });
+            assert!(!named, "{path} names {way}");
+        }
+    }
 }
 
 #[test]
