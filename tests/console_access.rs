@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::browser::{EMAIL, account, drive};
 use crate::support::client::{self, Connection};
 use crate::support::documents::provider;
-use crate::support::fleet::fleet;
+use crate::support::fleet::Member;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::postgres::Cluster;
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -77,9 +77,9 @@ async fn a_user_signs_in_is_shut_out_and_the_audit_has_it() {
     let key = gateway.create_key().await;
     given["key"] = key.id.clone().into();
     play("people", given).await;
-    let key =
-        gateway.manage("GET", &format!("/v1/router/keys/{}", key.id), &gateway.admin_key, None);
-    assert_eq!(key.await.json()["status"], "active");
+    let path = format!("/v1/router/keys/{}", key.id);
+    let key = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
+    assert_eq!(key["status"], "active");
     let users = gateway.manage("GET", "/v1/users", &gateway.admin_key, None).await.json();
     assert_eq!(users["data"].as_array().unwrap().len(), 2, "{users}");
 }
@@ -156,9 +156,10 @@ async fn a_node_is_enrolled_started_by_the_page_s_command_and_seen_live() {
 #[tokio::test]
 async fn a_dead_gateway_is_seen_and_forgotten_in_a_browser() {
     let cluster = Cluster::shared();
-    let mut members = fleet(cluster, 2, "3s", "").await;
-    let mut dead = members.pop().unwrap();
-    let given = account(&members[0].gateway, EMAIL, "admin").await;
+    let (url, lease) = (cluster.database().await, "3s, on_lease_lost: serve_stale");
+    let alive = Member::start(cluster, &url, lease, "").await;
+    let mut dead = Member::start(cluster, &url, lease, "").await;
+    let given = account(&alive.gateway, EMAIL, "admin").await;
     dead.gateway.kill_9();
     play("gateways", given).await;
 }

@@ -66,27 +66,40 @@ impl<'a> FormState<'a> {
         self.of_kind(input, "text")
     }
 
+    /// An input of a `type` of HTML.
+    pub(super) fn of_kind(&self, input: &Input<'_>, kind: &str) -> Markup {
+        self.field(input, self.input(input, kind, None, None))
+    }
+
     /// A number, as text: the API says what is wrong with it.
     pub(super) fn number(&self, input: &Input<'_>) -> Markup {
+        self.field(input, self.input(input, "text", Some("decimal"), None))
+    }
+
+    /// A line, with words to choose from.
+    pub(super) fn suggested(&self, input: &Input<'_>, words: &[String]) -> Markup {
+        let list = format!("{}-list", input.name);
         self.field(
             input,
             html! {
-                input id=(input.name) name=(input.name) inputmode="decimal" autocomplete="off"
-                    value=(self.value(input.name, input.before))
-                    aria-invalid=[self.is_wrong(input.name).then_some("true")];
+                (self.input(input, "text", None, Some(&list)))
+                datalist id=(list) { @for word in words { option value=(word) {} } }
             },
         )
     }
 
-    pub(super) fn of_kind(&self, input: &Input<'_>, kind: &str) -> Markup {
-        self.field(
-            input,
-            html! {
-                input id=(input.name) name=(input.name) type=(kind) autocomplete="off"
-                    value=(self.value(input.name, input.before))
-                    aria-invalid=[self.is_wrong(input.name).then_some("true")];
-            },
-        )
+    fn input(
+        &self,
+        input: &Input<'_>,
+        kind: &str,
+        mode: Option<&str>,
+        list: Option<&str>,
+    ) -> Markup {
+        html! {
+            input id=(input.name) name=(input.name) type=(kind) inputmode=[mode] list=[list]
+                autocomplete="off" value=(self.value(input.name, input.before))
+                aria-invalid=[self.is_wrong(input.name).then_some("true")];
+        }
     }
 
     /// A password to be set. It is never shown again.
@@ -109,20 +122,6 @@ impl<'a> FormState<'a> {
                     // A newline after the tag is not part of the text.
                     "\n" (self.value(input.name, input.before))
                 }
-            },
-        )
-    }
-
-    /// A line, with words to choose from.
-    pub(super) fn suggested(&self, input: &Input<'_>, words: &[String]) -> Markup {
-        let list = format!("{}-list", input.name);
-        self.field(
-            input,
-            html! {
-                input id=(input.name) name=(input.name) list=(list) autocomplete="off"
-                    value=(self.value(input.name, input.before))
-                    aria-invalid=[self.is_wrong(input.name).then_some("true")];
-                datalist id=(list) { @for word in words { option value=(word) {} } }
             },
         )
     }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::form::Form;
-use super::form_state::{FormState, Input, lines_of};
+use super::form_state::{FormState, Input, lines_of, patch_to};
 use super::pieces;
 use crate::interface::Interface;
 
@@ -123,6 +123,18 @@ pub(super) fn read(form: &Form) -> Map<String, Value> {
         limits.insert("models".to_owned(), json!(lines_of(names)));
     }
     limits
+}
+
+/// The merge patch that makes a form's limits of those before; limits without an input stay.
+pub(super) fn change(before: &Value, form: &Form) -> Option<Value> {
+    let mut wanted = read(form);
+    let has_input = |name: &str| match name {
+        "budget" => form.get("limits.budget.usd").is_some(),
+        name => form.get(&format!("limits.{name}")).is_some(),
+    };
+    let stay = before.as_object().into_iter().flatten().filter(|(name, _)| !has_input(name));
+    wanted.extend(stay.map(|(name, value)| (name.clone(), value.clone())));
+    patch_to(before, &wanted)
 }
 
 /// What remains of the limits that a key draws on: `usage` of the key's record.

@@ -102,16 +102,10 @@ fn patch(before: &Value, sent: &Form) -> Option<Value> {
             patch.insert("expires_at".to_owned(), json!(times::utc(at)));
         }
     }
-    let null = Value::Null;
-    let mut object = |name: &str, wanted: Map<String, Value>| {
-        let change = patch_to(before.get(name).unwrap_or(&null), &wanted);
+    let before = |name: &str| before.get(name).unwrap_or(&Value::Null);
+    let labels = text("labels").and_then(|text| patch_to(before("labels"), &pairs_of(text)));
+    for (name, change) in [("limits", limits::change(before("limits"), sent)), ("labels", labels)] {
         patch.extend(change.map(|change| (name.to_owned(), change)));
-    };
-    if sent.get("limits.keys_per_user").is_some() {
-        object("limits", limits::read(sent));
-    }
-    if let Some(labels) = text("labels") {
-        object("labels", pairs_of(labels));
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
@@ -313,6 +307,6 @@ mod tests {
             of(&same.replace("team%3Dx", "").replace("T10:00", "T09:00")),
             Some(json!({"expires_at": "2026-11-21T09:00:00Z", "labels": {"team": null}}))
         );
-        assert_eq!(of("name=a"), None);
+        assert_eq!(of("name=a"), None, "what has no input stays");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::call::PageCall;
 use super::super::form::Form;
-use super::super::form_state::{FormState, Input, is_of_form, patch_to, refused_page, unconfirmed};
+use super::super::form_state::{FormState, Input, is_of_form, refused_page, unconfirmed};
 use super::super::layout::Tab;
 use super::super::{limits, pieces};
 use super::{ROLES, status};
@@ -73,7 +73,7 @@ fn patch(before: &Value, sent: &Form) -> Option<Value> {
             patch.insert(field.to_owned(), wanted);
         }
     }
-    let limits = patch_to(before.get("limits").unwrap_or(&Value::Null), &limits::read(sent));
+    let limits = limits::change(before.get("limits").unwrap_or(&Value::Null), sent);
     patch.extend(limits.map(|limits| ("limits".to_owned(), limits)));
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
