@@ -202,6 +202,44 @@ async fn who_is_disabled_is_out_at_once_and_for_as_long() {
 }
 
 #[tokio::test]
+async fn a_password_that_an_admin_sets_ends_the_sessions() {
+    let (mut gateway, _provider) = start().await;
+    let operator = gateway.admin_key.clone();
+    let (ann, hers) = user(&gateway, "ann@example.com", "user").await;
+    let (bob, his) = user(&gateway, "bob@example.com", "admin").await;
+    let log_in_with = async |gateway: &Gateway, email: &str, password: &str| {
+        let body = json!({"email": email, "password": password}).to_string();
+        gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await.status
+    };
+    let new = json!({"password": "another good one"});
+    for bad in [json!("short"), json!(null), json!(7)] {
+        let refused = patch(&gateway, &his, &ann, json!({"password": bad})).await;
+        assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("password")));
+    }
+    // Nobody but ADMIN_API_KEY comes to act as an admin that way.
+    for (by, whom) in [(&hers, &ann), (&hers, &bob), (&his, &bob)] {
+        let refused = patch(&gateway, by, whom, new.clone()).await;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+    }
+    let own = patch(&gateway, &his, &ann, json!({"password": "no", "role": "admin"})).await;
+    assert_eq!((own.status, me(&gateway, &hers).await), (400, 200));
+    let changed = patch(&gateway, &his, &ann, new.clone()).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    assert!(!changed.text().contains("password"), "{}", changed.text());
+    assert_eq!(me(&gateway, &hers).await, 401);
+    assert_eq!(patch(&gateway, &operator, &bob, new).await.status, 200);
+    assert_eq!(me(&gateway, &his).await, 401);
+    let path = format!("/v1/audit?action=password.change&target={ann}");
+    let rows = gateway.manage("GET", &path, &operator, None).await.json();
+    assert_eq!(rows["data"].as_array().unwrap().len(), 1, "{rows}");
+    gateway.restart().await;
+    for email in ["ann@example.com", "bob@example.com"] {
+        assert_eq!(log_in_with(&gateway, email, PASSWORD).await, 401);
+        assert_eq!(log_in_with(&gateway, email, "another good one").await, 200);
+    }
+}
+
+#[tokio::test]
 async fn who_is_no_admin_any_more_acts_as_none_and_the_last_one_stays() {
     let (gateway, _provider) = start().await;
     let admin = gateway.admin_key.clone();

@@ -32,7 +32,7 @@ mod users;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::OnceLock;
 
@@ -301,6 +301,8 @@ pub(crate) struct ClientOrigin {
     pub(crate) proven: bool,
     /// Whether the client uses https.
     pub(crate) secure: bool,
+    /// Address of the listener that took the connection.
+    pub(crate) listener: Option<SocketAddr>,
 }
 
 /// Result of a look-up in the route table.

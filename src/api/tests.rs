@@ -99,6 +99,7 @@ fn request(uri: &str, body: Option<Value>) -> Request<Bytes> {
         address: Some("192.0.2.1".parse().unwrap()),
         proven: true,
         secure: false,
+        ..ClientOrigin::default()
     });
     if let Some(id) = uri.strip_prefix("/v1/router/keys/") {
         request = request.extension(PathParams(vec![id.split('?').next().unwrap().to_owned()]));

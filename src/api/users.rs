@@ -84,7 +84,8 @@ pub(crate) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> Ap
     Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
 }
 
-/// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling applies in memory first, like a
+/// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). A new password ends all sessions of the user.
+/// Disabling applies in memory first, like a
 /// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
 /// write is retried.
 pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -96,7 +97,8 @@ pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> 
     }
     // Checked before anything happens; the store applies the patch to the state at that time.
     let mut wanted = UserRow::clone(&user);
-    patch.apply(&mut wanted)?;
+    patch.apply(&mut wanted, who)?;
+    let patch = patch.hashed(app, who).await?;
     // A repetition retries a pending write at once.
     let disables = wanted.disabled && (!user.disabled || app.auth.is_being_disabled(&user.id));
     // ADMIN_API_KEY works without any admin user.
@@ -105,10 +107,16 @@ pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> 
         // The store checks again; it does not know of pending disablings yet.
         return Err(StoreError::LastAdmin.into());
     }
-    let action = if disables { Action::UserDisable } else { Action::UserUpdate };
+    let action = match disables {
+        true => Action::UserDisable,
+        false if patch.hash.is_some() => Action::PasswordChange,
+        false => Action::UserUpdate,
+    };
     let store = app.store.noting(audit::event(app, who, request, action, "user", user.id.as_str()));
-    let change =
-        Arc::new(move |user: &mut UserRow| patch.apply(user).map_err(|_| StoreError::Conflict));
+    let by = who.clone();
+    let change = Arc::new(move |user: &mut UserRow| {
+        patch.apply(user, &by).map_err(|_| StoreError::Conflict)
+    });
     let committed = match disables {
         true => app.auth.disable(&store, &user.id, last_may_go, change).await,
         false if app.auth.is_being_disabled(&user.id) => {
@@ -134,12 +142,15 @@ struct Patch {
     disabled: Option<bool>,
     /// An inner `None` removes all limits.
     limits: Option<Option<Map<String, Value>>>,
+    password: Option<Secret>,
+    /// Of that password, once it is hashed.
+    hash: Option<String>,
 }
 
 impl Patch {
     fn read(request: &ApiRequest) -> Result<Self> {
         let mut fields = BodyFields::read(request)?;
-        for name in ["role", "disabled"] {
+        for name in ["role", "disabled", "password"] {
             if fields.is_null(name) {
                 return Err(Error::invalid(name, format!("{name} cannot be null.")));
             }
@@ -161,15 +172,36 @@ impl Patch {
             role: fields.take("role", ROLES)?,
             disabled: fields.take("disabled", "true or false")?,
             limits,
+            password: fields.take::<String>("password", "a string")?.map(Secret::new),
+            hash: None,
         };
         fields.finish()?;
+        if let Some(password) = &patch.password {
+            pin::check_new_password("password", password)?;
+        }
         if let Some(Some(name)) = &patch.name {
             check_name(name)?;
         }
         Ok(patch)
     }
 
-    fn apply(&self, user: &mut UserRow) -> Result<()> {
+    /// Hashes the password, which takes its turn: the caller is checked again then.
+    async fn hashed(mut self, app: &App, who: &Principal) -> Result<Self> {
+        if let Some(password) = self.password.take() {
+            self.hash = Some(app.passwords.hash(password).await?);
+            app.auth.recheck(who, app.clock.now())?;
+        }
+        Ok(self)
+    }
+
+    fn apply(&self, user: &mut UserRow, by: &Principal) -> Result<()> {
+        let resets = self.password.is_some() || self.hash.is_some();
+        // With the password an admin could act as the other one, also once demoted.
+        if resets && user.role == Role::Admin && !matches!(by, Principal::Admin) {
+            let why = "Only ADMIN_API_KEY may set the password of an admin.";
+            return Err(Error::new(Kind::Forbidden, why).at("password"));
+        }
+        user.password = self.hash.clone().unwrap_or_else(|| user.password.clone());
         if let Some(name) = &self.name {
             user.name.clone_from(name);
         }

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::{Principal, agent_cookie};
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
-use crate::interface::Surface;
+use crate::interface::{Interface, Surface};
 use crate::wire::query::decode;
 
 /// A request for a page, and who sends it.
@@ -115,6 +115,13 @@ impl PageCall<'_> {
             headers = bearer(&key)?;
         }
         let (auth, now) = (&self.app.auth, self.app.clock.now());
+        let listener = self.client().listener;
+        // Open AGENT is only as open as the listeners that serve it.
+        if !auth.agent_is_enforced()
+            && !self.app.server.serves(listener, Interface::Agent, "/v1/agents")
+        {
+            return Err(Error::new(Kind::Forbidden, "AGENT is open, and not served here."));
+        }
         auth.identify(&headers, Surface::Agent, false, now).map_err(|_| {
             Error::new(Kind::Unauthorized, "An AGENT key is needed for this.").at(AGENT_KEY)
         })

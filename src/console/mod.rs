@@ -6,16 +6,28 @@
 //! Pages are plain HTML that works by links and forms. htmx replaces parts of a page; a handler
 //! tells such a request by [`PageCall::is_fragment`](call::PageCall::is_fragment).
 
+mod agents;
 mod answer;
 mod assets;
+mod audit;
 mod call;
 mod first_admin;
 mod form;
+mod form_state;
+mod gateways;
+mod keys;
 mod layout;
+mod limits;
+mod links;
+mod nodes;
 mod overview;
 mod pieces;
+mod playground;
 mod refusal;
 mod sign_in;
+mod snippets;
+mod times;
+mod users;
 
 use http::Method;
 
@@ -80,6 +92,40 @@ pub static PAGES: &[Route] = &[
     post(     "/console/agent-key",               page!(sign_in::set_agent_key)),
     // overview
     get(      "/console/",                        page!(overview::show)),
+    // keys, users, agents, nodes, gateways, audit, playground
+    get(      "/console/keys",                    page!(keys::list)),
+    post(     "/console/keys",                    page!(keys::create)),
+    get(      "/console/keys/new",                page!(keys::blank)),
+    get(      "/console/keys/{id}",               page!(keys::show)),
+    post(     "/console/keys/{id}",               page!(keys::change)),
+    post(     "/console/keys/{id}/rotate",        page!(keys::rotate)),
+    post(     "/console/keys/{id}/status",        page!(keys::set_status)),
+    post(     "/console/keys/{id}/revoke",        page!(keys::revoke)),
+    get(      "/console/clients",                 page!(snippets::show)),
+    get(      "/console/users",                   page!(users::list)),
+    post(     "/console/users",                   page!(users::create)),
+    get(      "/console/users/new",               page!(users::blank)),
+    get(      "/console/users/{id}",              page!(users::show)),
+    post(     "/console/users/{id}",              page!(users::change)),
+    post(     "/console/users/{id}/password",     page!(users::set_password)),
+    post(     "/console/users/{id}/disabled",     page!(users::set_disabled)),
+    get(      "/console/agents",                  page!(agents::list)),
+    post(     "/console/agents",                  page!(agents::create)),
+    get(      "/console/agents/new",              page!(agents::blank)),
+    get(      "/console/agents/{id}",             page!(agents::show)),
+    post(     "/console/agents/{id}",             page!(agents::change)),
+    post(     "/console/agents/{id}/delete",      page!(agents::delete)),
+    get(      "/console/nodes",                   page!(nodes::list)),
+    post(     "/console/nodes",                   page!(nodes::create)),
+    get(      "/console/nodes/new",               page!(nodes::blank)),
+    get(      "/console/nodes/{id}",              page!(nodes::show)),
+    post(     "/console/nodes/{id}/rotate",       page!(nodes::rotate)),
+    post(     "/console/nodes/{id}/delete",       page!(nodes::delete)),
+    get(      "/console/gateways",                page!(gateways::list)),
+    post(     "/console/gateways/{id}/forget",    page!(gateways::forget)),
+    get(      "/console/audit",                   page!(audit::list)),
+    get(      "/console/playground",              page!(playground::show)),
+    post(     "/console/playground/decide",       page!(playground::decide)),
 ];
 
 async fn asset(call: call::PageCall<'_>) -> ApiResult {

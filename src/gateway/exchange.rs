@@ -92,6 +92,7 @@ impl HttpExchange {
             .client_addr()
             .and_then(|address| address.as_inet())
             .map(|address| address.ip().to_canonical());
+        let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
         HttpExchange {
             id,
@@ -102,7 +103,7 @@ impl HttpExchange {
             query: None,
             surface,
             authority: String::new(),
-            client: ClientOrigin { address, proven: false, secure },
+            client: ClientOrigin { address, proven: false, secure, listener },
             route: "unknown",
             line,
             rates: HeaderMap::new(),

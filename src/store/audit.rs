@@ -54,7 +54,8 @@ actions! {
     UserUpdate "user.update"
         "A user's name, role or limits were changed, or a disabled user was enabled.";
     UserDisable "user.disable" "A user was disabled: sessions ended, keys refused.";
-    PasswordChange "password.change" "A user changed the password; every other session ended.";
+    PasswordChange "password.change"
+        "A user changed the password, which ended every other session, or an admin set another.";
     SessionCreate "session.create"
         "A user logged in: the actor is the new session, the target the user.";
     SessionRefused "session.refused"

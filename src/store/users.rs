@@ -44,8 +44,8 @@ impl Store {
         self.mutate(insert).await
     }
 
-    /// Changes a user, and ends the sessions of one who is disabled; [`StoreError::LastAdmin`] if
-    /// no admin would be left, unless `last_may_go`.
+    /// Changes a user, and ends the sessions of one who is disabled or has another password;
+    /// [`StoreError::LastAdmin`] if no admin would be left, unless `last_may_go`.
     pub async fn update_user(
         &self,
         id: &UserId,
@@ -119,12 +119,20 @@ fn update(
     let mut changes = Vec::new();
     if before != after {
         transaction.execute(
-            "UPDATE users SET name = ?2, role = ?3, disabled = ?4, limits = ?5 WHERE id = ?1",
-            &params![id, after.name, after.role.as_str(), after.disabled, json(&after.limits)?],
+            "UPDATE users SET name = ?2, role = ?3, disabled = ?4, limits = ?5, password = ?6
+             WHERE id = ?1",
+            &params![
+                id,
+                after.name,
+                after.role.as_str(),
+                after.disabled,
+                json(&after.limits)?,
+                after.password
+            ],
         )?;
         changes.push(Change::User(find(transaction, id)?.into()));
     }
-    if after.disabled {
+    if after.disabled || after.password != before.password {
         end_sessions(transaction, id, "", &mut changes)?;
     }
     Ok(changes)

@@ -121,7 +121,8 @@ const OTHERS: &[Operation] = &[
     op("GET", "/v1/users/{id}", "getUser", "Get a user").gives(200, "UserRecord").refuses(&[404]),
     op("PATCH", "/v1/users/{id}", "updateUser",
         "Change a user by a merge patch (RFC 7396). Disabling ends the sessions at once and \
-         suspends the keys. Only `ADMIN_API_KEY` may disable or demote the last admin")
+         suspends the keys. A new `password` ends the sessions. Only `ADMIN_API_KEY` may disable \
+         or demote the last admin, or set the password of an admin")
         .takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
     op("GET", "/v1/audit", "listAudit",
         "List audit rows, newest first. Rows of capture reads and deletions are written before the \

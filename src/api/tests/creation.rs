@@ -16,6 +16,7 @@ fn named(path: &str, key: &str, address: &str, body: &str) -> Request<Bytes> {
         address: Some(address.parse().unwrap()),
         proven: true,
         secure: false,
+        ..ClientOrigin::default()
     });
     request.body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }

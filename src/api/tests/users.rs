@@ -208,6 +208,7 @@ async fn of_many_logins_at_once_twenty_sessions_stay() {
             address: Some(std::net::Ipv4Addr::new(198, 18, network as u8, 1).into()),
             proven: true,
             secure: false,
+            ..ClientOrigin::default()
         };
         let request = Request::builder()
             .uri("/v1/auth/login")

@@ -86,7 +86,15 @@ pub(in crate::store) async fn of_two_changes_of_a_password_one_is_refused(bed: &
         store.change_password(&ann.id, ann.password.clone(), "other".into(), &sessions[1].id).await;
     assert!(matches!(late, Err(StoreError::Conflict)));
     let read = store.load().await.unwrap();
-    assert_eq!((read.users, read.sessions), (vec![changed], vec![sessions[1].clone()]));
+    assert_eq!((read.users, read.sessions), (vec![changed.clone()], vec![sessions[1].clone()]));
+    let reset: ChangeUser = Arc::new(|user: &mut UserRow| {
+        user.password = "reset".into();
+        Ok(())
+    });
+    let committed = store.update_user(&ann.id, false, reset).await.unwrap();
+    let changed = UserRow { password: "reset".into(), ..changed };
+    let expected = [Change::User(changed.into()), Change::SessionEnded(sessions[1].id.clone())];
+    assert_eq!(committed.changes, expected);
 }
 
 pub(in crate::store) async fn the_last_admin_stays_and_only_an_admin_makes_users(bed: &impl Bed) {
