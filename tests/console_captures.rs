@@ -18,8 +18,9 @@ const EVENTS: usize = 5_000;
 fn document(a: &Provider, b: &Provider) -> String {
     format!(
         "providers:\n{}{}models:\n  a/plain: {{ input_per_mtok: 1, output_per_mtok: 2 }}\n  \
-         b/plain: {{ input_per_mtok: 3, output_per_mtok: 4 }}\nrecipes:\n  main:\n    rules:\n      \
-         - {{ name: long, when: 'prompt_tokens > 100000', targets: [ {{ target: b/long }} ] }}\n      \
+         b/plain: {{ input_per_mtok: 3, output_per_mtok: 4 }}\nrecipes:\n  main:\n    \
+         rules:\n      - {{ name: long, when: 'prompt_tokens > 900000', \
+         targets: [ {{ target: b/long }} ] }}\n      \
          - {{ name: rest, targets: [ {{ target: a/plain }}, {{ target: b/plain }} ] }}\n    \
          retry: {{ attempts: 2, on: [connect, timeout, 429, 5xx] }}\naliases: {{ auto: main }}\n",
         provider("a", &a.url(), "sk-a"),
@@ -89,8 +90,8 @@ async fn a_capture_is_found_read_explained_run_again_and_compared() {
             "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}],
         "messages": [
             {"role": "user", "content": "How is it in Oslo?"},
-            {"role": "assistant", "content": [
-                {"type": "tool_use", "id": "call_1", "name": "look_up", "input": {"city": "Oslo"}}]},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1",
+                "name": "look_up", "input": {"city": "Oslo"}}]},
             {"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "call_1", "content": "Rainy."},
                 {"type": "text", "text": "And the weather in Rome?"}]}]});

@@ -76,6 +76,9 @@ mod configuration;
 mod connections;
 /// The console: sign-in, the first admin, what every page keeps to, and what it lets through.
 mod console;
+/// The console's pages of captures: found, read, explained, run again, compared; long and hostile
+/// ones.
+mod console_captures;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

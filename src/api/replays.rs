@@ -47,8 +47,8 @@ pub(super) const PARAMETERS: &[&str] = &[
 ];
 /// Parameters of the list that are read from the captures themselves, not from the index.
 pub(super) const OF_HEADS: &[&str] = &["stream", "replay"];
-/// Pages of the index that one page of a list reads to satisfy [`OF_HEADS`].
-const HEAD_PAGES: usize = 10;
+/// Pages of the index that one page of a list reads to satisfy [`OF_HEADS`], and their captures.
+const HEAD_PAGES: (usize, usize) = (10, 200);
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
@@ -279,8 +279,9 @@ async fn fitting(
     fits: &(impl Fn(&Head) -> bool + Sync),
 ) -> Result<Page> {
     let mut found = Page::default();
-    for _ in 0..HEAD_PAGES {
-        let read = archive.page(filter.clone(), limit, after.take()).await?;
+    let (pages, captures) = HEAD_PAGES;
+    for _ in 0..pages {
+        let read = archive.page(filter.clone(), captures, after.take()).await?;
         let room = limit - found.heads.len();
         found.heads.extend(read.heads.into_iter().filter(fits).take(room + 1));
         found.unreadable += read.unreadable;

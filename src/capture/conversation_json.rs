@@ -168,24 +168,25 @@ fn bytes(data: &Base64) -> usize {
     data.0.trim_end_matches('=').len() * 3 / 4
 }
 
+/// An answer that is no text of a model.
+fn plain(content: Vec<Value>, problem: Option<String>) -> Value {
+    json!({ "content": content, "stop": null, "unshown": [], "problem": problem })
+}
+
 fn answered(head: &Head, endpoint: Endpoint, body: &[u8]) -> Value {
-    let said = |content: Vec<Value>| json!({ "content": content, "stop": null, "unshown": [], "problem": null });
     if head.status >= 400 && !head.answers_in_events() {
-        let mut said = said(Vec::new());
-        if let Some(fields) = said.as_object_mut() {
-            fields.insert("problem".into(), failure::read(head.status, body).message.into());
-        }
-        return said;
+        return plain(Vec::new(), Some(failure::read(head.status, body).message));
     }
     if endpoint.counts() {
-        let tokens =
-            messages::counted(body).map(|count| json!({ "type": "tokens", "count": count }));
-        return said(tokens.into_iter().collect());
+        let tokens = messages::counted(body);
+        let tokens = tokens.map(|count| json!({ "type": "tokens", "count": count }));
+        return plain(tokens.into_iter().collect(), None);
     }
     if let Some((count, numbers)) =
         vectors(body).filter(|_| endpoint.dialect() == Dialect::Embeddings)
     {
-        return said(vec![json!({ "type": "vectors", "count": count, "numbers": numbers })]);
+        let vectors = json!({ "type": "vectors", "count": count, "numbers": numbers });
+        return plain(vec![vectors], None);
     }
     let read = read_recorded(endpoint.dialect(), body, head.answers_in_events());
     let stop = match &read.answer.stop {

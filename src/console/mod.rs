@@ -9,6 +9,7 @@
 mod answer;
 mod assets;
 mod call;
+mod captures;
 mod first_admin;
 mod form;
 mod layout;
@@ -80,6 +81,14 @@ pub static PAGES: &[Route] = &[
     post(     "/console/agent-key",               page!(sign_in::set_agent_key)),
     // overview
     get(      "/console/",                        page!(overview::show)),
+    // captures
+    get(      "/console/captures",                page!(captures::list::show)),
+    get(      "/console/captures/{id}",           page!(captures::one::show)),
+    post(     "/console/captures/{id}/delete",    page!(captures::one::delete)),
+    get(      "/console/captures/{id}/messages",  page!(captures::conversation::earlier)),
+    get(      "/console/captures/{id}/text",      page!(captures::text::show)),
+    get(      "/console/captures/{id}/raw/{side}", page!(captures::text::download)),
+    get(      "/console/captures/{id}/compare/{other}", page!(captures::compare::show)),
 ];
 
 async fn asset(call: call::PageCall<'_>) -> ApiResult {

@@ -32,7 +32,8 @@ pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<
         found.push(Alternative { kind: "draw", detail, target: None });
     }
     found.truncate(MOST);
-    let shown = |Alternative { kind, detail, target }| json!({ "kind": kind, "detail": detail, "target": target });
+    let shown =
+        |one: Alternative| json!({ "kind": one.kind, "detail": one.detail, "target": one.target });
     found.into_iter().map(shown).collect()
 }
 

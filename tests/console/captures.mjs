@@ -55,7 +55,7 @@ await scenario(async (browser) => {
     'Asked, but had an error (status 503',
     'If a/plain had answered, b/plain would not have been asked.',
     'If rule long had matched, b/long would have come first.',
-    'prompt_tokens > 100000',
+    'prompt_tokens > 900000',
     'does not match',
   ]) await why.getByText(words).first().waitFor();
   const timeline = page.getByRole('region', { name: 'Timeline' });

@@ -117,9 +117,11 @@ impl ConversationView<'_> {
                     "Show earlier messages (" (from) ")"
                 }
             }
-            @for (at, message) in list(request, "/messages").iter().enumerate().take(until).skip(from) {
+            @for at in from..until {
+                @let message = &request["messages"][at];
                 @let role = text(message, "/role");
-                section class=(format!("cap-message cap-{role}")) aria-label=(format!("Message {} of {role}", at + 1)) {
+                section class=(format!("cap-message cap-{role}"))
+                    aria-label=(format!("Message {} of {role}", at + 1)) {
                     p.cap-role { (role) }
                     (self.parts(list(message, "/content"), &format!("/messages/{at}/content")))
                 }
@@ -133,7 +135,9 @@ impl ConversationView<'_> {
             section.cap-message.cap-assistant.cap-answer aria-label="Answer" {
                 p.cap-role {
                     "answer"
-                    @if !stop.is_empty() && stop != "end" { " " (badge("info", &format!("stopped: {stop}"))) }
+                    @if !stop.is_empty() && stop != "end" {
+                        " " (badge("info", &format!("stopped: {stop}")))
+                    }
                 }
                 (self.parts(list(answer, "/content"), "answer:/content"))
                 (problem(text(answer, "/problem")))
@@ -167,7 +171,9 @@ impl ConversationView<'_> {
             },
             "tool_call" => html! {
                 div.cap-tool {
-                    p.cap-kind { "calls " strong { (name) } " " code { (visible(text(part, "/id"))) } }
+                    p.cap-kind {
+                        "calls " strong { (name) } " " code { (visible(text(part, "/id"))) }
+                    }
                     @if shown.len() <= BEGINNING { (code(&visible(&pretty(shown)))) }
                     @else { (self.long(place, shown)) }
                 }
@@ -181,7 +187,9 @@ impl ConversationView<'_> {
                     (self.parts(list(part, "/content"), &format!("{place}/content")))
                 }
             },
-            "tokens" => html! { p.cap-note { (count(whole(part, "/count").unwrap_or(0))) " tokens" } },
+            "tokens" => {
+                html! { p.cap-note { (count(whole(part, "/count").unwrap_or(0))) " tokens" } }
+            }
             "vectors" => html! {
                 p.cap-note {
                     (count(whole(part, "/count").unwrap_or(0))) " vectors of "
@@ -195,16 +203,19 @@ impl ConversationView<'_> {
     /// An image, file or audio: what it is, never itself.
     fn file(&mut self, kind: &str, part: &Value, place: &str) -> Markup {
         let bytes = whole(part, "/bytes").and_then(|bytes| usize::try_from(bytes).ok());
-        let facts = [text(part, "/name"), text(part, "/media_type"), text(part, "/url")];
+        let facts = ["/name", "/media_type", "/url"].map(|fact| {
+            let fact = text(part, fact);
+            fact.get(..fact.floor_char_boundary(300)).unwrap_or_default()
+        });
         html! {
             p.cap-note {
-                (badge("", kind))
+                (badge("", &visible(kind)))
                 @for fact in facts.iter().filter(|fact| !fact.is_empty()) {
-                    " " span.mono { (visible(fact.get(..fact.floor_char_boundary(300)).unwrap_or_default())) }
+                    " " span.mono { (visible(fact)) }
                 }
                 @if let Some(bytes) = bytes { " " (size(bytes)) }
             }
-            @if let Some(text) = part.get("text").and_then(Value::as_str) { (self.long(place, text)) }
+            @if let Some(text) = said(part) { (self.long(place, text)) }
         }
     }
 

@@ -22,7 +22,9 @@ fn message(text: &str) -> Value {
 
 /// Nothing of a foreign text is markup, and nothing of it is hidden.
 fn is_text(html: &str) -> bool {
-    !html.contains("<script") && !html.contains("\" onload") && !html.contains(['\u{202e}', '\0', '\u{1b}'])
+    !html.contains("<script")
+        && !html.contains("\" onload")
+        && !html.contains(['\u{202e}', '\0', '\u{1b}'])
 }
 
 #[test]
@@ -52,7 +54,9 @@ fn every_kind_of_part_is_shown_as_text() {
         "problem": EVIL});
     let html = conversation(&capture(&asked, &answer)).into_string();
     assert!(is_text(&html), "{html}");
-    for part in ["␀␛[31m", "2 KiB", "stopped: max tokens", "1\u{2009}200 tokens", "of 1\u{2009}536 numbers"] {
+    for part in
+        ["␀␛[31m", "2 KiB", "stopped: max tokens", "1\u{2009}200 tokens", "of 1\u{2009}536 numbers"]
+    {
         assert!(html.contains(part), "{part} in {html}");
     }
 }
@@ -62,7 +66,9 @@ fn long_conversations_show_their_end() {
     let messages: Vec<Value> = (0..300).map(|number| message(&format!("word-{number}."))).collect();
     let whole = capture(&request(&messages), &Value::Null);
     let html = conversation(&whole).into_string();
-    assert!(html.contains("word-299.") && html.contains("word-280.") && !html.contains("word-279."));
+    assert!(
+        html.contains("word-299.") && html.contains("word-280.") && !html.contains("word-279.")
+    );
     assert!(html.contains("/console/captures/req_1/messages?until=280"), "{html}");
     assert!(html.contains("No body of an answer was kept."));
     let mut view = ConversationView { id: "req_1", left: BYTES };
@@ -74,8 +80,11 @@ fn long_conversations_show_their_end() {
 fn a_page_is_bounded_however_long_the_texts_are() {
     let long = "0123456789".repeat(100_000);
     let messages = vec![message(&long); 20];
-    let whole = capture(&request(&messages), &json!({"content": [{"type": "text", "text": long}],
-        "stop": "end", "unshown": [], "problem": null}));
+    let whole = capture(
+        &request(&messages),
+        &json!({"content": [{"type": "text", "text": long}],
+        "stop": "end", "unshown": [], "problem": null}),
+    );
     let html = conversation(&whole).into_string();
     assert!(html.len() < 200 << 10, "{}", html.len());
     assert!(html.contains("Show more (969 KiB left)"), "{}", &html[..2000]);
@@ -90,6 +99,6 @@ proptest! {
         let html = conversation(&capture(&asked, &Value::Null)).into_string();
         let open = html.matches('<').count();
         prop_assert_eq!(open, html.matches('>').count());
-        prop_assert_eq!(visible(&html).as_ref(), &*html);
+        prop_assert!(visible(&html) == html.as_str());
     }
 }

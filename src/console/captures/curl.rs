@@ -37,7 +37,10 @@ mod tests {
         let capture =
             json!({"endpoint": "messages", "request": {"body": body, "truncated": false}});
         let command = curl(&capture, "http://localhost:8080").unwrap();
-        assert!(command.starts_with("curl -sS 'http://localhost:8080/v1/messages' \\\n"), "{command}");
+        assert!(
+            command.starts_with("curl -sS 'http://localhost:8080/v1/messages' \\\n"),
+            "{command}"
+        );
         let echo = command.replace("curl -sS", "printf %s\\\\n").replace("--data-raw", "");
         let said = std::process::Command::new("sh").arg("-c").arg(echo).output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();

@@ -26,9 +26,9 @@ pub(super) fn decision(capture: &Value) -> Markup {
         h3 { "Targets" }
         p.muted { (visible(text(told, "/order"))) }
         (targets(list(told, "/targets")))
-        @if let Some(rules) = told.get("rules").and_then(Value::as_array).filter(|all| !all.is_empty()) {
+        @if !list(told, "/rules").is_empty() {
             h3 { "Rules" }
-            (rule_table(rules))
+            (rule_table(list(told, "/rules")))
         }
         @if !list(told, "/otherwise").is_empty() {
             h3 { "What would have changed it" }
@@ -82,7 +82,10 @@ fn targets(targets: &[Value]) -> Markup {
                     @for target in targets {
                         tr {
                             td.num {
-                                (whole(target, "/place").map_or("–".to_owned(), |at| at.to_string()))
+                                @match whole(target, "/place") {
+                                    Some(place) => (place),
+                                    None => "–",
+                                }
                             }
                             th scope="row" { (visible(text(target, "/target"))) }
                             td { (target_outcome(text(target, "/outcome"))) }

@@ -12,8 +12,21 @@ use crate::wire::query::encode;
 
 /// Parameters that the page and the API have in common.
 const SHARED: [&str; 15] = [
-    "alias", "recipe", "provider", "model", "decided_provider", "decided_model", "status", "state",
-    "key", "owner", "stream", "replay", "shadow", "replay_of", "shadow_of",
+    "alias",
+    "recipe",
+    "provider",
+    "model",
+    "decided_provider",
+    "decided_model",
+    "status",
+    "state",
+    "key",
+    "owner",
+    "stream",
+    "replay",
+    "shadow",
+    "replay_of",
+    "shadow_of",
 ];
 /// Spans of time, with their seconds.
 const SPANS: [(&str, &str, u64); 4] = [
@@ -65,6 +78,13 @@ impl Filters {
         self.given.is_empty()
     }
 
+    /// Whether the index of captures answers alone, so that asking costs little.
+    pub(super) fn asks_index(&self) -> bool {
+        let searched = ["streamed", "stream", "replay"];
+        searched.iter().all(|name| self.get(name).is_empty())
+            && !matches!(self.get("kind"), "requests" | "replays")
+    }
+
     /// The query of the API.
     pub(super) fn asked(&self, now: Timestamp, limit: usize) -> String {
         let mut asked: Vec<(&str, String)> = vec![("limit", limit.to_string())];
@@ -80,7 +100,8 @@ impl Filters {
         let shared = self.given.iter().filter(|(name, _)| SHARED.contains(name));
         asked.extend(shared.cloned());
         let span = SPANS.iter().find(|(word, ..)| *word == self.get("span"));
-        let since = span.and_then(|(.., seconds)| now.checked_sub(Duration::from_secs(*seconds)).ok());
+        let since =
+            span.and_then(|(.., seconds)| now.checked_sub(Duration::from_secs(*seconds)).ok());
         let since = since.map(rfc3339).or_else(|| in_utc(self.get("from")));
         asked.extend(since.map(|since| ("since", since)));
         asked.extend(in_utc(self.get("to")).map(|until| ("until", until)));
@@ -104,18 +125,32 @@ impl Filters {
 
     /// The form, without a script.
     pub(super) fn form(&self, is_admin: bool) -> Markup {
-        let more = ["recipe", "model", "decided_provider", "decided_model", "status", "key",
-            "owner", "streamed", "kind", "from", "to", "replay_of", "shadow_of"];
+        let more = [
+            "recipe",
+            "model",
+            "decided_provider",
+            "decided_model",
+            "status",
+            "key",
+            "owner",
+            "streamed",
+            "kind",
+            "from",
+            "to",
+            "replay_of",
+            "shadow_of",
+        ];
         let open = more.iter().any(|name| !self.get(name).is_empty());
         let input = |label, name, hint| {
             let value = self.get(name);
             field(label, name, &html! { input #(name) name=(name) value=(value); }, hint)
         };
+        let spans = SPANS.iter().map(|(word, label, _)| (*word, *label));
         html! {
             form.cap-filters.card method="get" action="/console/captures" role="search"
                 aria-label="Filter requests" {
                 div.cap-fields {
-                    (self.select("Time", "span", SPANS.iter().map(|(word, label, _)| (*word, *label))))
+                    (self.select("Time", "span", spans))
                     (input("Alias", "alias", ""))
                     (input("Answered by provider", "provider", ""))
                     (self.choose("Outcome", "outcome", &OUTCOMES))

@@ -38,8 +38,8 @@ fn listed(filters: &Filters, found: Result<Value>) -> Result<Markup> {
         }
         found => found?,
     };
-    // Only the first page has news.
-    let is_live = filters.after.is_none();
+    // Only the first page has news. Where captures themselves are searched, that costs too much.
+    let is_live = filters.after.is_none() && filters.asks_index();
     Ok(html! {
         @if is_live {
             p.row.cap-live hidden {
@@ -109,7 +109,8 @@ fn row(entry: &Value) -> Markup {
                 span { (visible(if asked.is_empty() { "–" } else { asked })) }
                 @if let Some(served) = &served { " → " span { (served) } }
                 @if let Some(decided) = &decided {
-                    " " span.muted { @if served.is_some() { "instead of " } @else { "→ " } (decided) }
+                    @let before = if served.is_some() { " instead of " } else { " → " };
+                    span.muted { (before) (decided) }
                 }
                 @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
                 (marks(entry))

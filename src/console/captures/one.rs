@@ -5,6 +5,7 @@ use http::header::HOST;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::address;
 use super::conversation::conversation;
 use super::curl::curl;
 use super::decision::decision;
@@ -12,7 +13,6 @@ use super::list::{marks, tokens};
 use super::text::{beginning, body, size};
 use super::timeline::timeline;
 use super::values::{cost, flag, list, outcome, span, target, text, visible};
-use super::address;
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
@@ -178,8 +178,10 @@ fn related(capture: &Value, copies: &[Value]) -> Markup {
     let id = text(capture, "/id");
     let originals = [("replay of", "/replay_of"), ("shadow of", "/shadow_of")];
     let originals = originals.map(|(what, pointer)| (what, text(capture, pointer)));
-    let compare =
-        |a: &str, b: &str| html! { a href=(address(a, &format!("/compare/{}", encode(b)))) { "compare" } };
+    let compare = |a: &str, b: &str| {
+        let both = address(a, &format!("/compare/{}", encode(b)));
+        html! { a href=(both) { "compare" } }
+    };
     html! {
         @for (what, original) in originals.iter().filter(|(_, original)| !original.is_empty()) {
             (notice("info", &html! {

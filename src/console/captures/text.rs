@@ -75,8 +75,8 @@ fn body_side(part: &str) -> Option<&'static str> {
     ["request", "response"].into_iter().find(|side| *side == part)
 }
 
-/// A text of a capture: `request` and `response` are the bodies; `/system/0`, `/messages/1/content/0`
-/// and the like are JSON pointers into the conversation's request, behind `answer:` into its answer.
+/// A text of a capture: `request` and `response` are the bodies; `/system/0` and the like are JSON
+/// pointers into the conversation's request, behind `answer:` into its answer.
 fn find(capture: &Value, part: &str) -> Option<String> {
     if let Some(side) = body_side(part) {
         return body(capture, side).map(|body| String::from_utf8_lossy(&body).into_owned());
@@ -158,7 +158,10 @@ mod tests {
         ] {
             assert_eq!(find(&capture, part).as_deref(), found, "{part}");
         }
-        assert_eq!((size(0), size(2048), size(3 << 19)), ("0 bytes".into(), "2 KiB".into(), "1.5 MiB".into()));
+        assert_eq!(
+            (size(0), size(2048), size(3 << 19)),
+            ("0 bytes".into(), "2 KiB".into(), "1.5 MiB".into())
+        );
     }
 
     proptest! {

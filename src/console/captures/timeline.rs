@@ -44,7 +44,8 @@ fn steps(capture: &Value) -> Vec<TimelineStep> {
         let status = whole(attempt, "/status").map(|status| format!("status {status}"));
         let node = Some(text(attempt, "/node")).filter(|node| !node.is_empty());
         let node = node.map(|node| format!("node {}", visible(node)));
-        let error_words = (!error.is_empty()).then(|| visible(&error.replace('_', " ")).into_owned());
+        let error_words =
+            (!error.is_empty()).then(|| visible(&error.replace('_', " ")).into_owned());
         let said: Vec<String> = [status, error_words, node].into_iter().flatten().collect();
         steps.push(TimelineStep {
             name: target(attempt, "").unwrap_or_default(),
@@ -157,7 +158,10 @@ mod tests {
         assert_eq!(spans, [(0.0, 10.0), (10.0, 100.0), (100.0, 400.0)]);
         assert_eq!(steps[1].said, "status 503, server error");
         let html = timeline(&capture).into_string();
-        assert!(html.contains("<rect class=\"cap-bad\" x=\"25.0\" y=\"0\" width=\"225.0\""), "{html}");
+        assert!(
+            html.contains("<rect class=\"cap-bad\" x=\"25.0\" y=\"0\" width=\"225.0\""),
+            "{html}"
+        );
     }
 
     #[test]
