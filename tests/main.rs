@@ -78,6 +78,9 @@ mod connections;
 mod console;
 /// Keys, users, agents, nodes, gateways, audit and the playground in a browser.
 mod console_access;
+/// The console's pages of captures: found, read, explained, run again, compared; long and hostile
+/// ones.
+mod console_captures;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

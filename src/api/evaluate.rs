@@ -26,9 +26,11 @@ use crate::evaluate::{
 use crate::routing::Routing;
 use crate::store::{Action, CaptureFilter, Shadows};
 
-/// The captures that are asked for. The names are the parameters of lists, without those of pages.
+/// The captures that are asked for. The names are the parameters of lists, without those of pages
+/// and those that the index does not know.
 fn filter(asked: Vec<(String, String)>, who: &Principal) -> Result<CaptureFilter> {
-    let is_filter = |name: &&str| !matches!(*name, "limit" | "after");
+    let is_filter =
+        |name: &&str| !matches!(*name, "limit" | "after") && !replays::OF_HEADS.contains(name);
     let names: Vec<_> = replays::PARAMETERS.iter().copied().filter(is_filter).collect();
     let query = Query::of(asked, &names)?;
     let mut filter = replays::filter(&query, who)?;

@@ -12,14 +12,14 @@ use super::page::{self, Query};
 use super::{ClientOrigin, PathParams, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
-use crate::archive::Archive;
+use crate::archive::{Archive, Page};
 use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::queue::CaptureQueue;
 use crate::capture::record::{Capture, CaptureState, Head};
 use crate::error::{Error, Kind, Result};
-use crate::evaluate::compare;
+use crate::evaluate::{self, compare};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::store::{Action, CaptureFilter, Shadows};
 
@@ -42,7 +42,13 @@ pub(super) const PARAMETERS: &[&str] = &[
     "shadow",
     "shadow_of",
     "owner",
+    "stream",
+    "replay",
 ];
+/// Parameters of the list that are read from the captures themselves, not from the index.
+pub(super) const OF_HEADS: &[&str] = &["stream", "replay"];
+/// Pages of the index that one page of a list reads to satisfy [`OF_HEADS`], and their captures.
+const HEAD_PAGES: (usize, usize) = (10, 200);
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
@@ -53,12 +59,56 @@ pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
 }
 
 pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
+    let with = Readings::read(&Query::read(request.uri().query(), &["with"])?)?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
     note_foreign(app, who, request, &capture).await?;
+    let revision = capture.head.decision.as_ref().map(|decision| decision.revision.clone());
+    let document = match revision.filter(|_| with.explanation) {
+        Some(revision) => evaluate::document_of(app, &revision).await,
+        None => None,
+    };
+    let may_read = who.has_scope("config");
     // Rendering megabytes takes long: on a blocking thread.
-    Ok(blocking(move || answer::json(StatusCode::OK, &capture.whole())).await?)
+    let rendered = blocking(move || {
+        let mut whole = capture.whole();
+        if let Some(fields) = whole.as_object_mut() {
+            if with.conversation {
+                fields.insert("conversation".into(), capture.conversation());
+            }
+            if with.explanation {
+                let document = document.as_ref().map(evaluate::Document::routing);
+                let why = evaluate::why(&capture.head, document, may_read);
+                fields.insert("explanation".into(), why);
+            }
+        }
+        answer::json(StatusCode::OK, &whole)
+    });
+    Ok(rendered.await?)
+}
+
+/// What a capture is given with, beside its fields.
+#[derive(Clone, Copy, Default)]
+struct Readings {
+    conversation: bool,
+    explanation: bool,
+}
+
+impl Readings {
+    fn read(query: &Query) -> Result<Self> {
+        let mut with = Readings::default();
+        for word in query.get("with").into_iter().flat_map(|words| words.split(',')) {
+            match word.trim() {
+                "conversation" => with.conversation = true,
+                "explanation" => with.explanation = true,
+                _ => {
+                    let detail = "with must be conversation, explanation or both.";
+                    return Err(Error::invalid("with", detail));
+                }
+            }
+        }
+        Ok(with)
+    }
 }
 
 pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -202,7 +252,16 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
     let limit = query.limit()?;
     let after = read(&query, "after", "the id of a replay", RequestId::parse)?;
     let filter = filter(&query, who)?;
-    let found = archive.page(filter, limit, after).await?;
+    let flag = |name| read(&query, name, "true or false", |text| text.parse::<bool>().ok());
+    let (stream, replay) = (flag("stream")?, flag("replay")?);
+    let fits = |head: &Head| {
+        stream.is_none_or(|stream| head.stream == stream)
+            && replay.is_none_or(|replay| head.replay_of.is_some() == replay)
+    };
+    let found = match stream.is_some() || replay.is_some() {
+        true => fitting(archive, &filter, (limit, after), &fits).await?,
+        false => archive.page(filter, limit, after).await?,
+    };
     let summaries: Vec<Value> = found.heads.iter().map(Head::summary).collect();
     let mut part =
         page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into()));
@@ -210,6 +269,34 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
         fields.insert("unreadable".to_owned(), found.unreadable.into());
     }
     Ok(part)
+}
+
+/// A page of captures whose heads fit, out of several pages of the index.
+async fn fitting(
+    archive: &Archive,
+    filter: &CaptureFilter,
+    (limit, mut after): (usize, Option<RequestId>),
+    fits: &(impl Fn(&Head) -> bool + Sync),
+) -> Result<Page> {
+    let mut found = Page::default();
+    let (pages, captures) = HEAD_PAGES;
+    for _ in 0..pages {
+        let read = archive.page(filter.clone(), captures, after.take()).await?;
+        let room = limit - found.heads.len();
+        found.heads.extend(read.heads.into_iter().filter(fits).take(room + 1));
+        found.unreadable += read.unreadable;
+        found.next = read.next;
+        if found.heads.len() > limit {
+            // The next page goes on behind the last capture of this one.
+            found.heads.truncate(limit);
+            found.next = found.heads.last().map(|last| last.id.clone());
+        }
+        if found.heads.len() == limit || found.next.is_none() {
+            break;
+        }
+        after.clone_from(&found.next);
+    }
+    Ok(found)
 }
 
 /// The filter of a list or an evaluation; only admins see captures of others.

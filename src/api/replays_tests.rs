@@ -35,6 +35,7 @@ async fn world() -> TestReplays {
     captures[1].head.status = 429;
     captures[1].head.state = CaptureState::Failed;
     captures[2].head.status = 503;
+    captures[2].head.stream = true;
     captures[3].head.replay_of = Some(captures[0].head.id.clone());
     archive.append(Arc::new(captures.clone())).await.unwrap();
     TestReplays { archive, captures, _dir: dir }
@@ -80,11 +81,37 @@ async fn a_list_has_one_s_own_and_what_is_asked_for() {
         ),
         ("provider=openai", &[]),
         (&replay_of, &[3]),
+        ("replay=true", &[3]),
+        ("replay=false&limit=2", &[2, 1]),
+        ("stream=true&limit=1", &[2]),
+        ("stream=true&replay=true", &[]),
     ] {
         assert_eq!(world.list(&ann, query).await, expected, "{query}");
     }
     assert_eq!(world.list(&Principal::Admin, "").await, [4, 3, 2, 1, 0]);
     assert_eq!(world.list(&Principal::Admin, "owner=usr_bob").await, [4]);
+}
+
+#[tokio::test]
+async fn pages_by_what_heads_say_have_each_capture_once() {
+    let world = world().await;
+    let ann = user("usr_ann");
+    for (query, expected) in [
+        ("stream=false&limit=1", vec![3, 1, 0]),
+        ("stream=false&limit=2", vec![3, 1, 0]),
+        ("stream=true&limit=1", vec![2]),
+        ("replay=true&limit=3", vec![3]),
+    ] {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let asked = format!("{query}{after}");
+            let page = summaries(&world.archive, &ann, Some(&asked)).await.unwrap();
+            found.extend(world.list(&ann, &asked).await);
+            let Some(next) = page["next"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        assert_eq!(found, expected, "{query}");
+    }
 }
 
 #[tokio::test]

@@ -46,3 +46,4 @@ mod service;
 
 pub(crate) use capture_reader::CaptureReader;
 pub use service::Archive;
+pub(crate) use service::Page;

@@ -52,6 +52,7 @@ pub(super) struct Shared {
 }
 
 /// A page of heads, newest first.
+#[derive(Default)]
 pub struct Page {
     /// The heads that can be read.
     pub heads: Vec<Head>,

@@ -282,7 +282,7 @@ impl Head {
             "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms,
         });
         let not_replayable = self.not_replayable().map(|kind| kind.row().word);
-        let fields: [(&str, Value); 21] = [
+        let fields: [(&str, Value); 23] = [
             ("object", "replay".into()),
             ("id", self.id.as_str().into()),
             ("created_at", rfc3339(self.created_at).into()),
@@ -299,11 +299,13 @@ impl Head {
             ("usage", self.usage.map(|usage| json!(usage)).into()),
             ("cost_usd", self.cost_usd.into()),
             ("latency", latency),
+            ("attempts", self.attempts.len().into()),
             ("replayable", not_replayable.is_none().into()),
             ("not_replayable", not_replayable.into()),
             ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),
             ("replayed_by", self.replayed_by.as_deref().into()),
             ("shadow_of", self.shadow_of.as_ref().map(RequestId::as_str).into()),
+            ("imported", self.imported.into()),
         ];
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

@@ -21,8 +21,8 @@ fn the_summary_is_the_contract_s() {
             "estimated": false,
         },
         "cost_usd": null, "latency": {"routing_us": 7, "ttft_ms": null, "total_ms": 934},
-        "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null,
-        "shadow_of": null,
+        "attempts": 1, "replayable": true, "not_replayable": null, "replay_of": null,
+        "replayed_by": null, "shadow_of": null, "imported": false,
     });
     assert_eq!(capture.summary(), expected);
 }

@@ -27,7 +27,7 @@ const FILES: [(&str, &str, &[&str]); 4] = [
     (
         "console.js",
         SCRIPT,
-        &[include_str!("assets/console.js"), include_str!("assets/playground.js")],
+        &[include_str!("assets/console.js"), include_str!("assets/playground.js"), include_str!("assets/captures.js")],
     ),
     (
         "console.css",
@@ -36,6 +36,7 @@ const FILES: [(&str, &str, &[&str]); 4] = [
             include_str!("assets/vendor/uplot.min.css"),
             include_str!("assets/console.css"),
             include_str!("assets/access.css"),
+            include_str!("assets/captures.css"),
         ],
     ),
 ];

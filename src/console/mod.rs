@@ -11,6 +11,7 @@ mod answer;
 mod assets;
 mod audit;
 mod call;
+mod captures;
 mod first_admin;
 mod form;
 mod form_state;
@@ -126,6 +127,14 @@ pub static PAGES: &[Route] = &[
     get(      "/console/audit",                   page!(audit::list)),
     get(      "/console/playground",              page!(playground::show)),
     post(     "/console/playground/decide",       page!(playground::decide)),
+    // captures
+    get(      "/console/captures",                page!(captures::list::show)),
+    get(      "/console/captures/{id}",           page!(captures::one::show)),
+    post(     "/console/captures/{id}/delete",    page!(captures::one::delete)),
+    get(      "/console/captures/{id}/messages",  page!(captures::conversation::earlier)),
+    get(      "/console/captures/{id}/text",      page!(captures::text::show)),
+    get(      "/console/captures/{id}/raw/{side}", page!(captures::text::download)),
+    get(      "/console/captures/{id}/compare/{other}", page!(captures::compare::show)),
 ];
 
 async fn asset(call: call::PageCall<'_>) -> ApiResult {

@@ -21,6 +21,7 @@ pub(crate) mod messages;
 pub(crate) mod mock_answer;
 pub(crate) mod neutral;
 pub(crate) mod protocol;
+pub(crate) mod recorded_answer;
 pub(crate) mod request;
 pub(crate) mod request_translation;
 pub(crate) mod responses;

@@ -75,22 +75,26 @@ pub fn read_answer(
     let text = std::str::from_utf8(body).map_err(|_| failure::unreadable())?;
     let (mut builder, mut full) = (AnswerBuilder::default(), Ok(()));
     let mut normalizer = Normalizer::new(context.clone(), seals);
-    let mut take = |event: StreamEvent<'_>| {
+    read_whole(from, text, &mut |event| {
         normalizer.pass(event, &mut |event| {
             if full.is_ok() {
                 full = builder.take(&event);
             }
         });
-    };
-    match from {
-        Dialect::Messages => messages::answer_reader::read(text, &mut take),
-        Dialect::Responses => responses::answer_reader::read(text, &mut take),
-        Dialect::Gemini => gemini::answer_reader::read(text, &mut take),
-        // Embeddings are not translated.
-        Dialect::Chat | Dialect::Embeddings => chat::answer_reader::read(text, &mut take),
-    }
+    });
     full?;
     Ok((builder.finish()?, normalizer.dropped().to_vec()))
+}
+
+/// Reads a whole answer as events.
+pub(super) fn read_whole(from: Dialect, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    match from {
+        Dialect::Messages => messages::answer_reader::read(text, each),
+        Dialect::Responses => responses::answer_reader::read(text, each),
+        Dialect::Gemini => gemini::answer_reader::read(text, each),
+        // Embeddings are not translated.
+        Dialect::Chat | Dialect::Embeddings => chat::answer_reader::read(text, each),
+    }
 }
 
 /// Translates an answer of an error; its status stays.
@@ -109,7 +113,7 @@ pub fn error_body(to: Dialect, failure: &Failure) -> Bytes {
 }
 
 #[derive(Debug)]
-enum StreamReader {
+pub(super) enum StreamReader {
     Chat(ChatStreamReader),
     Messages(MessagesStreamReader),
     Responses(ResponsesStreamReader),
@@ -117,7 +121,7 @@ enum StreamReader {
 }
 
 impl StreamReader {
-    fn of(from: Dialect) -> Self {
+    pub(super) fn of(from: Dialect) -> Self {
         match from {
             Dialect::Messages => StreamReader::Messages(MessagesStreamReader::default()),
             Dialect::Responses => StreamReader::Responses(ResponsesStreamReader::default()),
@@ -135,7 +139,23 @@ impl StreamReader {
         }
     }
 
-    fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    /// Reads what the bytes of an event say.
+    pub(super) fn read(&mut self, event: SseEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        let data = match event {
+            SseEvent::Whole(bytes) => sse::fields(bytes).data,
+            // Without its blank line the last event may be cut off.
+            SseEvent::Rest(bytes) => sse::fields(bytes).data.filter(|data| is_whole(data)),
+            SseEvent::Piece(_) => return each(StreamEvent::Failed(failure::too_long())),
+        };
+        let Some(data) = data else { return };
+        match std::str::from_utf8(&data) {
+            _ if size::is_too_large(&data) => each(StreamEvent::Failed(failure::too_long())),
+            Ok(data) => self.event(data, each),
+            Err(_) => each(StreamEvent::Failed(failure::unreadable())),
+        }
+    }
+
+    pub(super) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         match self {
             StreamReader::Chat(reader) => reader.end(each),
             StreamReader::Gemini(reader) => reader.end(each),
@@ -264,23 +284,10 @@ fn translate_event(
     writer: &mut StreamWriter,
     out: &mut Vec<u8>,
 ) {
-    if normalizer.is_over() {
-        return;
-    }
-    let mut each = |event: StreamEvent<'_>| {
-        normalizer.pass(event, &mut |event| writer.write(event, out));
-    };
-    let data = match event {
-        SseEvent::Whole(bytes) => sse::fields(bytes).data,
-        // Without its blank line the last event may be cut off.
-        SseEvent::Rest(bytes) => sse::fields(bytes).data.filter(|data| is_whole(data)),
-        SseEvent::Piece(_) => return each(StreamEvent::Failed(failure::too_long())),
-    };
-    let Some(data) = data else { return };
-    match std::str::from_utf8(&data) {
-        _ if size::is_too_large(&data) => each(StreamEvent::Failed(failure::too_long())),
-        Ok(data) => reader.event(data, &mut each),
-        Err(_) => each(StreamEvent::Failed(failure::unreadable())),
+    if !normalizer.is_over() {
+        reader.read(event, &mut |event| {
+            normalizer.pass(event, &mut |event| writer.write(event, out));
+        });
     }
 }
 

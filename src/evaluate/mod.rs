@@ -1,21 +1,26 @@
 //! Evaluations: what another document would have decided for captures, at which cost, and why. Also
-//! the comparison of two captures. `judge`, `cost`, `explain`, `report` and `compare` are pure;
-//! `run` reads captures on a thread of its own.
+//! the comparison of two captures, and the explanation of one recorded decision (`why`,
+//! `otherwise`). All are pure but `run`, which reads captures on a thread of its own.
 
 pub(crate) mod compare;
 mod cost;
+mod decided_case;
 mod explain;
 mod judge;
 mod offline;
+mod otherwise;
 mod report;
 mod run;
 pub(crate) mod share;
 #[cfg(test)]
 mod tests;
+mod why;
 
 pub(crate) use judge::HealthSource;
 pub(crate) use offline::OfflineEvaluation;
 pub(crate) use report::EvaluationReport;
 pub(crate) use run::{
-    CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, finish, turn,
+    CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, document_of,
+    finish, turn,
 };
+pub(crate) use why::why;

@@ -20,6 +20,7 @@ use super::offline::{refused_of, text_of};
 use super::report::EvaluationReport;
 use crate::app::{App, Live};
 use crate::archive::{Archive, CaptureReader};
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::record::Head;
 use crate::config::{self, Server};
@@ -45,6 +46,18 @@ impl Document {
             Document::Given(routing) => routing,
         }
     }
+}
+
+/// The document of a revision; `None` if it is not known any more, or this build rejects it.
+pub(crate) async fn document_of(app: &App, revision: &str) -> Option<Document> {
+    let live = app.live();
+    if live.routing.revision() == revision {
+        return Some(Document::Live(live));
+    }
+    let text = app.store.document(revision).await.ok().flatten()?;
+    let (server, mock) = (app.server.clone(), app.mock);
+    let read = blocking(move || config::read_remembered(&text, &server, mock).ok()).await.ok()?;
+    read.map(|routing| Document::Given(Arc::new(routing)))
 }
 
 /// An evaluation to run.

@@ -85,6 +85,16 @@ fn by_recipe(
             untranslatable: None,
         });
     };
+    by_rule(routing, (recipe, rule), (alias, rest), inputs, evaluator)
+}
+
+fn by_rule(
+    routing: &Routing,
+    (recipe, rule): (&Recipe, &Rule),
+    (alias, rest): (&Arc<str>, &str),
+    inputs: &Inputs,
+    mut evaluator: Evaluator<'_>,
+) -> Result<Decision, Refusal> {
     let key = evaluator.key(rule);
     let selection = Selection {
         recipe: &recipe.name,
@@ -102,6 +112,36 @@ fn by_recipe(
         return selection.plan(routing, &choices, inputs);
     }
     selection.plan(routing, rule.choices(), inputs)
+}
+
+/// A rule of the recipe that a request leads to, tried by itself.
+pub(crate) struct RuleTrial<'r> {
+    pub(crate) rule: &'r Rule,
+    /// Whether its condition holds. The error says why its evaluation failed.
+    pub(crate) holds: Result<bool, String>,
+    /// What is decided if it is the first that holds.
+    pub(crate) decision: Result<Decision, Refusal>,
+    /// The signals that its condition names, with their values.
+    pub(crate) signals: Vec<(&'static str, String)>,
+}
+
+/// Every rule of the recipe that a request leads to, in document order. Empty for a direct name.
+pub(crate) fn trials<'r>(routing: &'r Routing, inputs: &Inputs) -> Vec<RuleTrial<'r>> {
+    let Some(Destination::Alias { alias, recipe, rest }) =
+        routing.destination(&inputs.request.name)
+    else {
+        return Vec::new();
+    };
+    let facts = Signals::new(inputs, routing.zone());
+    let trial = |rule: &'r Rule| {
+        let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
+        let matches = evaluator.matches(rule);
+        let holds = evaluator.trace.pop().map_or(Ok(matches), |trace| Err(trace.error));
+        let decision = by_rule(routing, (recipe, rule), (alias, rest), inputs, evaluator);
+        let signals = rule.when().map(|when| facts.named_in(when.text())).unwrap_or_default();
+        RuleTrial { rule, holds, decision, signals }
+    };
+    recipe.rules().iter().map(trial).collect()
 }
 
 /// Evaluates the expressions of one decision and collects their errors.

@@ -38,7 +38,7 @@ pub use compiled::Routing;
 pub(crate) use compiled::{RetryPolicy, Rule, WeightedTarget};
 pub(crate) use condition::TextPart;
 pub use decide::decide;
-pub(crate) use decide::shadow;
+pub(crate) use decide::{RuleTrial, shadow, trials};
 pub(crate) use decision::Trace;
 pub use decision::{Candidate, Decision, PlanEntry};
 pub(crate) use document::{
@@ -55,6 +55,7 @@ pub(crate) use provider::{NODES, Provider, ProviderIdentity};
 pub(crate) use refusal::Refusal;
 pub(crate) use request_head::header_of;
 pub(crate) use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
+pub(crate) use strategy::cost as estimated_cost;
 pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;
 

@@ -125,7 +125,7 @@ impl Eq for ByCost {}
 
 /// Estimated cost of the request in millionths of a dollar; `None` if a required price is unknown.
 /// Few answers use up `max_tokens`, so the answer counts as [`bounds::ANSWER_TOKENS`] at most.
-pub(super) fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
+pub(crate) fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
     let prices = target.prices.as_ref()?;
     let prompt = inputs.request.prompt_tokens as f64 * prices.input_per_mtok?;
     match inputs.request.answer_tokens().min(bounds::ANSWER_TOKENS) {

@@ -84,6 +84,9 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "key") => "Id of the calling key.",
         (_, "replay_of") => "Id of a capture: lists its replays.",
         (_, "shadow_of") => "Id of a capture: lists its shadow.",
+        (_, "with") => "Comma-separated list of what is added: `conversation`, `explanation`.",
+        (_, "stream") => "Only requests that asked for a stream, or only others.",
+        (_, "replay") => "Only replays, or only others.",
         (_, "dry_run") => "Decide only: no provider is called, nothing is captured.",
         (_, "replays") => "Also delete its replays and its shadow.",
         (_, "forbid_unroutable") => {

@@ -213,9 +213,8 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
             );
             json!({ "anyOf": [fraction, percentage], "description": says })
         }
-        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({
-            "type": "boolean"
-        }),
+        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" | "stream"
+        | "replay" => json!({ "type": "boolean" }),
         _ => json!({ "type": "string" }),
     }
 }

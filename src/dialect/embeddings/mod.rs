@@ -1,6 +1,7 @@
 //! Embeddings, as OpenAI has them.
 
 pub(crate) mod mock;
+pub(crate) mod recorded;
 pub(crate) mod request_facts;
 
 use super::chat::{errors, stream_events};

@@ -18,6 +18,7 @@ mod tool_reader;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use serde_json::Value;
 
 use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
@@ -38,6 +39,11 @@ pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("reques
 pub(crate) fn count(tokens: u64, estimated: bool) -> Bytes {
     let mark = if estimated { ",\"estimated\":true" } else { "" };
     format!("{{\"input_tokens\":{tokens}{mark}}}").into()
+}
+
+/// The tokens in such an answer.
+pub(crate) fn counted(answer: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(answer).ok()?.get("input_tokens")?.as_u64()
 }
 
 pub(super) static DIALECT: DialectRow = DialectRow {

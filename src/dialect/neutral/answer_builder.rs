@@ -62,6 +62,11 @@ impl AnswerBuilder {
         &self.answer
     }
 
+    /// What came, and why no more did.
+    pub(crate) fn so_far(self) -> (Answer, Option<Failure>) {
+        (self.answer, self.failed)
+    }
+
     pub(crate) fn finish(self) -> Result<Answer, Failure> {
         match self.failed {
             Some(failure) => Err(failure),

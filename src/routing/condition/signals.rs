@@ -10,7 +10,7 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use jiff::tz::TimeZone;
 
-use super::texts;
+use super::{text_of, texts};
 use crate::routing::inputs::Inputs;
 
 /// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of
@@ -51,6 +51,38 @@ impl<'a> Signals<'a> {
     /// The signals in `inputs`, with `hour` in `zone`.
     pub fn new(inputs: &'a Inputs, zone: &'a TimeZone) -> Self {
         Signals { inputs, zone }
+    }
+
+    /// The signals that an expression names, with their values as text. The texts of a request are
+    /// not among them.
+    pub(crate) fn named_in(&self, expression: &str) -> Vec<(&'static str, String)> {
+        let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');
+        let words: Vec<&str> = expression.split(|letter| !is_word(letter)).collect();
+        let is_named = |name: &&str| {
+            let follows = |rest: &str| rest.is_empty() || rest.starts_with('.');
+            words.iter().any(|word| word.strip_prefix(*name).is_some_and(follows))
+        };
+        let value = |name| Some((name, self.shown(name)?));
+        SIGNALS.into_iter().filter(is_named).filter_map(value).collect()
+    }
+
+    fn shown(&self, name: &str) -> Option<String> {
+        let (request, who) = (&self.inputs.request, &self.inputs.principal);
+        let listed = |map: &BTreeMap<String, String>| {
+            let pairs: Vec<String> =
+                map.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            pairs.join(", ")
+        };
+        Some(match name {
+            "keywords" => {
+                let hits = self.inputs.keywords.iter().filter(|(_, found)| found.hit);
+                hits.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+            }
+            "headers" => listed(&request.headers),
+            "key.labels" => listed(&who.labels),
+            "user.labels" => listed(&who.user_labels),
+            _ => text_of(self.resolve(name)?.as_ref())?,
+        })
     }
 }
 

@@ -1,0 +1,162 @@
+//! Why a request went where it went, and what would have changed that.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::values::{flag, list, pretty, target, text, visible, whole};
+use crate::console::pieces::{badge, code};
+
+/// The explanation in a capture of the API.
+pub(super) fn decision(capture: &Value) -> Markup {
+    let Some(told) = capture.get("explanation").filter(|told| !told.is_null()) else {
+        return html! {
+            p { "No decision was made: the request was refused before." }
+        };
+    };
+    html! {
+        p { (sentence(capture)) }
+        @if !flag(told, "/document") {
+            p.muted {
+                "The document of this decision (revision "
+                code { (text(capture, "/decision/revision")) }
+                ") is not known any more, or a part of the inputs was redacted. So only what the \
+                 capture itself holds is shown."
+            }
+        }
+        h3 { "Targets" }
+        p.muted { (visible(text(told, "/order"))) }
+        (targets(list(told, "/targets")))
+        @if !list(told, "/rules").is_empty() {
+            h3 { "Rules" }
+            (rule_table(list(told, "/rules")))
+        }
+        @if !list(told, "/otherwise").is_empty() {
+            h3 { "What would have changed it" }
+            ul.cap-otherwise {
+                @for one in list(told, "/otherwise") { li { (visible(text(one, "/detail"))) } }
+            }
+        }
+        details {
+            summary { "What the decision looked at" }
+            (code(&visible(&pretty(&capture["inputs"].to_string()))))
+        }
+    }
+}
+
+/// The decision in one sentence.
+fn sentence(capture: &Value) -> Markup {
+    let (alias, rule) = (text(capture, "/decision/alias"), text(capture, "/decision/rule"));
+    let recipe = text(capture, "/decision/recipe");
+    let decided = target(capture, "/decision").unwrap_or_default();
+    let served = target(capture, "/decision/served");
+    html! {
+        @if rule.is_empty() {
+            "The request named its target."
+        } @else {
+            @if !alias.is_empty() { "Alias " strong { (visible(alias)) } " leads to recipe " }
+            @else { "Recipe " }
+            strong { (visible(recipe)) } ", where rule " strong { (visible(rule)) } " matched."
+        }
+        " First choice: " strong { (decided) } ". "
+        @match served {
+            Some(served) if served == decided => "It answered.",
+            Some(served) => { "Answered by: " strong { (served) } "." }
+            None => "Nobody answered.",
+        }
+    }
+}
+
+fn targets(targets: &[Value]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Targets" {
+            table.table {
+                thead {
+                    tr {
+                        th.num scope="col" { "Place" }
+                        th scope="col" { "Target" }
+                        th scope="col" { "Outcome" }
+                        th scope="col" { "Why" }
+                    }
+                }
+                tbody {
+                    @for target in targets {
+                        tr {
+                            td.num {
+                                @match whole(target, "/place") {
+                                    Some(place) => (place),
+                                    None => "–",
+                                }
+                            }
+                            th scope="row" { (visible(text(target, "/target"))) }
+                            td { (target_outcome(text(target, "/outcome"))) }
+                            td {
+                                (visible(text(target, "/detail")))
+                                @if !text(target, "/measure").is_empty() {
+                                    " " span.muted { (visible(text(target, "/measure"))) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn target_outcome(outcome: &str) -> Markup {
+    match outcome {
+        "answered" => badge("ok", "answered"),
+        "failed" => badge("bad", "failed"),
+        "left_out" => badge("warn", "left out"),
+        _ => badge("", "not asked"),
+    }
+}
+
+fn rule_table(rules: &[Value]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Rules" {
+            table.table {
+                thead {
+                    tr {
+                        th scope="col" { "Rule" }
+                        th scope="col" { "Condition" }
+                        th scope="col" { "Here" }
+                        th scope="col" { "Leads to" }
+                    }
+                }
+                tbody { @for rule in rules { (rule_row(rule)) } }
+            }
+        }
+    }
+}
+
+fn rule_row(rule: &Value) -> Markup {
+    let signals = rule.get("signals").and_then(Value::as_object);
+    let error = text(rule, "/error");
+    html! {
+        tr {
+            th scope="row" { (visible(text(rule, "/rule"))) }
+            td {
+                @match text(rule, "/when") {
+                    "" => span.muted { "always" },
+                    when => code { (visible(when)) },
+                }
+                @for (name, value) in signals.into_iter().flatten() {
+                    div.muted {
+                        (name) ": " (visible(value.as_str().filter(|value| !value.is_empty())
+                            .unwrap_or("none")))
+                    }
+                }
+            }
+            td {
+                @if flag(rule, "/taken") { (badge("ok", "decided")) }
+                @else if flag(rule, "/matches") { (badge("", "matches too, comes later")) }
+                @else if !error.is_empty() {
+                    (badge("warn", "could not be evaluated")) " " (visible(error))
+                }
+                @else { (badge("", "does not match")) }
+            }
+            td { (visible(text(rule, "/target"))) }
+        }
+    }
+}

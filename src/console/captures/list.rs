@@ -1,0 +1,153 @@
+//! The list of requests as they end, newest first.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::address;
+use super::filters::Filters;
+use super::values::{cost, flag, outcome, span, target, text, visible, whole};
+use crate::api::ApiResult;
+use crate::console::call::PageCall;
+use crate::console::layout::Tab;
+use crate::console::pieces::{badge, count, empty, notice, pager, time};
+use crate::error::Result;
+
+/// Requests of a page.
+const PAGE: usize = 50;
+
+/// `GET /console/captures`: the list with its filters; for htmx the list alone.
+pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
+    let filters = Filters::read(&call);
+    let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
+    if call.is_fragment() {
+        return call.page("Requests", Tab::Captures, rows(&filters, &found?));
+    }
+    let listed = listed(&filters, found)?;
+    let main = html! {
+        (filters.form(call.is_admin()))
+        (listed)
+    };
+    call.page("Requests", Tab::Captures, main)
+}
+
+fn listed(filters: &Filters, found: Result<Value>) -> Result<Markup> {
+    let found = match found {
+        // A filter that the API refuses stays in the form, with the reason.
+        Err(error) if error.field().is_some() => {
+            return Ok(notice("bad", &html! { p { (error.detail()) } }));
+        }
+        found => found?,
+    };
+    // Only the first page has news. Where captures themselves are searched, that costs too much.
+    let is_live = filters.after.is_none() && filters.asks_index();
+    Ok(html! {
+        @if is_live {
+            p.row.cap-live hidden {
+                label { input #live type="checkbox" checked; " Live" }
+                span.muted { "New requests appear by themselves." }
+            }
+        }
+        // The region stays when what is in it is renewed, and with it the reader's place.
+        div.scroll tabindex="0" role="region" aria-label="Requests" {
+            div #cap-list data-live[is_live] data-quiet
+                hx-get=[is_live.then(|| filters.address(None))]
+                hx-trigger=[is_live.then_some("renew")] hx-sync="this:drop" {
+                (rows(filters, &found))
+            }
+        }
+    })
+}
+
+/// The table, and the way to older requests.
+fn rows(filters: &Filters, found: &Value) -> Markup {
+    let entries = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let next = found.get("next").and_then(Value::as_str);
+    let next = next.map(|next| filters.address(Some(next)));
+    html! {
+        @if entries.is_empty() {
+            @if next.is_some() {
+                (empty("None among the requests that were looked at.", "Older ones may follow."))
+            } @else if filters.is_empty() {
+                (empty("No requests yet.", "Each inference request appears here when it ends."))
+            } @else {
+                (empty("No request fits these filters.", ""))
+            }
+        } @else {
+            table.table.cap-table {
+                thead {
+                    tr {
+                        th scope="col" { "Time" }
+                        th scope="col" { "Model → target" }
+                        th scope="col" { "Outcome" }
+                        th.num scope="col" { "Tokens" }
+                        th.num scope="col" { "Cost" }
+                        th.num scope="col" { "First token" }
+                        th.num scope="col" { "Total" }
+                        th.num scope="col" { "Tries" }
+                    }
+                }
+                tbody { @for entry in entries { (row(entry)) } }
+            }
+        }
+        @if let Some(unreadable) = whole(found, "/unreadable") {
+            p.error { (count(unreadable)) " damaged captures are left out." }
+        }
+        (pager(next.as_deref()))
+    }
+}
+
+fn row(entry: &Value) -> Markup {
+    let (asked, rule) = (text(entry, "/model"), text(entry, "/decision/rule"));
+    let served = target(entry, "/served");
+    // Another target than the first of the plan.
+    let decided = target(entry, "/decision").filter(|decided| Some(decided) != served.as_ref());
+    let tries = whole(entry, "/attempts").unwrap_or(0);
+    html! {
+        tr {
+            td { a href=(address(text(entry, "/id"), "")) { (time(text(entry, "/created_at"))) } }
+            td.cap-target {
+                span { (visible(if asked.is_empty() { "–" } else { asked })) }
+                @if let Some(served) = &served { " → " span { (served) } }
+                @if let Some(decided) = &decided {
+                    @let before = if served.is_some() { " instead of " } else { " → " };
+                    span.muted { (before) (decided) }
+                }
+                @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
+                (marks(entry))
+            }
+            td { (outcome(entry)) }
+            td.num { (tokens(entry)) }
+            td.num { (cost(entry, "/cost_usd")) }
+            td.num { (span(entry, "/latency/ttft_ms")) }
+            td.num { (span(entry, "/latency/total_ms")) }
+            td.num { (tries) }
+        }
+    }
+}
+
+/// What is special about a request.
+pub(super) fn marks(entry: &Value) -> Markup {
+    let marks = [
+        (!text(entry, "/replay_of").is_empty(), "replay"),
+        (!text(entry, "/shadow_of").is_empty(), "shadow"),
+        (flag(entry, "/imported"), "imported"),
+        (flag(entry, "/stream"), "streamed"),
+    ];
+    html! {
+        @for (_, mark) in marks.iter().filter(|(is, _)| *is) { " " (badge("info", mark)) }
+    }
+}
+
+/// Tokens of prompt and answer.
+pub(super) fn tokens(entry: &Value) -> String {
+    let of = |pointer| whole(entry, pointer).map_or_else(|| "–".to_owned(), count);
+    match entry.get("usage").filter(|usage| !usage.is_null()) {
+        None => "–".to_owned(),
+        Some(_) => format!(
+            "{}{} + {}",
+            if flag(entry, "/usage/estimated") { "≈ " } else { "" },
+            of("/usage/prompt_tokens"),
+            of("/usage/completion_tokens")
+        ),
+    }
+}
