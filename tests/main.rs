@@ -76,6 +76,8 @@ mod configuration;
 mod connections;
 /// The console: sign-in, the first admin, what every page keeps to, and what it lets through.
 mod console;
+/// Routing in the console: a document edited, evaluated, applied and rolled back in a browser.
+mod console_routing;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.
