@@ -81,6 +81,8 @@ mod console_access;
 /// The console's pages of captures: found, read, explained, run again, compared; long and hostile
 /// ones.
 mod console_captures;
+/// Routing in the console: a document edited, evaluated, applied and rolled back in a browser.
+mod console_routing;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

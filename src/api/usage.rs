@@ -73,8 +73,8 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     let refused = || {
         Error::invalid(
             "group_by",
-            "group_by must be a comma-separated list of key, user, model, recipe and day, each \
-             once.",
+            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule and \
+             day, each once.",
         )
     };
     let mut columns = Vec::new();

@@ -25,6 +25,7 @@ mod overview;
 mod pieces;
 mod playground;
 mod refusal;
+mod routing;
 mod sign_in;
 mod snippets;
 mod times;
@@ -56,7 +57,6 @@ macro_rules! page {
 }
 
 /// As `page!`, for an `async fn(PageCall<'_>) -> Result<ProgressStream>`.
-#[allow(unused_macros)]
 macro_rules! progress {
     ($handler:path, $takes:ident) => {
         Responder::Progress(
@@ -135,6 +135,17 @@ pub static PAGES: &[Route] = &[
     get(      "/console/captures/{id}/text",      page!(captures::text::show)),
     get(      "/console/captures/{id}/raw/{side}", page!(captures::text::download)),
     get(      "/console/captures/{id}/compare/{other}", page!(captures::compare::show)),
+    // routing
+    get(      "/console/routing",                 page!(routing::document::show)),
+    post(     "/console/routing/check",           page!(routing::document::check, DocumentForm)),
+    post(     "/console/routing/download",        page!(routing::document::download, DocumentForm)),
+    get(      "/console/routing/evaluate",        page!(routing::evaluate::show)),
+    post(     "/console/routing/evaluate",        progress!(routing::evaluate::run, DocumentForm)),
+    post(     "/console/routing/review",          page!(routing::apply::review, DocumentForm)),
+    post(     "/console/routing/apply",           page!(routing::apply::apply, DocumentForm)),
+    get(      "/console/routing/revisions",       page!(routing::revisions::show)),
+    get(      "/console/routing/revisions/{a}/{b}", page!(routing::revisions::compare)),
+    post(     "/console/routing/revisions/{revision}/rollback", page!(routing::revisions::rollback)),
 ];
 
 async fn asset(call: call::PageCall<'_>) -> ApiResult {

@@ -23,7 +23,7 @@ const TABLES: [(&str, &str); 12] = [
     ("node_events", "seq"),
     ("documents", "revision"),
     ("spend", "subject, period"),
-    ("usage", r#"day, "user", key, model, recipe, replay"#),
+    ("usage", r#"day, "user", key, model, alias, recipe, rule, replay"#),
     ("audit", "seq"),
 ];
 

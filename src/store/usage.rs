@@ -89,8 +89,12 @@ pub struct UsageKey {
     pub key: Option<KeyId>,
     /// The target that answered, as `provider/model`.
     pub model: Option<Arc<str>>,
+    /// The alias that was asked for, as the document has it.
+    pub alias: Option<Arc<str>>,
     /// The recipe that decided.
     pub recipe: Arc<str>,
+    /// The rule that matched.
+    pub rule: Option<Arc<str>>,
     /// Whether it is a reroute of a capture.
     pub replay: bool,
 }
@@ -101,16 +105,20 @@ pub enum UsageColumn {
     Key,
     User,
     Model,
+    Alias,
     Recipe,
+    Rule,
     Day,
 }
 
 impl UsageColumn {
-    pub const ALL: [UsageColumn; 5] = [
+    pub const ALL: [UsageColumn; 7] = [
         UsageColumn::Key,
         UsageColumn::User,
         UsageColumn::Model,
+        UsageColumn::Alias,
         UsageColumn::Recipe,
+        UsageColumn::Rule,
         UsageColumn::Day,
     ];
 
@@ -120,7 +128,9 @@ impl UsageColumn {
             UsageColumn::Key => "key",
             UsageColumn::User => "user",
             UsageColumn::Model => "model",
+            UsageColumn::Alias => "alias",
             UsageColumn::Recipe => "recipe",
+            UsageColumn::Rule => "rule",
             UsageColumn::Day => "day",
         }
     }
@@ -260,12 +270,13 @@ pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreE
 fn write(transaction: &Transaction<'_>, usage: &[(UsageKey, UsageSums)]) -> Result<(), StoreError> {
     let add = SUMS.map(|sum| {
         let added = format!("usage.{sum} + excluded.{sum}");
-        format!("{sum} = CASE WHEN {added} < ?14 THEN {added} ELSE ?14 END")
+        format!("{sum} = CASE WHEN {added} < ?16 THEN {added} ELSE ?16 END")
     });
     let insert = format!(
-        "INSERT INTO usage (day, \"user\", key, model, recipe, replay, {})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT (day, \"user\", key, model, recipe, replay) DO UPDATE SET {}",
+        "INSERT INTO usage (day, \"user\", key, model, alias, recipe, rule, replay, {})
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+         ON CONFLICT (day, \"user\", key, model, alias, recipe, rule, replay)
+         DO UPDATE SET {}",
         SUMS.join(", "),
         add.join(", ")
     );
@@ -277,7 +288,9 @@ fn write(transaction: &Transaction<'_>, usage: &[(UsageKey, UsageSums)]) -> Resu
                 key.user,
                 key.key.as_ref().map_or("", KeyId::as_str),
                 key.model.as_deref().unwrap_or_default(),
+                key.alias.as_deref().unwrap_or_default(),
                 key.recipe,
+                key.rule.as_deref().unwrap_or_default(),
                 key.replay,
                 bounded(sums.requests),
                 bounded(sums.prompt_tokens),

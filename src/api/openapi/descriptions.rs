@@ -59,7 +59,8 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
         ("usage", "group_by") => {
-            "Comma-separated list of `key`, `user`, `model`, `recipe`, `day`. Default: one total."
+            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, `day`. \
+             Default: one total."
         }
         ("listReplays", "status") => {
             "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
@@ -112,6 +113,7 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
     match name {
         _ if noun.is_some() => noun.unwrap_or_default(),
         "other" => "Id of the capture to compare with.",
+        "revision" => "The revision of the document: twelve hex digits.",
         _ if path.starts_with("/v1/router/replay/") => {
             "Id of the capture, equal to its request id: `req_…`."
         }

@@ -11,7 +11,9 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
         user: world.user.id.clone(),
         key: None,
         model: model.map(Arc::from),
+        alias: None,
         recipe: "main".into(),
+        rule: None,
         replay,
     };
     fn day_of(micros: i64) -> i64 {
@@ -73,7 +75,9 @@ async fn usage_beyond_measure_holds_nothing_up() {
             user: world.user.id.clone(),
             key: None,
             model: Some(model.into()),
+            alias: None,
             recipe: "main".into(),
+            rule: None,
             replay: false,
         };
         let sums = UsageSums {

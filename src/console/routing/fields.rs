@@ -1,0 +1,58 @@
+//! Members of the API's answers, and numbers as text. What is missing is empty or 0.
+
+use serde_json::Value;
+
+pub(super) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn count(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+pub(super) fn dollars(value: &Value, name: &str) -> f64 {
+    value.get(name).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A part of a whole, 0 to 1; 0 of nothing.
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A share for people: `12 %`, `0.4 %`, `< 0.1 %`.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    let percent = share(part, whole) * 100.0;
+    match percent {
+        _ if part == 0 => "0 %".to_owned(),
+        _ if percent < 0.1 => "< 0.1 %".to_owned(),
+        _ if percent < 9.95 && part != whole => format!("{percent:.1} %"),
+        // All is only what is all.
+        _ if part < whole => format!("{:.0} %", percent.min(99.0)),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_written_for_people() {
+        for (part, whole, expected) in [
+            (0, 0, "0 %"),
+            (0, 9, "0 %"),
+            (1, 100_000, "< 0.1 %"),
+            (1, 3, "33 %"),
+            (1, 30, "3.3 %"),
+            (999, 1000, "99 %"),
+            (1000, 1000, "100 %"),
+            (1, 1, "100 %"),
+        ] {
+            assert_eq!(percent(part, whole), expected, "{part} of {whole}");
+        }
+    }
+}

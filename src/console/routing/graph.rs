@@ -1,0 +1,169 @@
+//! The document as columns of nodes and the edges between neighbours: alias, recipe, rule, target.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::fields::{count, list, text};
+use super::traffic::DayTraffic;
+
+/// Aliases, recipes, rules and targets, with the ways between them.
+#[derive(Debug, Default)]
+pub(super) struct RouteGraph {
+    pub(super) columns: [Vec<RouteNode>; 4],
+    pub(super) edges: Vec<RouteEdge>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RouteNode {
+    pub(super) name: String,
+    /// Condition, strategy or health.
+    pub(super) detail: String,
+    pub(super) health: NodeHealth,
+}
+
+/// An edge from a node of a column to one of the next.
+#[derive(Debug)]
+pub(super) struct RouteEdge {
+    /// The column where it begins.
+    pub(super) column: usize,
+    /// The places of its nodes in their columns.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Requests that went this way.
+    pub(super) requests: u64,
+}
+
+/// Health of a target, as its breaker has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum NodeHealth {
+    /// Not known, or not a target.
+    #[default]
+    Unknown,
+    Good,
+    /// The breaker lets a few requests through, to see.
+    Trying,
+    Bad,
+}
+
+/// Health of targets by name, in words too.
+pub(super) type HealthTable = BTreeMap<String, (NodeHealth, String)>;
+
+/// Reads a page of `GET /v1/router/providers` into the table.
+pub(super) fn read_health(page: &Value, table: &mut HealthTable) {
+    for provider in list(page, "data") {
+        for target in list(provider, "targets") {
+            let name = [text(provider, "id"), "/", text(target, "model")].concat();
+            table.insert(name, health(target));
+        }
+    }
+}
+
+fn health(target: &Value) -> (NodeHealth, String) {
+    let speed = target.get("ewma_ms").and_then(Value::as_f64);
+    let speed = speed.map(|ms| format!(", {ms:.0} ms")).unwrap_or_default();
+    let errors = match (count(target, "errors_1m"), count(target, "requests_1m")) {
+        (0, _) => String::new(),
+        (errors, requests) => format!(", {errors} of {requests} failed in the last minute"),
+    };
+    let (health, word) = match text(target, "breaker") {
+        "open" => (NodeHealth::Bad, "breaker open"),
+        "half_open" => (NodeHealth::Trying, "breaker half open"),
+        _ => (NodeHealth::Good, "healthy"),
+    };
+    (health, format!("{word}{speed}{errors}"))
+}
+
+/// The graph of an outline, as `GET /v1/router/config` has it. Targets are in the order of their
+/// first rule.
+pub(super) fn graph(
+    outline: &Value,
+    traffic: Option<&DayTraffic>,
+    health: &HealthTable,
+) -> RouteGraph {
+    let mut graph = RouteGraph::default();
+    let mut targets: BTreeMap<&str, usize> = BTreeMap::new();
+    let recipes = list(outline, "recipes");
+    for (at, alias) in list(outline, "aliases").iter().enumerate() {
+        let (name, recipe) = (text(alias, "name"), text(alias, "recipe"));
+        graph.add_node(0, name, String::new(), NodeHealth::Unknown);
+        if let Some(to) = recipes.iter().position(|known| text(known, "name") == recipe) {
+            let requests = traffic.map_or(0, |traffic| traffic.of_alias(name, recipe));
+            graph.edges.push(RouteEdge { column: 0, from: at, to, requests });
+        }
+    }
+    for (from, recipe) in recipes.iter().enumerate() {
+        let name = text(recipe, "name");
+        graph.add_node(1, name, shadow(recipe), NodeHealth::Unknown);
+        for rule in list(recipe, "rules") {
+            let requests = traffic.map_or(0, |traffic| traffic.of_rule(name, text(rule, "name")));
+            let to = graph.add_node(2, text(rule, "name"), detail(rule), NodeHealth::Unknown);
+            graph.edges.push(RouteEdge { column: 1, from, to, requests });
+            graph.add_targets(&mut targets, (name, rule, to), traffic, health);
+        }
+    }
+    graph
+}
+
+impl RouteGraph {
+    /// Adds a node at the end of a column, and gives its place there.
+    fn add_node(&mut self, column: usize, name: &str, detail: String, health: NodeHealth) -> usize {
+        let Some(nodes) = self.columns.get_mut(column) else { return 0 };
+        nodes.push(RouteNode { name: name.to_owned(), detail, health });
+        nodes.len() - 1
+    }
+
+    fn add_targets<'o>(
+        &mut self,
+        known: &mut BTreeMap<&'o str, usize>,
+        (recipe, rule, from): (&str, &'o Value, usize),
+        traffic: Option<&DayTraffic>,
+        health: &HealthTable,
+    ) {
+        for target in list(rule, "targets") {
+            let name = text(target, "target");
+            let to = match known.get(name) {
+                Some(place) => *place,
+                None => {
+                    let (state, words) = health.get(name).cloned().unwrap_or_default();
+                    let place = self.add_node(3, name, words, state);
+                    known.insert(name, place);
+                    place
+                }
+            };
+            // Two models of one pattern are one target here.
+            let of_rule = self.edges.iter().rev();
+            let mut of_rule = of_rule.take_while(|edge| (edge.column, edge.from) == (2, from));
+            if of_rule.any(|edge| edge.to == to) {
+                continue;
+            }
+            let of_target = |traffic: &DayTraffic| {
+                traffic.of_target(recipe, text(rule, "name"), text(target, "target"))
+            };
+            let requests = traffic.map_or(0, of_target);
+            self.edges.push(RouteEdge { column: 2, from, to, requests });
+        }
+    }
+
+    /// The sum of the requests on the edges that leave a column.
+    pub(super) fn requests(&self, column: usize) -> u64 {
+        self.edges.iter().filter(|edge| edge.column == column).map(|edge| edge.requests).sum()
+    }
+}
+
+/// The strategy and the condition of a rule.
+fn detail(rule: &Value) -> String {
+    let strategy = text(rule, "strategy");
+    match rule.get("when").and_then(Value::as_str) {
+        Some(when) => format!("{strategy}, if {when}"),
+        None => format!("{strategy}, always"),
+    }
+}
+
+fn shadow(recipe: &Value) -> String {
+    let Some(shadow) = recipe.get("shadow").filter(|shadow| shadow.is_object()) else {
+        return String::new();
+    };
+    let percent = shadow.get("percent").and_then(Value::as_f64).unwrap_or(0.0);
+    format!("copies {percent} % to {}", text(shadow, "target"))
+}

@@ -1,0 +1,14 @@
+//! Routing: the document with its picture, what a change of it would do, and its revisions.
+
+pub(super) mod apply;
+mod diff;
+pub(super) mod document;
+pub(super) mod evaluate;
+mod fields;
+mod flow;
+mod graph;
+mod picture;
+mod report;
+pub(super) mod revisions;
+mod traffic;
+mod workbench;
