@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::archive::Archive;
-use crate::auth::{Auth, Passwords, Throttle};
+use crate::auth::{Auth, FirstAdminLink, Passwords, Throttle};
 use crate::body_memory::BodyMemory;
 use crate::bounds;
 use crate::capture::queue::CaptureQueue;
@@ -70,6 +70,8 @@ pub struct App {
     pub nodes: Nodes,
     /// Password hashing, off the workers.
     pub passwords: Passwords,
+    /// What makes the first admin without a credential.
+    pub(crate) first_admin: FirstAdminLink,
     /// Logins and registrations by network.
     pub throttle: Throttle,
     /// Limits and budgets of keys and users.
@@ -157,6 +159,7 @@ impl App {
             auth: parts.auth,
             nodes: parts.nodes,
             passwords: Passwords::new(parts.random.clone()),
+            first_admin: FirstAdminLink::default(),
             throttle: Throttle::default(),
             limits: Limiter::default(),
             metrics: parts.metrics,

@@ -66,6 +66,12 @@ pub(crate) const MANAGEMENT_BODY: usize = 256 << 10;
 /// filter.
 pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 
+/// Bytes of a form with a routing document in it, each byte percent-encoded, and other fields.
+pub(crate) const FORM_BODY: usize = 3 * DOCUMENT_BYTES + MANAGEMENT_BODY;
+
+/// How long the link in the log of a start makes the first admin.
+pub(crate) const FIRST_ADMIN_LINK: Duration = Duration::from_secs(3600);
+
 /// `Retry-After` of a gateway without a lease: another one answers at once.
 pub(crate) const LEASE_RETRY: Duration = Duration::from_secs(1);
 

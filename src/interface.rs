@@ -45,8 +45,10 @@ impl Interface {
 /// A set of paths with one way to authenticate and one error envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// PIN, and everything outside `/v1`.
+    /// PIN, and everything outside `/v1` and `/console`.
     Pin,
+    /// `/console`: pages for browsers, which send the session's cookie.
+    Console,
     /// `/v1/agent/*`: node callbacks, signed.
     NodeCallback,
     Agent,
@@ -61,8 +63,10 @@ impl Surface {
     /// The surface of a request path, without query. `/v1/agentsx` is [`Surface::DataPlane`].
     pub fn of(path: &str) -> Self {
         let mut segments = path.split('/').skip(1);
-        if segments.next() != Some("v1") {
-            return Surface::Pin;
+        match segments.next() {
+            Some("v1") => {}
+            Some("console") => return Surface::Console,
+            _ => return Surface::Pin,
         }
         match segments.next() {
             None | Some("auth" | "apikeys" | "users" | "nodes" | "audit" | "gateways") => {
@@ -79,7 +83,7 @@ impl Surface {
     /// The interface it is part of.
     pub fn interface(self) -> Interface {
         match self {
-            Surface::Pin | Surface::NodeCallback => Interface::Pin,
+            Surface::Pin | Surface::Console | Surface::NodeCallback => Interface::Pin,
             Surface::Agent => Interface::Agent,
             Surface::RouterManagement | Surface::Messages | Surface::DataPlane => Interface::Router,
         }
@@ -100,6 +104,9 @@ mod tests {
         for (path, surface) in [
             ("/health", Surface::Pin),
             ("/", Surface::Pin),
+            ("/console", Surface::Console),
+            ("/console/keys", Surface::Console),
+            ("/consolex", Surface::Pin),
             ("/v1", Surface::Pin),
             ("/v10/agents", Surface::Pin),
             ("/v1/auth/me", Surface::Pin),

@@ -44,6 +44,9 @@ pub mod clock {
 pub mod config {
     pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
 }
+pub mod console {
+    pub use crate::console::PAGES;
+}
 pub mod dialect {
     pub use crate::dialect::Dialect;
     pub mod agent {

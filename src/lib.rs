@@ -24,7 +24,7 @@
 //!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
 //!   compared, and decided again under another document
 //! - **endpoints**: [`reload`] a new routing document · [`api`] every route in one table, one file
-//!   a noun
+//!   a noun · [`console`] pages for people, clients of the API inside the process
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
 //! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
 //!   environment, one file a command; most commands are clients of a gateway, `rerouter node` runs
@@ -141,6 +141,10 @@
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
 //!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
+//! - a page of the console: its file in `console/`, a row of `PAGES` in `console/mod.rs`, for the
+//!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their
+//!   line in `console/assets.rs`; a scenario in `tests/console/`, and `docs/console.md`. What it
+//!   needs of the gateway it gets from the API
 //! - a dialect: its folder in `dialect/`, a row in the tables of `dialect/mod.rs`, and for a new
 //!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
 //! - a feature of requests that is translated, dropped or refused: the table in
@@ -201,6 +205,7 @@ mod cli;
 mod clock;
 #[warn(missing_docs)]
 mod config;
+mod console;
 mod dialect;
 mod error;
 mod evaluate;

@@ -4,7 +4,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rerouter::internals::api::ROUTES;
+use rerouter::internals::api::{ROUTES, Route};
+use rerouter::internals::console::PAGES;
 use rerouter::internals::interface::Surface;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,6 +37,11 @@ async fn admin_cookie(gateway: &Gateway) -> String {
     let body = json!({"email": "admin@example.com", "password": PASSWORD}).to_string();
     let login = gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await;
     login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+}
+
+/// Every route, and every page of the console.
+fn everything() -> impl Iterator<Item = &'static Route> {
+    ROUTES.iter().chain(PAGES)
 }
 
 /// All that could have changed.
@@ -75,6 +81,13 @@ fn check(surface: Surface, answer: &Answer, (status, word, phrase): (u16, &str, 
         Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
             envelope::management(answer, status, word)
         }
+        Surface::Console => {
+            assert_eq!(answer.status, status, "{}", answer.text());
+            assert!(
+                answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
+            );
+            assert!(answer.header("content-security-policy").is_some());
+        }
     }
 }
 
@@ -95,9 +108,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     let mut seen = 0;
     // What nodes tell is signed, which no browser does for a page: without that it is 401 before
     // anything else.
-    let signed =
-        |route: &&rerouter::internals::api::Route| Surface::of(route.path) == Surface::NodeCallback;
-    for route in ROUTES.iter().filter(|route| !route.method.is_safe() && !signed(route)) {
+    let signed = |route: &&Route| Surface::of(route.path) == Surface::NodeCallback;
+    for route in everything().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
             (Surface::of(route.path), route.method.as_str(), fill(route.path));
         for headers in foreign {
@@ -113,7 +125,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     assert_eq!(state(&gateway).await, before);
     assert_eq!(provider.count(), 0);
     // Nor is a credential that browsers add by themselves any better, where none is looked at.
-    for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
+    for route in everything().filter(|route| !route.method.is_safe()) {
         let (surface, target) = (Surface::of(route.path), fill(route.path));
         for scheme in
             ["Basic dTpw", "basic", "Digest username=\"u\"", "NTLM TlRMTVNTUAAB", "Negotiate YII="]
@@ -124,7 +136,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
                 ("cookie", cookie.as_str()),
             ];
             let answer = gateway.send(route.method.as_str(), &target, &headers, None).await;
-            if route.policy.is_open() || surface == Surface::Agent {
+            if route.policy.is_open() || matches!(surface, Surface::Agent | Surface::Console) {
                 check(surface, &answer, (403, "csrf_rejected", "Forbidden"));
             } else {
                 assert_eq!(answer.status, 401, "{} {target}: {}", route.method, answer.text());
@@ -133,17 +145,25 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     }
     assert_eq!(state(&gateway).await, before);
     // A request that shows a credential which no browser adds by itself is not asked where it comes
-    // from.
-    for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
+    // from, but on the console, which takes the cookie only.
+    for route in everything().filter(|route| !route.method.is_safe()) {
         let (method, target) = (route.method.as_str(), fill(route.path));
         let answer = gateway
             .send(
                 method,
                 &target,
-                &[("sec-fetch-site", "cross-site"), ("authorization", "Bearer x")],
+                &[
+                    ("sec-fetch-site", "cross-site"),
+                    ("authorization", "Bearer x"),
+                    ("cookie", &cookie),
+                ],
                 None,
             )
             .await;
+        if Surface::of(route.path) == Surface::Console {
+            check(Surface::Console, &answer, (403, "csrf_rejected", "Forbidden"));
+            continue;
+        }
         assert!(!answer.text().contains("another site"), "{method} {target}: {}", answer.text());
     }
 }
@@ -155,7 +175,7 @@ async fn nobody_who_asks_beforehand_is_told_to_come() {
     let (gateway, _provider) = start().await;
     let cookie = admin_cookie(&gateway).await;
     let neighbour = format!("http://localhost:{}", free_port());
-    for route in ROUTES {
+    for route in everything() {
         let target = fill(route.path);
         for origin in ["https://evil.example", "null", &neighbour] {
             let preflight = [
@@ -202,7 +222,7 @@ async fn every_route_is_served_to_our_own_names_only() {
     let before = state(&gateway).await;
     let bearer = format!("Bearer {}", gateway.admin_key);
     let port = gateway.address().port();
-    for route in ROUTES {
+    for route in everything() {
         let (surface, target) = (Surface::of(route.path), fill(route.path));
         for host in [
             format!("evil.example:{port}"),
@@ -336,7 +356,7 @@ async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Pr
         }
         "/page" => scripted::answer(200, &[("content-type", "text/html")], page.as_bytes()),
         "/report" => scripted::answer(204, &[], b""),
-        target if target.starts_with("/v1/") => hand_on(request, gateway),
+        target if target.starts_with("/v1/") || target.starts_with("/console") => hand_on(request, gateway),
         _ => scripted::answer(404, &[], b""),
     })
     .await
@@ -415,12 +435,12 @@ fn attacks(revision: &str) -> Vec<Value> {
         ("POST", "/v1/chat/completions", chat),
         ("POST", "/v1/auth/logout", json!({})),
     ];
-    let known = |route: &&rerouter::internals::api::Route| {
+    let known = |route: &&Route| {
         whole
             .iter()
             .any(|(method, path, _)| *method == route.method.as_str() && *path == route.path)
     };
-    let others = ROUTES.iter().filter(|route| !route.method.is_safe() && !known(route));
+    let others = everything().filter(|route| !route.method.is_safe() && !known(route));
     let others = others.map(|route| {
         json!({
             "method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true
@@ -454,7 +474,7 @@ fn check_logged(logged: &[(String, String, u64)], attacks: &[Value], from: &str)
     for (method, path, status) in
         logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"))
     {
-        assert!(matches!(status, 401 | 403 | 405), "{method} {path} from {from}: {status}");
+        assert!(matches!(status, 303 | 401 | 403 | 405), "{method} {path} from {from}: {status}");
     }
     for attack in attacks.iter().filter(|attack| attack["method"] == "POST") {
         let (path, least) =
@@ -539,7 +559,7 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
 /// Whether a POST to this path leads to a route, as others by that path are refused for their
 /// method.
 fn found(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.method == http::Method::POST && fill(route.path) == path)
+    everything().any(|route| route.method == http::Method::POST && fill(route.path) == path)
 }
 
 /// A page in a frame without rights, and one from a file: their origin is `null`.

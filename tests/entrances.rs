@@ -247,7 +247,7 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
     for (method, path, object, _) in ROWS {
         let (surface, target) = (Surface::of(path), fill(path, without_object(*object)));
         let own: &[&str] = match surface {
-            Surface::Pin => &["pin", "admin"],
+            Surface::Pin | Surface::Console => &["pin", "admin"],
             Surface::RouterManagement => &["router", "admin"],
             Surface::Agent => &["agent", "cloud"],
             Surface::Messages | Surface::DataPlane => &["router"],

@@ -172,7 +172,7 @@ pub fn check_401(surface: Surface, answer: &Answer) {
             envelope::management(answer, 401, "unauthorized");
             vec!["Bearer realm=\"router\""]
         }
-        Surface::Pin => {
+        Surface::Pin | Surface::Console => {
             envelope::management(answer, 401, "unauthorized");
             vec!["Bearer realm=\"pin\""]
         }
@@ -203,7 +203,7 @@ fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
             answer.json()["error"]["code"].as_str(),
         ),
         Surface::Messages => envelope::anthropic(answer, status, "invalid_request_error"),
-        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
+        Surface::Pin | Surface::Console | Surface::NodeCallback | Surface::RouterManagement => {
             envelope::management(answer, status, word)
         }
     }
@@ -229,7 +229,7 @@ pub fn without_object(object: Object) -> &'static str {
 /// The `Authorization` of each kind of caller that is refused on `surface`.
 fn strangers(surface: Surface, values: &BTreeMap<String, String>) -> Vec<(&str, Option<&str>)> {
     let own: &[&str] = match surface {
-        Surface::Pin => &["pin", "admin", "session"],
+        Surface::Pin | Surface::Console => &["pin", "admin", "session"],
         Surface::NodeCallback => &[],
         Surface::Agent => &["agent", "cloud"],
         Surface::RouterManagement => &["router", "admin", "session"],
@@ -349,7 +349,7 @@ pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String
 /// Every scope that a key of the interface can have.
 fn scopes(surface: Surface) -> &'static [&'static str] {
     match surface {
-        Surface::Pin | Surface::NodeCallback => &["user", "admin"],
+        Surface::Pin | Surface::Console | Surface::NodeCallback => &["user", "admin"],
         Surface::Agent => &["agents", "keys"],
         Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
             &["inference", "replay", "keys", "evaluate", "config", "admin"]
@@ -393,7 +393,7 @@ async fn every_scope_is_asked_for() {
                 envelope::openai(&answer, 403, "permission_error", Some("insufficient_scope"))
             }
             Surface::Messages => envelope::anthropic(&answer, 403, "permission_error"),
-            Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
+            Surface::Pin | Surface::Console | Surface::NodeCallback | Surface::RouterManagement => {
                 envelope::management(&answer, 403, "insufficient_scope")
             }
         }
@@ -499,7 +499,7 @@ async fn every_route_refuses_every_stranger_alike() {
 /// A good credential of the surface's own, a key where there are keys.
 fn own_key(surface: Surface, values: &BTreeMap<String, String>) -> &str {
     &values[match surface {
-        Surface::Pin | Surface::NodeCallback => "pin",
+        Surface::Pin | Surface::Console | Surface::NodeCallback => "pin",
         Surface::Agent => "agent",
         Surface::RouterManagement | Surface::Messages | Surface::DataPlane => "router",
     }]

@@ -74,6 +74,8 @@ mod configuration;
 /// Connections of those who want no answer: how many there may be, how long they last, who is
 /// served meanwhile.
 mod connections;
+/// The console: sign-in, the first admin, what every page keeps to, and what it lets through.
+mod console;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

@@ -49,7 +49,7 @@ fn callers(
         Surface::Pin => Some("pin"),
         Surface::Agent => Some("agent"),
         Surface::RouterManagement | Surface::Messages | Surface::DataPlane => Some("router"),
-        Surface::NodeCallback => None,
+        Surface::NodeCallback | Surface::Console => None,
     };
     let both: &[&str] = match surface {
         Surface::Pin | Surface::RouterManagement => &["admin"],

@@ -32,6 +32,7 @@ const KEYS: &[&str] = &[
     "capture.redact",
     "capture.retention.age",
     "capture.retention.size",
+    "console",
     "data_dir",
     "egress.deny",
     "hosts",

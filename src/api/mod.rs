@@ -9,6 +9,7 @@ mod body;
 mod conditional;
 mod decide;
 mod evaluate;
+pub(crate) mod first_admin;
 mod gate;
 mod gateways;
 mod import;
@@ -41,10 +42,12 @@ use http::{Method, Request, Response};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+pub(crate) use self::page::parameter as query_parameter;
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{self, Principal};
 use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind, Result};
+use crate::interface::Surface;
 
 /// Who may call a route, once the caller is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +114,10 @@ pub enum BodyKind {
     /// Captures in JSON, one per line, up to [`IMPORT_BODY`](crate::bounds::IMPORT_BODY). A single
     /// one may be `application/json`.
     Lines,
+    /// A form of a page, up to [`MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
+    Form,
+    /// A form with a routing document in it, up to [`FORM_BODY`](crate::bounds::FORM_BODY).
+    DocumentForm,
     /// JSON with a routing document in it, up to [`EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
     Evaluation,
 }
@@ -124,6 +131,7 @@ impl BodyKind {
             BodyKind::Patch => &["application/json", body::MERGE_PATCH],
             BodyKind::Document => &["application/json", "application/yaml"],
             BodyKind::Lines => &["application/x-ndjson", "application/json"],
+            BodyKind::Form | BodyKind::DocumentForm => &["application/x-www-form-urlencoded"],
         }
     }
 }
@@ -308,15 +316,25 @@ pub(crate) enum RouteMatch {
 
 /// Finds the route of a request.
 pub(crate) fn find(method: &Method, path: &str) -> RouteMatch {
-    // HEAD is answered wherever GET is (RFC 9110 section 9.3.2).
-    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let asked = get_for_head(method);
     if let Some(route) =
-        fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == method))
+        fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == asked))
     {
         return RouteMatch::Route(route, PathParams::default());
     }
+    find_in(ROUTES, method, path)
+}
+
+/// HEAD is answered wherever GET is (RFC 9110 section 9.3.2).
+fn get_for_head(method: &Method) -> &Method {
+    if method == Method::HEAD { &Method::GET } else { method }
+}
+
+/// Finds the route of a request in a table.
+pub(crate) fn find_in(table: &'static [Route], method: &Method, path: &str) -> RouteMatch {
+    let method = get_for_head(method);
     let mut allow: Vec<&str> = Vec::new();
-    for route in ROUTES {
+    for route in table {
         if let Some(params) = matches(route.path, path) {
             if route.method == method {
                 return RouteMatch::Route(route, params);
@@ -331,6 +349,21 @@ pub(crate) fn find(method: &Method, path: &str) -> RouteMatch {
     RouteMatch::WrongMethod(
         Error::new(Kind::MethodNotAllowed, format!("This path allows {allow}.")).allowing(allow),
     )
+}
+
+/// Refuses a caller whom the policy of a route excludes.
+pub(crate) fn may_call(route: &Route, who: &Principal) -> Result<()> {
+    match route.policy {
+        policy if policy.is_open() => Ok(()),
+        _ if matches!(who, Principal::Anonymous) => {
+            Err(auth::unauthorized(Surface::of(route.path)))
+        }
+        Policy::Scope(scope) if !who.has_scope(scope) => {
+            Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
+        }
+        Policy::Admin if !who.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
+        _ => Ok(()),
+    }
 }
 
 /// The rows without a `{…}` by path, among them those of inference calls.
@@ -349,7 +382,7 @@ fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
 pub(crate) fn served_inference() -> String {
     let served: Vec<String> = ROUTES
         .iter()
-        .filter(|route| crate::interface::Surface::of(route.path).is_data_plane())
+        .filter(|route| Surface::of(route.path).is_data_plane())
         .map(|route| format!("{} {}", route.method, route.path))
         .collect();
     served.join(", ")

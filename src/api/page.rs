@@ -112,7 +112,7 @@ pub(super) fn part(found: &[Value], next: Value) -> Value {
 }
 
 /// The first value of a parameter in a query of any parameters; `None` also if it is badly encoded.
-pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
+pub(crate) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     pairs
         .filter(|(found, _)| decode(found).as_deref() == Some(name))

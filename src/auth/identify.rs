@@ -60,12 +60,16 @@ enum Presented<'a> {
 }
 
 /// Step 1: the first of `Authorization`, the key headers and the cookie that is present. It decides
-/// even when it is malformed. A header that is sent twice is 400.
+/// even when it is malformed. A header that is sent twice is 400. On the console only the cookie
+/// counts.
 fn present<'a>(
     headers: &'a HeaderMap,
     surface: Surface,
     secure: bool,
 ) -> std::result::Result<Presented<'a>, AuthFailure> {
+    if surface == Surface::Console {
+        return Ok(of_cookie(headers, secure));
+    }
     let authorization = single(headers, &AUTHORIZATION)?;
     let mut key = None;
     for name in key_headers(surface) {
@@ -82,11 +86,15 @@ fn present<'a>(
     if surface == Surface::Agent {
         return Ok(Presented::Nothing);
     }
-    Ok(match read_cookie(headers, secure) {
+    Ok(of_cookie(headers, secure))
+}
+
+fn of_cookie(headers: &HeaderMap, secure: bool) -> Presented<'_> {
+    match read_cookie(headers, secure) {
         SessionCookie::Absent => Presented::Nothing,
         SessionCookie::One(value) => Presented::Cookie(value),
         SessionCookie::Invalid => Presented::Malformed,
-    })
+    }
 }
 
 /// The value of a header, if it is there. 400 if it is sent twice.
@@ -119,6 +127,9 @@ fn bearer(line: &str, surface: Surface) -> Option<&str> {
 /// Whether a head carries a credential that no browser adds by itself: the request needs no check
 /// of its origin.
 pub(crate) fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
+    if surface == Surface::Console {
+        return false;
+    }
     has_explicit_authorization(headers)
         || surface == Surface::NodeCallback
         || key_headers(surface).iter().any(|name| headers.contains_key(name))
@@ -314,6 +325,7 @@ pub(crate) fn unauthorized(surface: Surface) -> Error {
         Kind::Unauthorized,
         match surface {
             Surface::Pin | Surface::RouterManagement => "A valid API key or session is required.",
+            Surface::Console => "A session is required: sign in.",
             Surface::NodeCallback => "A valid node signature is required.",
             Surface::Agent => "A valid API key is required.",
             // Clients look for the words before the colon: OpenAI's, then Anthropic's.

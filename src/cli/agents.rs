@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::client::{ApiClient, encode};
+use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
 use super::failure::CommandFailure;
 use super::fields;
@@ -13,6 +13,7 @@ use super::output::print;
 use super::records::{RecordTable, show};
 use super::terminal::confirm;
 use crate::config::Env;
+use crate::wire::query::encode;
 
 #[derive(Args)]
 pub(super) struct AgentsArguments {

@@ -13,6 +13,7 @@ use super::failure::{CommandFailure, problem_list};
 use crate::bounds;
 use crate::config::{self, Env, Problem};
 use crate::secret::Secret;
+use crate::wire::query::encode;
 
 const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 
@@ -299,20 +300,6 @@ pub(super) fn probe(
     let status = answer.status().as_u16();
     let body = answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64);
     Ok(ProbeAnswer { status, date, text: body.read_to_string().unwrap_or_default() })
-}
-
-/// A part of a path or a query, percent-encoded.
-pub(super) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte))
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 /// A refusal as the gateway states it. Problems of a document are listed like those of

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::client::{ApiClient, encode};
+use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
@@ -13,6 +13,7 @@ use super::terminal::confirm;
 use super::times;
 use crate::clock::Clock;
 use crate::config::Env;
+use crate::wire::query::encode;
 
 #[derive(Args)]
 pub(super) struct KeysArguments {

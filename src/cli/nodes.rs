@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::client::{ApiClient, encode};
+use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields;
@@ -11,6 +11,7 @@ use super::output::print;
 use super::records::{RecordTable, show, show_with_secret};
 use super::terminal::confirm;
 use crate::config::Env;
+use crate::wire::query::encode;
 
 #[derive(Args)]
 pub(super) struct NodesArguments {

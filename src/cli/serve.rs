@@ -137,8 +137,10 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> S
         }
         None => ("$KEY stands for a key of yours; ADMIN_API_KEY makes one.".to_owned(), kept()),
     };
+    let console =
+        gateway.console().map_or_else(String::new, |url| format!("The console is {url}\n"));
     format!(
-        "There is no routing document.\n{}\n{told}\nTry it:\n\n  \
+        "There is no routing document.\n{}\n{told}\n{console}Try it:\n\n  \
          curl -sS {}/v1/chat/completions -H \"Authorization: Bearer {bearer}\" \\\n    \
          -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"auto\", \"messages\": \
          [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n\

@@ -3,13 +3,14 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::client::{ApiClient, encode};
+use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
 use super::records::{RecordTable, show};
 use super::terminal::{confirm, read_secret};
 use crate::config::Env;
+use crate::wire::query::encode;
 
 #[derive(Args)]
 pub(super) struct UsersArguments {

@@ -46,6 +46,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         capture: capture(&mut top, faults),
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
+        console: top.read("console", faults, |f, p| f.bool(p)).unwrap_or(true),
         session: session(&mut top, faults),
         limits: limits::read(&mut top, faults),
         node_authorities: nodes(&mut top, faults),

@@ -44,6 +44,8 @@ pub struct Server {
     /// Requests may use agents that were last written without a credential: `agent.call_untrusted`,
     /// and always if all listeners are on loopback.
     pub call_untrusted: bool,
+    /// Whether the pages of the console are served, beside PIN.
+    pub console: bool,
     /// Cookie and lifetime of sessions.
     pub session: SessionSettings,
     /// Limits of connections and bodies.

@@ -13,6 +13,7 @@ use crate::api::{self, PathParams, Policy, Responder, Route, RouteMatch};
 use crate::app::App;
 use crate::auth::{self, AgentCredential, Principal};
 use crate::bounds;
+use crate::console;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 
@@ -38,7 +39,10 @@ impl Admission {
         }
         let found = match app.server.serves(listener, exchange.surface.interface(), &exchange.path)
         {
-            true => api::find(&exchange.method, &exchange.path),
+            true => match api::find(&exchange.method, &exchange.path) {
+                RouteMatch::Unknown => console::find(app, &exchange.method, &exchange.path),
+                found => found,
+            },
             false => RouteMatch::Unknown,
         };
         if let RouteMatch::Route(route, _) = &found {
@@ -70,7 +74,7 @@ impl Admission {
     }
 
     fn of(route: &'static Route, params: PathParams, principal: Principal) -> Result<Self> {
-        may_call(route, &principal)?;
+        api::may_call(route, &principal)?;
         Ok(Admission { route, params, principal })
     }
 
@@ -130,7 +134,7 @@ impl Admission {
             };
         }
         let fresh = by_credential(app, exchange, session, app.clock.now())?;
-        may_call(self.route, &fresh)?;
+        api::may_call(self.route, &fresh)?;
         Ok(Cow::Owned(fresh))
     }
 }
@@ -171,22 +175,6 @@ fn by_credential(
         app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
         refused.into()
     })
-}
-
-fn may_call(route: &Route, principal: &Principal) -> Result<()> {
-    match route.policy {
-        policy if policy.is_open() => Ok(()),
-        _ if matches!(principal, Principal::Anonymous) => {
-            Err(auth::unauthorized(Surface::of(route.path)))
-        }
-        Policy::Scope(scope) if !principal.has_scope(scope) => {
-            Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
-        }
-        Policy::Admin if !principal.is_admin() => {
-            Err(Error::new(Kind::Forbidden, "This is for admins."))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn unknown_path(surface: Surface) -> Error {

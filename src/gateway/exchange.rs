@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::auth::signature::Signed;
 use crate::bounds;
+use crate::console::PageAsk;
 use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
@@ -41,6 +42,8 @@ pub(super) struct HttpExchange {
     pub(super) trace: Option<Arc<TraceContext>>,
     /// A node and its signature, whose nonce is not spent yet.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
+    /// What a browser asked of the console; `None` elsewhere.
+    pub(super) page: Option<PageAsk>,
     /// The connection has only a reserve slot and the caller is unknown: its unread body is not
     /// drained.
     pub(super) skip_drain: bool,
@@ -71,6 +74,10 @@ impl HttpExchange {
         exchange.query = head.uri.query().map(str::to_string);
         exchange.authority = gate::authority(head).unwrap_or_default().to_ascii_lowercase();
         exchange.path = path;
+        if exchange.surface == Surface::Console {
+            let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+            exchange.page = Some(PageAsk::new(&head.method, target, &head.headers));
+        }
         exchange
     }
 
@@ -101,6 +108,7 @@ impl HttpExchange {
             rates: HeaderMap::new(),
             trace: None,
             signed: None,
+            page: None,
             skip_drain: false,
             panicked: false,
         }

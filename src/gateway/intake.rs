@@ -54,9 +54,11 @@ impl BodyRules {
             BodyRules::Inference(_) | BodyRules::Management(BodyKind::Prompt) => {
                 app.server.limits.request_body
             }
-            BodyRules::Ignored | BodyRules::Management(BodyKind::Json | BodyKind::Patch) => {
+            BodyRules::Ignored
+            | BodyRules::Management(BodyKind::Json | BodyKind::Patch | BodyKind::Form) => {
                 bounds::MANAGEMENT_BODY
             }
+            BodyRules::Management(BodyKind::DocumentForm) => bounds::FORM_BODY,
             BodyRules::Management(BodyKind::Events) => bounds::NODE_EVENTS_BODY,
             BodyRules::Management(BodyKind::Document) => bounds::DOCUMENT_BYTES,
             BodyRules::Management(BodyKind::Evaluation) => bounds::EVALUATE_BODY,

@@ -192,7 +192,12 @@ impl Pipeline {
             Management::Whole(handler) => {
                 let answered = handler(app, &principal, &request).await;
                 drop((request, held));
-                Ok(StageReply::Whole(answered?))
+                let response = answered?;
+                // A page of the console renders its refusals itself.
+                if let Some(error) = response.extensions().get::<Arc<Error>>() {
+                    exchange.refused(error);
+                }
+                Ok(StageReply::Whole(response))
             }
             Management::Slow(handler) => {
                 let slow = handler(app, &principal, &request).await?;

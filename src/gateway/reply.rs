@@ -65,12 +65,14 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
         }
         Surface::DataPlane => chat::errors::envelope(error),
         Surface::Messages => messages::errors::envelope(error, request_id),
-        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => match error.field() {
-            Some(field) if row.status == 400 => {
-                json!({"error": row.word, "detail": error.detail(), "field": field})
+        Surface::Pin | Surface::Console | Surface::NodeCallback | Surface::RouterManagement => {
+            match error.field() {
+                Some(field) if row.status == 400 => {
+                    json!({"error": row.word, "detail": error.detail(), "field": field})
+                }
+                _ => json!({"error": row.word, "detail": error.detail()}),
             }
-            _ => json!({"error": row.word, "detail": error.detail()}),
-        },
+        }
     }
 }
 
@@ -84,7 +86,7 @@ pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
 fn challenges(surface: Surface) -> &'static [&'static str] {
     match surface {
         Surface::Agent => &["Bearer realm=\"agent\"", "ApiKey realm=\"agent\""],
-        Surface::Pin => &["Bearer realm=\"pin\""],
+        Surface::Pin | Surface::Console => &["Bearer realm=\"pin\""],
         Surface::NodeCallback => &["Signature realm=\"pin-node-agent\""],
         Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
             &["Bearer realm=\"router\""]

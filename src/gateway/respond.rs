@@ -9,6 +9,7 @@ use super::exchange::HttpExchange;
 use super::{allowance, intake, reply};
 use crate::app::App;
 use crate::bounds;
+use crate::console;
 use crate::error::Error;
 use crate::interface::Surface;
 
@@ -76,10 +77,14 @@ pub(super) async fn respond(
     }
 }
 
-/// Notes a refusal in the access line and renders it for the surface of the request.
+/// Notes a refusal in the access line and renders it for the surface of the request: for browsers
+/// on the console as a page.
 pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Bytes> {
     exchange.refused(error);
-    reply::error(exchange.surface, exchange.id.as_str(), error)
+    match &exchange.page {
+        Some(ask) => console::refuse(ask, error),
+        None => reply::error(exchange.surface, exchange.id.as_str(), error),
+    }
 }
 
 /// Writes a whole answer. Where `framed`, the unread rest of the body is drained within bounds and

@@ -2,6 +2,7 @@
 
 use log::{info, warn};
 
+use super::console_link;
 use crate::app::App;
 use crate::bounds;
 
@@ -11,6 +12,12 @@ pub(super) fn announce(app: &App) {
         let interfaces: Vec<&str> =
             listener.interfaces.iter().map(|interface| interface.as_str()).collect();
         info!("listening on {scheme}://{} for {}", listener.address, interfaces.join(", "));
+    }
+    if let Some(console) = console_link::console(app) {
+        info!("console on {console}");
+    }
+    if let Some(link) = console_link::first_admin(app) {
+        info!("there is no admin: this link makes the first, once and within an hour: {link}");
     }
     info!("metrics on http://{}/metrics", app.server.metrics);
     info!("routing document revision {} is live", app.revision());

@@ -2,6 +2,7 @@
 
 use super::{BootError, Gateway};
 use crate::auth::{DEFAULT_SCOPES, KeyState, Principal, token};
+use crate::config::{Listener, Server};
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
 use crate::secret::Secret;
@@ -51,16 +52,20 @@ impl Gateway {
 
     /// Where clients reach the first listener.
     pub(crate) fn url(&self) -> String {
-        let server = &self.app.server;
-        if let Some(url) = &server.public_url {
-            return url.clone();
-        }
-        let Some(listener) = server.listeners.first() else { return String::new() };
-        let scheme = if listener.tls.is_some() { "https" } else { "http" };
-        let address = listener.address;
-        match address.ip().is_unspecified() {
-            true => format!("{scheme}://localhost:{}", address.port()),
-            false => format!("{scheme}://{address}"),
-        }
+        url(&self.app.server, |_| true).unwrap_or_default()
     }
+}
+
+/// Where clients reach the first listener that `serves`.
+pub(super) fn url(server: &Server, serves: impl Fn(&Listener) -> bool) -> Option<String> {
+    let listener = server.listeners.iter().find(|listener| serves(listener))?;
+    if let Some(url) = &server.public_url {
+        return Some(url.clone());
+    }
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let address = listener.address;
+    Some(match address.ip().is_unspecified() {
+        true => format!("{scheme}://localhost:{}", address.port()),
+        false => format!("{scheme}://{address}"),
+    })
 }

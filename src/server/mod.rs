@@ -35,6 +35,7 @@ mod announce;
 mod backup;
 mod boot;
 mod checkpoints;
+mod console_link;
 mod descriptors;
 mod drain;
 mod first_key;

@@ -32,6 +32,18 @@ impl Store {
         self.mutate(insert).await
     }
 
+    /// Adds the first admin; [`StoreError::Stale`] if there is an admin, disabled or not.
+    pub async fn create_first_admin(&self, user: UserRow) -> Result<Committed, StoreError> {
+        let insert = move |transaction: &Transaction<'_>| {
+            let admin = "SELECT 1 FROM users WHERE role = ?1 LIMIT 1";
+            if transaction.exists(admin, &params![Role::Admin.as_str()])? {
+                return Err(StoreError::Stale);
+            }
+            insert(transaction, user)
+        };
+        self.mutate(insert).await
+    }
+
     /// Changes a user, and ends the sessions of one who is disabled; [`StoreError::LastAdmin`] if
     /// no admin would be left, unless `last_may_go`.
     pub async fn update_user(

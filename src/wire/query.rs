@@ -12,6 +12,19 @@ pub(crate) fn decode_leniently(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text).0).into_owned()
 }
 
+/// Encodes a name or value, or a segment of a path.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
 /// The bytes, and whether every `%` had its two digits.
 fn bytes(text: &str) -> (Vec<u8>, bool) {
     let (mut bytes, mut well) = (Vec::with_capacity(text.len()), true);

@@ -1,6 +1,7 @@
 //! What the tests share: the gateway as a process, clients that show bytes, providers that do as
 //! they are told.
 
+pub mod browser;
 pub mod client;
 pub mod coded;
 pub mod command;

@@ -111,7 +111,7 @@ fn describe(route: &Route, operation: &Operation) -> Value {
 
 fn tag(surface: Surface) -> &'static str {
     match surface {
-        Surface::Pin | Surface::NodeCallback => "PIN",
+        Surface::Pin | Surface::Console | Surface::NodeCallback => "PIN",
         Surface::Agent => "AGENT",
         Surface::RouterManagement => "ROUTER management",
         Surface::Messages | Surface::DataPlane => "ROUTER data plane",

@@ -125,3 +125,22 @@ pub(in crate::store) async fn the_last_admin_stays_and_only_an_admin_makes_users
     let refused = store.update_user(&bob.id, true, refuse).await;
     assert!(matches!(refused, Err(StoreError::Conflict)));
 }
+
+pub(in crate::store) async fn of_two_first_admins_one_is_refused(bed: &impl Bed) {
+    let (store, random) = (bed.open().await, Random::seeded(44));
+    let admin = |email: &str| UserRow { role: Role::Admin, ..user(email, &random) };
+    store.create_user(user("someone@example.com", &random)).await.unwrap();
+    let make = |email: &str| store.create_first_admin(admin(email));
+    assert!(matches!(make("someone@example.com").await, Err(StoreError::Conflict)));
+    let made = tokio::join!(make("ann@example.com"), make("bob@example.com"));
+    let refused = [made.0, made.1].into_iter().filter_map(Result::err).collect::<Vec<_>>();
+    assert!(matches!(refused[..], [StoreError::Stale]), "{refused:?}");
+    let read = store.load().await.unwrap().users;
+    let made = read.iter().find(|user| user.role == Role::Admin).unwrap();
+    let disable: ChangeUser = Arc::new(|user: &mut UserRow| {
+        user.disabled = true;
+        Ok(())
+    });
+    store.update_user(&made.id, true, disable).await.unwrap();
+    assert!(matches!(make("eve@example.com").await, Err(StoreError::Stale)), "nor one disabled");
+}

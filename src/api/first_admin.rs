@@ -1,0 +1,66 @@
+//! The first admin, by the token in the log of a start. No route of the API: the console calls it.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use serde_json::json;
+
+use super::body::BodyFields;
+use super::pin::{check_new_password, normal_email, of_new_user, user_json};
+use super::{ApiRequest, ApiResult, answer, audit};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::error::{Error, Kind, Result};
+use crate::id::UserId;
+use crate::secret::Secret;
+use crate::store::{Action, Role, StoreError, UserRow};
+
+/// 403 unless this gateway offers the token, and nobody was made an admin meanwhile.
+pub(crate) fn check(app: &App, token: &str) -> Result<()> {
+    let digest = app.auth.digest(&Secret::new(token));
+    let no_admin = app.auth.users_with(|user| user.role == Role::Admin).is_empty();
+    if app.first_admin.takes(&digest, app.clock.now()) && no_admin {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Forbidden,
+        "This link is not good, or no longer: it works once, for an hour, on the gateway that \
+         logged it, and while there is no admin.",
+    ))
+}
+
+/// Makes the account of a body `{"email", "password"}`, once.
+pub(crate) async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
+    check(app, token)?;
+    let mut fields = BodyFields::read(request)?;
+    let email = normal_email(&fields.text("email")?)?;
+    let password = Secret::new(fields.text("password")?);
+    fields.finish()?;
+    check_new_password("password", &password)?;
+    let password = app.passwords.hash(password).await?;
+    let now = app.clock.now();
+    let user = UserRow {
+        id: UserId::new(now, &app.random),
+        email,
+        name: None,
+        role: Role::Admin,
+        password,
+        disabled: false,
+        labels: BTreeMap::new(),
+        limits: Default::default(),
+        created_at: now,
+    };
+    let body = json!({"user": user_json(&user)});
+    let (action, who) = (Action::UserCreate, Principal::Anonymous);
+    let event = audit::event(app, &who, request, action, "user", user.id.as_str());
+    let committed = app.store.noting(event).create_first_admin(user).await;
+    if let Ok(_) | Err(StoreError::Stale) = &committed {
+        app.first_admin.spend();
+    }
+    let committed = committed.map_err(|error| match error {
+        StoreError::Stale => Error::new(Kind::Conflict, "There is an admin already: sign in."),
+        other => of_new_user(other),
+    })?;
+    let unconfirmed = app.store.acknowledge(committed.rev).await?;
+    Ok(answer::confirmed(answer::json(StatusCode::CREATED, &body), unconfirmed))
+}

@@ -1,0 +1,48 @@
+//! Answers of the console, with the headers that protect each.
+
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use maud::Markup;
+
+/// Nothing comes from elsewhere, nothing is written into the page that runs, and no other site
+/// frames it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'";
+
+/// Protects every answer of the console.
+pub(super) fn protect(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Not `no-referrer`: forms would then be sent with `Origin: null`.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+}
+
+/// An answer of HTML, which no cache keeps.
+pub(super) fn html(status: StatusCode, html: Markup) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(html.into_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    protect(headers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// An answer that leads to another page; htmx is told by a header of its own.
+pub(super) fn redirect(fragment: bool, place: HeaderValue) -> Response<Bytes> {
+    let mut response = html(StatusCode::SEE_OTHER, Markup::default());
+    if fragment {
+        *response.status_mut() = StatusCode::OK;
+        response.headers_mut().insert("hx-redirect", place);
+    } else {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    response
+}

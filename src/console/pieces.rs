@@ -1,0 +1,258 @@
+//! Small pieces of pages.
+#![allow(dead_code)]
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+/// A word in a colour; `kind` is `ok`, `warn`, `bad`, `info`, or empty.
+pub(super) fn badge(kind: &str, text: &str) -> Markup {
+    let class = if kind.is_empty() { "badge".to_owned() } else { format!("badge badge-{kind}") };
+    html! { span class=(class) { (text) } }
+}
+
+/// A time in RFC 3339; the browser shows it in its own time zone.
+pub(super) fn time(at: &str) -> Markup {
+    let shown = at.parse::<Timestamp>().map_or_else(
+        |_| at.to_owned(),
+        |parsed| parsed.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+    );
+    html! { time datetime=(at) { (shown) } }
+}
+
+/// An amount in US dollars, with as many digits as it takes to tell it from nothing.
+pub(super) fn money(usd: f64) -> String {
+    match usd.abs() {
+        small if small == 0.0 || small >= 100.0 => format!("${usd:.2}"),
+        small if small >= 0.0001 => format!("${usd:.4}"),
+        _ => format!("${usd:.8}"),
+    }
+}
+
+/// A number in groups of three digits.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 2);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            grouped.push('\u{2009}');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A time span: `340 ms`, `1.2 s`, `3.4 min`, `5.6 h`.
+pub(super) fn duration_ms(ms: f64) -> String {
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.1} ms"),
+        ms if ms < 1_000.0 => format!("{ms:.0} ms"),
+        ms if ms < 120_000.0 => format!("{:.1} s", ms / 1_000.0),
+        ms if ms < 7_200_000.0 => format!("{:.1} min", ms / 60_000.0),
+        ms => format!("{:.1} h", ms / 3_600_000.0),
+    }
+}
+
+/// A link of an id: its end is what tells one from another.
+pub(super) fn id_link(href: &str, id: &str) -> Markup {
+    html! { a.mono href=(href) title=(id) { (short_id(id)) } }
+}
+
+/// An id without its middle.
+pub(super) fn short_id(id: &str) -> String {
+    let chars: Vec<char> = id.chars().collect();
+    match (chars.get(..6), chars.len().checked_sub(8).and_then(|at| chars.get(at..))) {
+        (Some(first), Some(last)) if chars.len() > 16 => {
+            first.iter().chain(&['…']).chain(last).collect()
+        }
+        _ => id.to_owned(),
+    }
+}
+
+/// A button that copies a text.
+pub(super) fn copy(text: &str) -> Markup {
+    html! { button.quiet.copy type="button" data-copy=(text) hidden { "Copy" } }
+}
+
+/// A secret that is shown this once.
+pub(super) fn secret_once(secret: &str) -> Markup {
+    html! {
+        div.secret {
+            code.mono { (secret) }
+            (copy(secret))
+            p.hint { "It is shown this once: keep it now." }
+        }
+    }
+}
+
+/// The link to the next page of a list.
+pub(super) fn pager(next: Option<&str>) -> Markup {
+    html! {
+        @if let Some(next) = next {
+            nav.pager aria-label="More of the list" { a.button href=(next) rel="next" { "Next" } }
+        }
+    }
+}
+
+/// What stands where a list has nothing.
+pub(super) fn empty(text: &str, hint: &str) -> Markup {
+    html! {
+        div.empty {
+            p { (text) }
+            @if !hint.is_empty() { p.muted { (hint) } }
+        }
+    }
+}
+
+/// A message; `kind` is `ok`, `warn`, `bad` or `info`.
+pub(super) fn notice(kind: &str, message: &Markup) -> Markup {
+    let role = if kind == "bad" { "alert" } else { "status" };
+    html! { div class=(format!("notice {kind}")) role=(role) { (message) } }
+}
+
+/// A text as it is, in fixed width.
+pub(super) fn code(text: &str) -> Markup {
+    html! { pre.code tabindex="0" { code { (text) } } }
+}
+
+/// A button that asks before it acts. It needs no script.
+pub(super) fn confirm_form(action: &str, label: &str, question: &str) -> Markup {
+    html! {
+        details.confirm {
+            summary.button.bad { (label) }
+            form method="post" action=(action) {
+                p { (question) }
+                button.bad { (label) }
+            }
+        }
+    }
+}
+
+/// An input with its label; `name` is the id of the input.
+pub(super) fn field(label: &str, name: &str, input: &Markup, hint: &str) -> Markup {
+    html! {
+        div.field {
+            label for=(name) { (label) }
+            (input)
+            @if !hint.is_empty() { p.hint id=(format!("{name}-hint")) { (hint) } }
+        }
+    }
+}
+
+/// Values over time.
+#[derive(Serialize)]
+pub(super) struct Chart {
+    pub(super) title: String,
+    /// Seconds since 1970.
+    pub(super) x: Vec<i64>,
+    pub(super) series: Vec<ChartSeries>,
+    /// `count`, `usd`, `ms`, `share`: how values are written.
+    pub(super) unit: &'static str,
+}
+
+/// One line of a chart, with as many values as there are times.
+#[derive(Serialize)]
+pub(super) struct ChartSeries {
+    pub(super) label: String,
+    pub(super) values: Vec<Option<f64>>,
+}
+
+impl Chart {
+    fn shown(&self, value: f64) -> String {
+        match self.unit {
+            "usd" => money(value),
+            "ms" => duration_ms(value),
+            "share" => format!("{:.1} %", value * 100.0),
+            _ if value >= 0.0 && value.fract() == 0.0 && value < 1e15 => count(value as u64),
+            _ => format!("{value:.2}"),
+        }
+    }
+}
+
+/// A chart, drawn by `charts.js` from its data, and the same as a table.
+pub(super) fn chart(chart: &Chart) -> Markup {
+    let data = serde_json::to_string(chart).unwrap_or_default();
+    let at = |seconds: i64| {
+        Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+    };
+    html! {
+        figure.chart {
+            figcaption { (chart.title) }
+            div.plot data-chart=(data) aria-hidden="true" {}
+            details {
+                summary { "As a table" }
+                div.scroll tabindex="0" {
+                    table.table {
+                        thead {
+                            tr {
+                                th scope="col" { "Time" }
+                                @for series in &chart.series { th.num scope="col" { (series.label) } }
+                            }
+                        }
+                        tbody {
+                            @for (row, seconds) in chart.x.iter().enumerate() {
+                                tr {
+                                    th scope="row" { (time(&at(*seconds))) }
+                                    @for series in &chart.series {
+                                        td.num {
+                                            @if let Some(Some(value)) = series.values.get(row) {
+                                                (chart.shown(*value))
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        for (usd, text) in
+            [(0.0, "$0.00"), (0.0123, "$0.0123"), (1.5, "$1.5000"), (123.456, "$123.46")]
+        {
+            assert_eq!(money(usd), text);
+        }
+        assert_eq!(money(0.000_012), "$0.00001200");
+        for (number, text) in [(0, "0"), (999, "999"), (1_234_567, "1\u{2009}234\u{2009}567")] {
+            assert_eq!(count(number), text);
+        }
+        for (ms, text) in [(0.4, "0.4 ms"), (340.0, "340 ms"), (1_240.0, "1.2 s")] {
+            assert_eq!(duration_ms(ms), text);
+        }
+    }
+
+    #[test]
+    fn ids_keep_their_ends() {
+        assert_eq!(short_id("req_0123456789abcdefghij"), "req_01…cdefghij");
+        assert_eq!(short_id("short"), "short");
+        assert_eq!(short_id("ä".repeat(20).as_str()).chars().count(), 15);
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_text() {
+        let evil = "</title><script>x</script>\" onload=\"x";
+        for piece in [
+            badge("ok", evil),
+            time(evil),
+            id_link("/console/", evil),
+            copy(evil),
+            secret_once(evil),
+            empty(evil, evil),
+            code(evil),
+            confirm_form("/console/", evil, evil),
+            field(evil, "name", &html! {}, evil),
+        ] {
+            let html = piece.into_string();
+            assert!(!html.contains("<script") && !html.contains("\" onload"), "{html}");
+        }
+    }
+}

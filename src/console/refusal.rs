@@ -1,0 +1,163 @@
+//! Requests for pages that are refused: a page or a part of one with the error's own words, or the
+//! way to a credential.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, header};
+use maud::{Markup, html};
+
+use super::{answer, layout};
+use crate::auth::Principal;
+use crate::error::{Error, Kind};
+use crate::wire::query::encode;
+
+/// The field of an error that an AGENT key would mend.
+pub(super) const AGENT_KEY: &str = "agent_key";
+
+/// What a browser asked of the console, as far as refusals need it.
+pub(crate) struct PageAsk {
+    fragment: bool,
+    /// Whether the same can be asked again by a link.
+    safe: bool,
+    /// The page where it was, or is to be.
+    place: String,
+}
+
+impl PageAsk {
+    pub(crate) fn new(method: &Method, path_and_query: &str, headers: &HeaderMap) -> PageAsk {
+        let (fragment, safe) = (is_fragment(headers), method.is_safe());
+        let place = match (fragment, safe) {
+            (false, true) => Some(path_and_query),
+            (true, _) => path_of(headers, "hx-current-url"),
+            (false, false) => path_of(headers, header::REFERER.as_str()),
+        };
+        PageAsk { fragment, safe, place: local(place.unwrap_or_default()).to_owned() }
+    }
+}
+
+/// Path and query of a URL in a header.
+fn path_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let (_, rest) = headers.get(name)?.to_str().ok()?.split_once("://")?;
+    rest.find('/').and_then(|at| rest.get(at..))
+}
+
+/// A page of the console that somebody else named: never a way to another site.
+pub(super) fn local(place: &str) -> &str {
+    let plain = place.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if plain && place.starts_with("/console/") { place } else { "/console/" }
+}
+
+/// Whether htmx asks for a part of a page. To restore a page from its history it needs the whole.
+pub(super) fn is_fragment(headers: &HeaderMap) -> bool {
+    headers.contains_key("hx-request") && !headers.contains_key("hx-history-restore-request")
+}
+
+/// The answer to a request that reached no page.
+pub(crate) fn refuse(ask: &PageAsk, error: &Error) -> Response<Bytes> {
+    match error.kind() {
+        Kind::Unauthorized => lead(ask, "/console/sign-in"),
+        _ => tell(ask, &Principal::Anonymous, error),
+    }
+}
+
+/// The answer of a page that failed. The error is an extension of it, for the access log.
+pub(super) fn page(ask: &PageAsk, who: &Principal, error: Error) -> Response<Bytes> {
+    let mut response = match (error.kind(), error.field()) {
+        (Kind::Unauthorized, Some(AGENT_KEY)) => lead(ask, "/console/agent-key"),
+        _ => tell(ask, who, &error),
+    };
+    response.extensions_mut().insert(Arc::new(error));
+    response
+}
+
+/// Leads to a page that asks for a credential, and from there back.
+fn lead(ask: &PageAsk, to: &str) -> Response<Bytes> {
+    let to = format!("{to}?next={}", encode(&ask.place));
+    let to = HeaderValue::from_str(&to).unwrap_or(HeaderValue::from_static("/console/"));
+    answer::redirect(ask.fragment, to)
+}
+
+fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
+    let mut response = if ask.fragment {
+        answer::html(error.status(), words(error))
+    } else {
+        let main = html! {
+            (words(error))
+            @if ask.safe {
+                p { a.button href=(ask.place) { "Try again" } }
+            } @else {
+                p { a.button href=(ask.place) { "Go back" } }
+            }
+        };
+        let title = error.status().canonical_reason().unwrap_or("Error");
+        layout::page(error.status(), who, None, title, &main)
+    };
+    let headers = response.headers_mut();
+    if let Some(seconds) = error.retry_after_s() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(allow) = error.allow().and_then(|allow| HeaderValue::from_str(allow).ok()) {
+        headers.insert(header::ALLOW, allow);
+    }
+    response
+}
+
+/// What an error says.
+pub(super) fn words(error: &Error) -> Markup {
+    html! {
+        div.notice.bad role="alert" {
+            p { (error.detail()) }
+            @if let Some(seconds) = error.retry_after_s() {
+                p.muted { "Try again in " (seconds) " s." }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_pages_of_the_console_are_led_back_to() {
+        for good in ["/console/", "/console/keys?interface=pin&x=%20", "/console/captures/a"] {
+            assert_eq!(local(good), good);
+        }
+        for bad in [
+            "",
+            "/",
+            "//evil.example/console/",
+            "https://evil.example/console/",
+            "/consolex/",
+            "/console/\\evil",
+            "/console/a b",
+            "/console/\r\nx: y",
+        ] {
+            assert_eq!(local(bad), "/console/", "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_way_back_is_a_header(url in "\\PC{0,60}", fragment: bool, safe: bool) {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = HeaderValue::from_str(&url) {
+                headers.insert("hx-current-url", value.clone());
+                headers.insert("referer", value);
+            }
+            if fragment {
+                headers.insert("hx-request", HeaderValue::from_static("true"));
+            }
+            let method = if safe { Method::GET } else { Method::POST };
+            let ask = PageAsk::new(&method, &url, &headers);
+            prop_assert!(ask.place.starts_with("/console/"));
+            let place = lead(&ask, "/console/sign-in").headers().values().any(|value| {
+                value.to_str().is_ok_and(|to| to.starts_with("/console/sign-in?next=%2Fconsole%2F"))
+            });
+            prop_assert!(place);
+        }
+    }
+}
