@@ -76,6 +76,10 @@ mod configuration;
 mod connections;
 /// The console: sign-in, the first admin, what every page keeps to, and what it lets through.
 mod console;
+/// The overview of the console: its numbers, and what it says needs attention.
+mod console_overview;
+/// The pages of the console with many captures.
+mod console_scale;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

@@ -24,11 +24,15 @@ const STYLE: &str = "text/css; charset=utf-8";
 const FILES: [(&str, &str, &[&str]); 4] = [
     ("htmx.js", SCRIPT, &[include_str!("assets/vendor/htmx.min.js")]),
     ("uplot.js", SCRIPT, &[include_str!("assets/vendor/uplot.min.js")]),
-    ("console.js", SCRIPT, &[include_str!("assets/console.js")]),
+    ("console.js", SCRIPT, &[include_str!("assets/console.js"), include_str!("assets/charts.js")]),
     (
         "console.css",
         STYLE,
-        &[include_str!("assets/vendor/uplot.min.css"), include_str!("assets/console.css")],
+        &[
+            include_str!("assets/vendor/uplot.min.css"),
+            include_str!("assets/console.css"),
+            include_str!("assets/overview.css"),
+        ],
     ),
 ];
 
