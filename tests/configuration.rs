@@ -72,6 +72,15 @@ async fn a_document_is_read_replaced_and_rolled_back() {
     let first = shown.json()["revision"].as_str().unwrap().to_owned();
     assert_eq!(shown.header("etag"), Some(format!("\"{first}\"").as_str()));
     assert_eq!(shown.json()["source"], "file");
+    let rule = json!({
+        "name": "default", "when": null, "strategy": "priority",
+        "targets": [{ "target": "a/one", "weight": 1.0 }],
+    });
+    let outline = json!({
+        "aliases": [{ "name": "auto", "recipe": "main" }],
+        "recipes": [{ "name": "main", "rules": [rule], "shadow": null }],
+    });
+    assert_eq!(shown.json()["outline"], outline);
     assert_eq!(shown.json()["document"], document(&provider.url(), "one").as_str());
     let yaml = send(&gateway, "GET", CONFIG, &[("accept", "application/yaml")], "").await;
     assert_eq!(
@@ -126,6 +135,16 @@ async fn a_document_is_read_replaced_and_rolled_back() {
     let rest =
         send(&gateway, "GET", &format!("{CONFIG}/revisions?after={second}"), &[], "").await.json();
     assert_eq!(rest["data"][0]["revision"], first.as_str());
+    for (revision, model, live) in [(&first, "one", false), (&second, "two", true)] {
+        let one =
+            send(&gateway, "GET", &format!("{CONFIG}/revisions/{revision}"), &[], "").await.json();
+        assert_eq!(
+            (&one["document"], &one["live"]),
+            (&json!(document(&provider.url(), model)), &json!(live))
+        );
+    }
+    let none = send(&gateway, "GET", &format!("{CONFIG}/revisions/000000000000"), &[], "").await;
+    envelope::management(&none, 404, "not_found");
 
     let json_type = [("content-type", "application/json")];
     let unknown = send(

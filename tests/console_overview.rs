@@ -49,7 +49,8 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     let total = usage("").await[0].clone();
     let sums = ["requests", "errors", "total_tokens"].map(|sum| total[sum].as_u64().unwrap());
     assert_eq!(sums, [13, 3, 100], "{total}");
-    for quantiles in [&total["latency_ms"], &usage("interval=5m&group_by=time").await[0]["latency_ms"]]
+    for quantiles in
+        [&total["latency_ms"], &usage("interval=5m&group_by=time").await[0]["latency_ms"]]
     {
         assert!(quantiles["p50"].as_f64().unwrap() <= quantiles["p95"].as_f64().unwrap());
     }

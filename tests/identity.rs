@@ -110,6 +110,7 @@ pub const ROWS: &[Row] = &[
     ("PUT", "/v1/router/config", Object::None, 403),
     ("POST", "/v1/router/config/validate", Object::None, 403),
     ("GET", "/v1/router/config/revisions", Object::None, 403),
+    ("GET", "/v1/router/config/revisions/{revision}", Object::Shared("000000000000"), 403),
     ("POST", "/v1/router/config/rollback", Object::None, 403),
     ("GET", "/v1/router/usage", Object::None, 200),
     ("GET", "/v1/models", Object::None, 200),

@@ -268,7 +268,7 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let chat = serde_json::from_str(BODY).unwrap();
     let decided = gateway.manage("POST", "/v1/router/decide", &payer.secret, Some(&chat)).await;
     envelope::management(&decided, 429, "rate_limited");
-    let used = usage(&gateway, &gateway.admin_key, "?group_by=key,model,recipe").await;
+    let used = usage(&gateway, &gateway.admin_key, "?group_by=key,model,alias,recipe,rule").await;
     let of = |key: &Key| {
         used.iter().find(|row| row["key"] == key.id.as_str()).unwrap_or_else(|| panic!("{used:?}"))
     };
@@ -277,7 +277,8 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
         (&of(&payer)["requests"], &of(&payer)["replays"]["requests"]),
         (&json!(0), &json!(1))
     );
-    assert_eq!((&of(&payer)["model"], &of(&payer)["recipe"]), (&json!("a/model"), &json!("main")));
+    let ways = ["model", "alias", "recipe", "rule"].map(|name| &of(&payer)[name]);
+    assert_eq!(ways, ["a/model", "auto", "main", "default"]);
     assert_eq!(of(&payer)["replays"]["cost_usd"], json!(CENT));
 }
 

@@ -202,12 +202,13 @@ impl World {
 }
 
 /// The routes that cannot answer by what is in memory.
-const READERS: [(&str, &str); 10] = [
+const READERS: [(&str, &str); 11] = [
     ("GET", "/v1/audit"),
     ("GET", "/v1/router/replay"),
     ("GET", "/v1/router/replay/{id}"),
     ("GET", "/v1/router/replay/{id}/compare/{other}"),
     ("GET", "/v1/router/config/revisions"),
+    ("GET", "/v1/router/config/revisions/{revision}"),
     ("GET", "/v1/router/usage"),
     ("POST", "/v1/router/replay/{id}/reroute"),
     ("POST", "/v1/router/replay/evaluate"),

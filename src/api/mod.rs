@@ -20,6 +20,7 @@ mod node_callbacks;
 mod node_endpoint;
 mod nodes;
 pub(crate) mod openapi;
+mod outline;
 mod page;
 pub(crate) mod pin;
 mod providers;
@@ -257,6 +258,7 @@ pub static ROUTES: &[Route] = {
         put(   "/v1/router/config",                Scope("config"), here!(routing::put, Document)),
         post(  "/v1/router/config/validate", Scope("evaluate"), here!(routing::validate, Document)),
         get(   "/v1/router/config/revisions",      Scope("config"),   here!(routing::revisions)),
+        get(   "/v1/router/config/revisions/{revision}", Scope("config"), here!(routing::revision)),
         post(  "/v1/router/config/rollback",       Scope("config"),   here!(routing::rollback)),
         get(   "/v1/router/providers",             Scope("config"),   here!(providers::list)),
         get(   "/v1/router/status",                Scope("config"),   here!(status::get)),

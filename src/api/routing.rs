@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::body::BodyFields;
 use super::gate::Gate;
+use super::outline::outline;
 use super::page::{self, Query};
-use super::{answer, audit};
+use super::{PathParams, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
@@ -42,6 +43,7 @@ pub(crate) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> Ap
         let shown = json!({
             "object": "config", "revision": revision, "live_since": rfc3339(live.since),
             "source": source, "file": file, "document": text,
+            "outline": outline(&live.routing),
         });
         answer::json(StatusCode::OK, &shown)
     };
@@ -169,6 +171,19 @@ pub(crate) async fn revisions(app: &App, _who: &Principal, request: &ApiRequest)
         })
     };
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+}
+
+/// `GET /v1/router/config/revisions/{revision}`: the text of a document that was live.
+pub(crate) async fn revision(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+    Query::read(request.uri().query(), &[])?;
+    let revision = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    let kept = app.store.document(revision).await.map_err(Error::store_unavailable)?;
+    let text = kept.ok_or_else(|| Error::not_found("revision"))?;
+    let record = json!({
+        "object": "revision", "id": revision, "revision": revision,
+        "live": revision == app.revision(), "document": config::shown(&text),
+    });
+    Ok(answer::json(StatusCode::OK, &record))
 }
 
 /// `POST /v1/router/config/rollback`: makes an earlier document live again.

@@ -138,8 +138,8 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     let refused = || {
         Error::invalid(
             "group_by",
-            "group_by must be a comma-separated list of key, user, model, recipe, day and time, \
-             each once.",
+            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule, day \
+             and time, each once.",
         )
     };
     let mut columns = Vec::new();

@@ -28,7 +28,7 @@ pub(super) struct UsageArguments {
     /// Before this day, written like --since.
     #[arg(long, value_name = "DAY")]
     until: Option<String>,
-    /// Sum by these: key, user, model, recipe, day; several with commas.
+    /// Sum by these: key, user, model, alias, recipe, rule, day; several with commas.
     #[arg(long, value_name = "COLUMNS", default_value = "model")]
     by: String,
     /// Print the JSON of the API.

@@ -48,13 +48,15 @@ impl CallAccount {
     /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
         let (user, key) = self.payer.clone();
-        let recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
+        let decision = head.decision.as_ref();
         let key = UsageKey {
             at: usage_slot(head.created_at),
             user,
             key,
             model: outcome.target().map(|target| target.entry().name.clone()),
-            recipe: recipe.unwrap_or_default(),
+            alias: decision.and_then(|decision| decision.alias.clone()),
+            recipe: decision.map(|decision| Arc::clone(&decision.recipe)).unwrap_or_default(),
+            rule: decision.and_then(|decision| decision.rule.clone()),
             replay: head.replay_of.is_some(),
         };
         let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());

@@ -23,8 +23,8 @@ const TABLES: [(&str, &str); 13] = [
     ("node_events", "seq"),
     ("documents", "revision"),
     ("spend", "subject, period"),
-    ("usage", r#"day, "user", key, model, recipe, replay"#),
-    ("usage_recent", r#"span, at, "user", key, model, recipe, replay"#),
+    ("usage", r#"day, "user", key, model, alias, recipe, rule, replay"#),
+    ("usage_recent", r#"span, at, "user", key, model, alias, recipe, rule, replay"#),
     ("audit", "seq"),
 ];
 

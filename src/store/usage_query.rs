@@ -15,18 +15,22 @@ pub enum UsageColumn {
     Key,
     User,
     Model,
+    Alias,
     Recipe,
+    Rule,
     Day,
     /// The interval of the query.
     Time,
 }
 
 impl UsageColumn {
-    pub const ALL: [UsageColumn; 6] = [
+    pub const ALL: [UsageColumn; 8] = [
         UsageColumn::Key,
         UsageColumn::User,
         UsageColumn::Model,
+        UsageColumn::Alias,
         UsageColumn::Recipe,
+        UsageColumn::Rule,
         UsageColumn::Day,
         UsageColumn::Time,
     ];
@@ -37,7 +41,9 @@ impl UsageColumn {
             UsageColumn::Key => "key",
             UsageColumn::User => "user",
             UsageColumn::Model => "model",
+            UsageColumn::Alias => "alias",
             UsageColumn::Recipe => "recipe",
+            UsageColumn::Rule => "rule",
             UsageColumn::Day => "day",
             UsageColumn::Time => "time",
         }

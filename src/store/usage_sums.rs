@@ -121,8 +121,12 @@ pub struct UsageKey {
     pub key: Option<KeyId>,
     /// The target that answered, as `provider/model`.
     pub model: Option<Arc<str>>,
+    /// The alias that was asked for, as the document has it.
+    pub alias: Option<Arc<str>>,
     /// The recipe that decided.
     pub recipe: Arc<str>,
+    /// The rule that matched.
+    pub rule: Option<Arc<str>>,
     /// Whether it is a reroute of a capture.
     pub replay: bool,
 }
@@ -232,8 +236,8 @@ fn write_recent(
 
 /// The statement that adds a row to a table whose first columns are those of its time.
 fn add_to(table: &str, time: &[&str]) -> String {
-    let keys = format!("{}, \"user\", key, model, recipe, replay", time.join(", "));
-    let width = time.len() + 5 + COLUMNS.len();
+    let keys = format!("{}, \"user\", key, model, alias, recipe, rule, replay", time.join(", "));
+    let width = time.len() + 7 + COLUMNS.len();
     let places: Vec<String> = (1..=width).map(|at| format!("?{at}")).collect();
     let most = width + 1;
     let add = COLUMNS.iter().map(|sum| {
@@ -257,8 +261,9 @@ fn add(
     sums: &UsageSums,
 ) -> Result<(), StoreError> {
     let of_key = key.key.as_ref().map_or("", KeyId::as_str);
-    let model = key.model.as_deref().unwrap_or_default();
-    let of_key = params![key.user, of_key, model, key.recipe, key.replay];
+    let [model, alias, rule] =
+        [&key.model, &key.alias, &key.rule].map(|name| name.as_deref().unwrap_or_default());
+    let of_key = params![key.user, of_key, model, alias, key.recipe, rule, key.replay];
     let time = time.iter().map(|part| Value::Int(*part));
     let sums = sums.all().map(|sum| Value::Int(signed(sum).min(SUM_MOST)));
     let params: Vec<Value<'_>> =

@@ -59,8 +59,8 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
         ("usage", "group_by") => {
-            "Comma-separated list of `key`, `user`, `model`, `recipe`, and `day` or, for any \
-             interval, `time`. Default: one total."
+            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` or, \
+             for any interval, `time`. Default: one total."
         }
         (_, "expires_before") => {
             "Only keys that expire before this RFC 3339 time, and have not yet."
@@ -124,6 +124,7 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
     match name {
         _ if noun.is_some() => noun.unwrap_or_default(),
         "other" => "Id of the capture to compare with.",
+        "revision" => "The revision of the document: twelve hex digits.",
         _ if path.starts_with("/v1/router/replay/") => {
             "Id of the capture, equal to its request id: `req_…`."
         }

@@ -214,6 +214,9 @@ const OTHERS: &[Operation] = &[
     op("GET", "/v1/router/config/revisions", "listRevisions",
         "List the routing documents that were live, newest first")
         .gives(200, "RevisionList").query(PAGE),
+    op("GET", "/v1/router/config/revisions/{revision}", "getRevision",
+        "Get a routing document that was live")
+        .gives(200, "Revision").refuses(&[404]),
     op("POST", "/v1/router/config/rollback", "rollbackConfig",
         "Make an earlier routing document live again")
         .takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),

@@ -12,7 +12,9 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
         user: world.user.id.clone(),
         key: None,
         model: model.map(Arc::from),
+        alias: None,
         recipe: "main".into(),
+        rule: None,
         replay,
     };
     fn day_of(micros: i64) -> i64 {
@@ -71,7 +73,9 @@ async fn recent_usage_follows_that_of_days() {
         user: world.user.id.clone(),
         key: None,
         model: None,
+        alias: None,
         recipe: "main".into(),
+        rule: None,
         replay: false,
     };
     let one = UsageSums { requests: 1, errors: 1, ..UsageSums::default() };
@@ -111,7 +115,9 @@ async fn usage_beyond_measure_holds_nothing_up() {
             user: world.user.id.clone(),
             key: None,
             model: Some(model.into()),
+            alias: None,
             recipe: "main".into(),
+            rule: None,
             replay: false,
         };
         let sums = UsageSums {

@@ -18,7 +18,9 @@ fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
         user: UserId::known(user),
         key: (user == "usr_ann").then(|| KeyId::known("key_1")),
         model: (!model.is_empty()).then(|| model.into()),
+        alias: (user == "usr_ann").then(|| "quick".into()),
         recipe: "auto".into(),
+        rule: (user == "usr_ann").then(|| "code".into()),
         replay,
     }
 }
@@ -63,7 +65,7 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     let named = |values: &[&str], own, replays| {
         (values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>(), own, replays)
     };
-    use UsageColumn::{Day, Key, Model, Recipe, User};
+    use UsageColumn::{Alias, Day, Key, Model, Recipe, Rule, User};
     assert_eq!(groups(&store, all()).await, [named(&[], 26, 4)]);
     // By bytes, and the latest day first.
     let of_users = [named(&["usr_Bob"], 16, 0), named(&["usr_ann"], 10, 4)];
@@ -73,6 +75,8 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     assert_eq!(groups(&store, by(&[Day, Model])).await, all_of_days);
     let of_keys = [named(&["", "auto"], 16, 0), named(&["key_1", "auto"], 10, 4)];
     assert_eq!(groups(&store, by(&[Key, Recipe])).await, of_keys);
+    let of_rules = [named(&["", "auto", ""], 16, 0), named(&["quick", "auto", "code"], 10, 4)];
+    assert_eq!(groups(&store, by(&[Alias, Recipe, Rule])).await, of_rules);
     let first = UsageQuery { limit: 2, ..by(&[Day, Model]) };
     assert_eq!(groups(&store, first).await, of_days);
     let ann = UsageQuery { user: Some(UserId::known("usr_ann")), ..by(&[User]) };

@@ -63,11 +63,12 @@ CREATE TABLE spend (
     PRIMARY KEY (subject, period));
 CREATE TABLE usage (
     day BIGINT NOT NULL, "user" TEXT COLLATE "C" NOT NULL, key TEXT COLLATE "C" NOT NULL,
-    model TEXT COLLATE "C" NOT NULL, recipe TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL,
+    model TEXT COLLATE "C" NOT NULL, alias TEXT COLLATE "C" NOT NULL,
+    recipe TEXT COLLATE "C" NOT NULL, rule TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL,
     requests BIGINT NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL, nano BIGINT NOT NULL, priced BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
-    PRIMARY KEY (day, "user", key, model, recipe, replay));
+    PRIMARY KEY (day, "user", key, model, alias, recipe, rule, replay));
 CREATE INDEX usage_user ON usage ("user", day);
 
 -- The numbers of rows are in the order of commits, because the writer holds the lock of `state`.

@@ -20,7 +20,8 @@ ALTER TABLE usage
 CREATE TABLE usage_recent (
     span BIGINT NOT NULL, at BIGINT NOT NULL, "user" TEXT COLLATE "C" NOT NULL,
     key TEXT COLLATE "C" NOT NULL, model TEXT COLLATE "C" NOT NULL,
-    recipe TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL, requests BIGINT NOT NULL,
+    alias TEXT COLLATE "C" NOT NULL, recipe TEXT COLLATE "C" NOT NULL,
+    rule TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL, requests BIGINT NOT NULL,
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL, nano BIGINT NOT NULL, priced BIGINT NOT NULL,
     unpriced BIGINT NOT NULL, errors BIGINT NOT NULL,
@@ -34,5 +35,5 @@ CREATE TABLE usage_recent (
     first_7 BIGINT NOT NULL, first_8 BIGINT NOT NULL, first_9 BIGINT NOT NULL,
     first_10 BIGINT NOT NULL, first_11 BIGINT NOT NULL, first_12 BIGINT NOT NULL,
     first_13 BIGINT NOT NULL,
-    PRIMARY KEY (span, at, "user", key, model, recipe, replay));
+    PRIMARY KEY (span, at, "user", key, model, alias, recipe, rule, replay));
 CREATE INDEX usage_recent_user ON usage_recent ("user", span, at);
