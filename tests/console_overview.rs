@@ -1,5 +1,6 @@
 //! The overview of the console: its numbers, and what it says needs attention.
 
+use rerouter::internals::clock::rfc3339;
 use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, account, drive};
@@ -13,7 +14,7 @@ fn routing(urls: [&str; 3]) -> String {
     let providers = ["a", "b", "c"].into_iter().zip(urls).collect::<Vec<_>>();
     let first = format!("base_url: {}\n", urls[0]);
     let opens = format!("{first}    breaker: {{ consecutive: 2, open: 300s }}\n");
-    let prices = "models: { b/model: { input_per_mtok: 1000, output_per_mtok: 2000 } }\n";
+    let prices = "models: { b/model: { input_per_mtok: 1, output_per_mtok: 4000 } }\n";
     in_order(&providers, prices).replacen(&first, &opens, 1)
 }
 
@@ -25,12 +26,12 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     let mut given = account(&gateway, EMAIL, "admin").await;
     let someone = account(&gateway, "someone@example.com", "user").await;
     let admin = gateway.admin_key.clone();
-    let budget = json!({"usd": 0.16, "per": "day"});
+    let budget = json!({"usd": 0.145, "per": "day"});
     let team = json!({"name": "team", "limits": {"budget": budget}});
     let team = gateway.make_key("/v1/router/keys", &admin, &team).await;
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(48);
-    let soon = json!({"name": "soon", "expires_at": end.to_string()});
-    gateway.make_key("/v1/router/keys", &admin, &soon).await;
+    let soon = json!({"name": "soon", "expires_at": rfc3339(end)});
+    let soon = gateway.make_key("/v1/router/keys", &admin, &soon).await;
     let plain = gateway.make_key("/v1/router/keys", &admin, &json!({"name": "plain"})).await;
     for _ in 0..10 {
         let answer = gateway.chat(&team, chat_body("auto", false).as_bytes()).await;
@@ -70,6 +71,7 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     });
     assert_eq!(given["groups"]["key"], json!([["team", 10, 0], ["plain", 3, 3]]));
     given["total"] = total;
+    (given["team"], given["soon"]) = (json!(team.id), json!(soon.id));
     given["someone"] = someone["email"].clone();
     // A document with a mistake does not become live, and that is told.
     gateway.replace_routing("providers: { }\nrecipes: 5\n");
@@ -101,7 +103,7 @@ async fn keys_are_listed_by_what_is_left_of_them() {
         gateway.make_key("/v1/router/keys", &admin, &wanted).await
     };
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
-    make("ends", json!({ "expires_at": end.to_string() })).await;
+    make("ends", json!({ "expires_at": rfc3339(end) })).await;
     make("idle", json!({})).await;
     let spent = make("spent", json!({"limits": {"budget": {"usd": 0.04, "per": "month"}}})).await;
     make("full", json!({"limits": {"budget": {"usd": 5, "per": "month"}}})).await;
@@ -109,15 +111,16 @@ async fn keys_are_listed_by_what_is_left_of_them() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let now = jiff::Timestamp::now();
     let tomorrow = now + jiff::SignedDuration::from_hours(24);
-    for (filter, names) in [
-        (format!("expires_before={tomorrow}"), &["ends"][..]),
+    let lists: [(String, &[&str]); 7] = [
+        (format!("expires_before={tomorrow}"), &["ends"]),
         (format!("expires_before={now}"), &[]),
         (format!("unused_since={now}"), &["full", "idle", "ends"]),
         ("unused_since=2026-01-01T00:00:00Z".to_owned(), &[]),
         ("budget_used=0.3".to_owned(), &["spent"]),
         ("budget_used=0".to_owned(), &["full", "spent"]),
         ("budget_used=0.3&status=revoked".to_owned(), &[]),
-    ] {
+    ];
+    for (filter, names) in lists {
         let path = format!("/v1/router/keys?{filter}");
         let found = gateway.manage("GET", &path, &admin, None).await;
         let found = found.json()["data"].clone();

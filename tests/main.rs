@@ -78,6 +78,8 @@ mod connections;
 mod console;
 /// The overview of the console: its numbers, and what it says needs attention.
 mod console_overview;
+/// A day as a small team has it, for the pictures of the console.
+mod console_pictures;
 /// The pages of the console with many captures.
 mod console_scale;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.

@@ -68,7 +68,7 @@ pub use data_dir::DataDir;
 pub(crate) use data_dir::free_bytes;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
-pub(crate) use latency::LatencyCounts;
+pub use latency::LatencyCounts;
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
 pub(crate) use migrate::migrate;
@@ -91,7 +91,8 @@ pub(crate) use sqlite::{
 };
 pub(crate) use usage::{BudgetGrant, BudgetShare, SpendWish};
 pub(crate) use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
-pub(crate) use usage_sums::{UsageInterval, UsageKey, UsageSums, usage_slot};
+pub(crate) use usage_sums::UsageInterval;
+pub use usage_sums::{UsageKey, UsageSums, usage_slot};
 pub(crate) use users::ChangeUser;
 
 /// How long a health check waits.

@@ -132,7 +132,7 @@ pub struct UsageKey {
 }
 
 /// The begin of the five minutes that `at` is in, in seconds since the epoch.
-pub(crate) fn usage_slot(at: Timestamp) -> i64 {
+pub fn usage_slot(at: Timestamp) -> i64 {
     UsageInterval::FiveMinutes.begin(at.as_second())
 }
 

@@ -62,8 +62,8 @@ await scenario(async (browser) => {
   const row = page.locator('tr:target');
   assert.match(await row.innerText(), /^a\/model\s+breaker open until/);
   for (const [words, href] of [
-    [/team.* has used \d+ % of the budget of its day/, '/console/keys?interface=router'],
-    [/soon.* expires /, '/console/keys?interface=router'],
+    [/team.* has used \d+ % of the budget of its day/, `/console/keys/${given.team}?interface=router`],
+    [/soon.* expires /, `/console/keys/${given.soon}?interface=router`],
     [/A change of the routing document was refused/, '/console/routing'],
   ]) {
     assert.equal(await finding(words).getByRole('link').getAttribute('href'), href, words);

@@ -185,9 +185,10 @@ fn certificates(status: &Value, now: Timestamp) -> Vec<Finding> {
     .collect()
 }
 
-/// The page of keys of an interface.
-fn keys(key: &Value) -> String {
-    format!("/console/keys?interface={}", encode(text(key, "interface")))
+/// The page of a key.
+fn page(key: &Value) -> String {
+    let (id, interface) = (encode(text(key, "id")), encode(text(key, "interface")));
+    format!("/console/keys/{id}?interface={interface}")
 }
 
 fn named(key: &Value) -> Markup {
@@ -202,12 +203,12 @@ fn short_budget(key: &Value) -> Finding {
         (named(key)) " has used " (format!("{used:.0} %")) " of the budget of its "
         (text(budget, "per")) ", until " (time(text(budget, "resets_at"))) "."
     };
-    Finding::new(left <= 0.0, says, "Keys", keys(key))
+    Finding::new(left <= 0.0, says, "Key", page(key))
 }
 
 fn expiring(key: &Value) -> Finding {
     let says = html! { (named(key)) " expires " (time(text(key, "expires_at"))) "." };
-    Finding::new(false, says, "Keys", keys(key))
+    Finding::new(false, says, "Key", page(key))
 }
 
 fn unused(key: &Value) -> Finding {
@@ -218,7 +219,7 @@ fn unused(key: &Value) -> Finding {
             None => { " was never used since " (time(text(key, "created_at"))) "." },
         }
     };
-    Finding::new(false, says, "Keys", keys(key))
+    Finding::new(false, says, "Key", page(key))
 }
 
 #[cfg(test)]
@@ -292,7 +293,7 @@ mod tests {
             unread: vec![("nodes", "the store is away".to_owned())],
         };
         let budget = json!({"limit_usd": 2.0, "remaining_usd": 0.2, "per": "day"});
-        let key = |name: &str| json!({"name": name, "interface": "router", "expires_at": soon});
+        let key = |name: &str| json!({"id": "key_1", "name": name, "interface": "router", "expires_at": soon});
         let mut short = key("short");
         short["usage"] = json!({ "budget": budget });
         let concerns =
@@ -311,14 +312,14 @@ mod tests {
             (&urgent, "1\u{2009}024 MiB", "/console/captures"),
             (&later, "certificate of a", "/console/gateways"),
             (&urgent, "certificate of b", "/console/gateways"),
-            (&later, "has used 90 %", "/console/keys?interface=router"),
-            (&later, "ends</strong>", "/console/keys?interface=router"),
-            (&later, "idle</strong>", "/console/keys?interface=router"),
+            (&later, "has used 90 %", "/console/keys/key_1?interface=router"),
+            (&later, "ends</strong>", "/console/keys/key_1?interface=router"),
+            (&later, "idle</strong>", "/console/keys/key_1?interface=router"),
         ] {
             let there = among.iter().any(|(_, text)| text.contains(says) && text.contains(href));
             assert!(there, "{says} {href}: {found:#?}");
         }
-        assert_eq!(found.len(), 12);
+        assert_eq!(found.len(), 13);
         assert!(found.is_sorted_by_key(|(urgent, _)| !urgent));
     }
 }
