@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -36,6 +36,12 @@ pub struct Live {
     pub routing: Routing,
     /// When this process began to run this revision.
     pub since: Timestamp,
+}
+
+/// A routing document that came to this gateway and that it did not take.
+pub struct RefusedDocument {
+    pub at: Timestamp,
+    pub problems: Vec<String>,
 }
 
 /// The answer to a key's creation. It holds the secret, so it is kept in memory only.
@@ -103,7 +109,10 @@ pub struct App {
     pub configuring: Semaphore,
     /// Answers to creations of keys with an `Idempotency-Key`.
     pub made_keys: IdempotencyCache<MadeKey>,
+    /// When this process began.
+    pub started: Timestamp,
     live: ArcSwap<Live>,
+    refused: ArcSwapOption<RefusedDocument>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
 }
@@ -181,7 +190,9 @@ impl App {
             variables: parts.variables,
             configuring: Semaphore::new(1),
             made_keys: IdempotencyCache::new("body"),
+            started: since,
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
+            refused: ArcSwapOption::empty(),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),
         }
@@ -237,8 +248,21 @@ impl App {
             self.clock.now()
         };
         self.live.store(Arc::new(Live { routing, since }));
+        self.refused.store(None);
         self.metrics.retain_targets(&targets);
         self.metrics.retain_rules(&rules);
+    }
+
+    /// Counts and remembers a document that did not become live.
+    pub fn refuse_document(&self, problems: Vec<String>) {
+        self.metrics.reload("failure");
+        let refused = RefusedDocument { at: self.clock.now(), problems };
+        self.refused.store(Some(Arc::new(refused)));
+    }
+
+    /// The document that was refused last, unless one became live since.
+    pub fn refused_document(&self) -> Option<Arc<RefusedDocument>> {
+        self.refused.load_full()
     }
 
     /// Counts a request under way.

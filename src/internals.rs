@@ -132,8 +132,8 @@ pub mod secret {
 }
 pub mod store {
     pub use crate::store::{
-        Actor, CaptureFilter, DataDir, Faults, KeyRow, KeyStatus, Limits, Opening, PanicPoint,
-        Store, StoreError, WrappedRootKey,
+        Actor, CaptureFilter, DataDir, Faults, KeyRow, KeyStatus, LatencyCounts, Limits, Opening,
+        PanicPoint, Store, StoreError, UsageKey, UsageSums, WrappedRootKey, usage_slot,
     };
 }
 pub mod wire {

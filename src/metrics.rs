@@ -188,6 +188,12 @@ impl Metrics {
         self.capture.captures.with_label_values(&[outcome]).get()
     }
 
+    /// Captures that were dropped so far.
+    pub fn captures_dropped(&self) -> u64 {
+        let dropped = CAPTURES.iter().filter(|outcome| outcome.starts_with("dropped"));
+        dropped.map(|outcome| self.captures_so_far(outcome)).sum()
+    }
+
     /// Counts a capture that cannot be read.
     pub fn capture_unreadable(&self) {
         self.capture.blocks_damaged.inc();

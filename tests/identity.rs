@@ -105,6 +105,7 @@ pub const ROWS: &[Row] = &[
     ("POST", "/v1/router/replay/import", Object::None, 403),
     // A key has the scope only when an admin gave it.
     ("GET", "/v1/router/providers", Object::None, 403),
+    ("GET", "/v1/router/status", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),
     ("PUT", "/v1/router/config", Object::None, 403),
     ("POST", "/v1/router/config/validate", Object::None, 403),

@@ -62,11 +62,11 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "rustix",
         &[
-            "cli/doctor/machine",
             "cli/terminal",
             "server/boot",
             "server/descriptors",
             "store/cluster/lease",
+            "store/data_dir",
         ],
     ),
     ("ureq", &["cli/client", "cli/node", "telemetry/exporter", "telemetry/exporter_tests"]),

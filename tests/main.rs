@@ -83,6 +83,12 @@ mod console_access;
 mod console_captures;
 /// Routing in the console: a document edited, evaluated, applied and rolled back in a browser.
 mod console_routing;
+/// The overview of the console: its numbers, and what it says needs attention.
+mod console_overview;
+/// A day as a small team has it, for the pictures of the console.
+mod console_pictures;
+/// The pages of the console with many captures.
+mod console_scale;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
 mod content;
 /// The data directory: write-ahead logs, the lock, backups.

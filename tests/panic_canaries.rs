@@ -193,6 +193,7 @@ async fn nor_is_the_node_s_own() {
         "/v1/nodes".to_owned(),
         format!("/v1/nodes/{}", node.id),
         "/v1/router/providers".to_owned(),
+        "/v1/router/status".to_owned(),
     ] {
         let shown = world.host.ask("GET", &path, Some(ADMIN), None).await.text();
         world.shown.push(shown);

@@ -26,6 +26,7 @@ pub(crate) mod pin;
 mod providers;
 pub(crate) mod replays;
 mod routing;
+mod status;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -260,6 +261,7 @@ pub static ROUTES: &[Route] = {
         get(   "/v1/router/config/revisions/{revision}", Scope("config"), here!(routing::revision)),
         post(  "/v1/router/config/rollback",       Scope("config"),   here!(routing::rollback)),
         get(   "/v1/router/providers",             Scope("config"),   here!(providers::list)),
+        get(   "/v1/router/status",                Scope("config"),   here!(status::get)),
         get(   "/v1/router/usage",                 Scope("replay"),   here!(usage::get)),
         // ROUTER data plane
         get(   "/v1/models",                       Scope("inference"), here!(models::list)),

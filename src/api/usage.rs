@@ -1,8 +1,7 @@
-//! Usage: requests, tokens and cost, from sums by day, not from captures.
+//! Usage: requests, errors, latencies, tokens and cost, from sums by time, not from captures.
 
 use http::StatusCode;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use super::answer;
@@ -14,36 +13,57 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::limits::day;
-use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
+use crate::store::{
+    LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageOrder, UsageQuery, UsageSums,
+    dollars,
+};
 
-pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
+pub(super) const PARAMETERS: &[&str] =
+    &["since", "until", "interval", "group_by", "order", "limit", "key", "user", "model", "recipe"];
 
-/// `GET /v1/router/usage`: the caller's usage, for admins everybody's. Sums are kept by day in UTC,
-/// so `since` and `until` must be starts of such days.
+/// The columns that usage can be asked of.
+const FILTERS: [UsageColumn; 4] =
+    [UsageColumn::Key, UsageColumn::User, UsageColumn::Model, UsageColumn::Recipe];
+
+/// `GET /v1/router/usage`: the caller's usage, for admins everybody's. It is summed by intervals in
+/// UTC, so `since` and `until` must be starts of them.
 pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user =
         who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have usage."))?;
     let now = app.clock.now();
-    let (since, until) = (midnight(&query, "since")?, midnight(&query, "until")?);
+    let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;
+    let interval = interval.unwrap_or_default();
+    let (since, until) = (bound(&query, "since", interval)?, bound(&query, "until", interval)?);
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
         return Err(Error::invalid("until", "until must be after since."));
     }
     let group_by = columns(query.get("group_by").unwrap_or_default())?;
-    let end = until.unwrap_or_else(|| end_of(now));
+    if group_by.contains(&UsageColumn::Day) && interval != UsageInterval::Day {
+        return Err(Error::invalid("group_by", "The column of other intervals than 1d is time."));
+    }
+    let end = until.unwrap_or_else(|| end_of(now, interval));
+    let unit = |at: Timestamp| match interval {
+        UsageInterval::Day => day(at),
+        UsageInterval::Hour | UsageInterval::FiveMinutes => at.as_second(),
+    };
     let user = (!who.is_admin()).then_some(user);
+    let limit = limit(&query)?;
     let wanted = UsageQuery {
         user: user.clone(),
-        since: since.map_or(0, day),
-        until: day(end),
+        interval,
+        since: since.map_or(0, unit),
+        until: unit(end),
+        only: filters(&query)?,
         group_by: group_by.clone(),
-        limit: bounds::USAGE_GROUPS + 1,
+        order: word(&query, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
+        limit: limit + 1,
     };
     // Write pending sums first: the answer covers every request that has ended.
     app.limits.write_usage(&app.store, user.as_ref()).await?;
     let mut groups = app.store.usage(wanted).await?;
-    let has_more = groups.len() > bounds::USAGE_GROUPS;
-    groups.truncate(bounds::USAGE_GROUPS);
+    let has_more = groups.len() > limit;
+    groups.truncate(limit);
     let data: Vec<Value> = groups.iter().map(|group| show(group, &group_by)).collect();
     let span = json!({"since": since.map(rfc3339), "until": rfc3339(end)});
     Ok(answer::json(
@@ -52,16 +72,61 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     ))
 }
 
-/// Reads the start of a day in UTC, as a date or a time. A time within a day is refused, as sums
-/// are kept by day.
-fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
+/// Reads one of a set of words.
+fn word<T: Copy>(
+    query: &Query,
+    name: &str,
+    all: &[T],
+    as_str: fn(T) -> &'static str,
+) -> Result<Option<T>> {
     let Some(text) = query.get(name) else { return Ok(None) };
-    let written = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    let at = written.parse::<Timestamp>().ok().filter(|at| begin_of(*at) == *at);
-    let detail = || {
-        format!(
+    let words: Vec<&str> = all.iter().map(|one| as_str(*one)).collect();
+    let found = all.iter().copied().find(|one| as_str(*one) == text);
+    let refused = || Error::invalid(name, format!("{name} must be one of {}.", words.join(", ")));
+    found.map(Some).ok_or_else(refused)
+}
+
+fn limit(query: &Query) -> Result<usize> {
+    let most = bounds::USAGE_GROUPS;
+    let Some(text) = query.get("limit") else { return Ok(most) };
+    let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
+    limit.ok_or_else(|| Error::invalid("limit", format!("limit must be 1 to {most}.")))
+}
+
+/// The values of columns that are asked of, each a comma-separated list.
+fn filters(query: &Query) -> Result<Vec<(UsageColumn, Vec<String>)>> {
+    let most = bounds::USAGE_VALUES;
+    let given =
+        FILTERS.into_iter().filter_map(|column| Some((column, query.get(column.as_str())?)));
+    given
+        .map(|(column, text)| {
+            let values: Vec<String> = text.split(',').map(str::to_owned).collect();
+            if values.len() > most {
+                let name = column.as_str();
+                return Err(Error::invalid(name, format!("{name} may have up to {most} values.")));
+            }
+            Ok((column, values))
+        })
+        .collect()
+}
+
+/// Reads the start of an interval in UTC, as a time or, for a day, as a date.
+fn bound(query: &Query, name: &str, interval: UsageInterval) -> Result<Option<Timestamp>> {
+    let Some(text) = query.get(name) else { return Ok(None) };
+    let is_date = interval == UsageInterval::Day && text.len() == DATE;
+    let written = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let begins = |at: &Timestamp| begin_of(*at, interval) == *at;
+    let at = written.parse::<Timestamp>().ok().filter(begins);
+    let detail = || match interval {
+        UsageInterval::Day => format!(
             "{name} must be the start of a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z."
-        )
+        ),
+        UsageInterval::Hour => {
+            format!("{name} must be the start of an hour, like 2026-11-21T15:00:00Z.")
+        }
+        UsageInterval::FiveMinutes => {
+            format!("{name} must be the start of five minutes, like 2026-11-21T15:05:00Z.")
+        }
     };
     at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
@@ -73,8 +138,8 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     let refused = || {
         Error::invalid(
             "group_by",
-            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule and \
-             day, each once.",
+            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule, day \
+             and time, each once.",
         )
     };
     let mut columns = Vec::new();
@@ -91,12 +156,13 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     Ok(columns)
 }
 
-fn begin_of(at: Timestamp) -> Timestamp {
-    at.to_zoned(TimeZone::UTC).start_of_day().map_or(at, |zoned| zoned.timestamp())
+fn begin_of(at: Timestamp, interval: UsageInterval) -> Timestamp {
+    Timestamp::from_second(interval.begin(at.as_second())).unwrap_or(at)
 }
 
-fn end_of(at: Timestamp) -> Timestamp {
-    begin_of(at).checked_add(std::time::Duration::from_secs(86_400)).unwrap_or(at)
+fn end_of(at: Timestamp, interval: UsageInterval) -> Timestamp {
+    let end = interval.begin(at.as_second()).saturating_add(interval.seconds());
+    Timestamp::from_second(end).unwrap_or(at)
 }
 
 fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
@@ -105,18 +171,43 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
     for (column, value) in columns.iter().zip(&group.values) {
         let value = match column {
             _ if value.is_empty() => Value::Null,
-            // The store has `yyyymmdd`.
-            UsageColumn::Day => match (value.get(..4), value.get(4..6), value.get(6..)) {
-                (Some(year), Some(month), Some(day)) => json!(format!("{year}-{month}-{day}")),
-                _ => json!(value),
-            },
+            UsageColumn::Day => json!(date(value).unwrap_or_else(|| value.clone())),
+            UsageColumn::Time => json!(time(value)),
             _ => json!(value),
         };
         shown.insert(column.as_str().into(), value);
     }
     shown.extend(sums(&group.own));
+    shown.insert("latency_ms".into(), quantiles(&group.own.took));
+    shown.insert("first_token_ms".into(), quantiles(&group.own.first_token));
     shown.insert("replays".into(), Value::Object(sums(&group.replays)));
     Value::Object(shown)
+}
+
+/// A day of the store, which is `yyyymmdd`.
+fn date(value: &str) -> Option<String> {
+    Some(format!("{}-{}-{}", value.get(..4)?, value.get(4..6)?, value.get(6..8)?))
+}
+
+/// The begin of an interval of the store: a day, or seconds since the epoch.
+fn time(value: &str) -> Option<String> {
+    let at = match value.len() {
+        DAY => format!("{}T00:00:00Z", date(value)?).parse().ok()?,
+        _ => Timestamp::from_second(value.parse().ok()?).ok()?,
+    };
+    Some(rfc3339(at))
+}
+
+/// Characters of a day of the store. Seconds since the epoch have more.
+const DAY: usize = 8;
+
+/// Half of all durations were shorter than the one, and 95 of 100 than the other.
+fn quantiles(counts: &LatencyCounts) -> Value {
+    let rounded = |share| counts.quantile_ms(share).map(f64::round);
+    match (rounded(0.5), rounded(0.95)) {
+        (Some(p50), Some(p95)) => json!({ "p50": p50, "p95": p95 }),
+        _ => Value::Null,
+    }
 }
 
 /// Sums as JSON. `cost_usd` is null if no cost is known; `unpriced_requests` counts those without
@@ -124,7 +215,7 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
 fn sums(sums: &UsageSums) -> Map<String, Value> {
     let cost = (sums.priced > 0).then(|| dollars(sums.nano));
     let shown = json!({
-        "requests": sums.requests, "prompt_tokens": sums.prompt_tokens,
+        "requests": sums.requests, "errors": sums.errors, "prompt_tokens": sums.prompt_tokens,
         "completion_tokens": sums.completion_tokens,
         "total_tokens": sums.prompt_tokens.saturating_add(sums.completion_tokens),
         "cached_tokens": sums.cached_tokens,
@@ -174,10 +265,8 @@ mod tests {
     #[test]
     fn a_bound_is_the_beginning_of_a_day() {
         let read = |text: &str| {
-            midnight(
-                &Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap(),
-                "since",
-            )
+            let query = Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap();
+            bound(&query, "since", UsageInterval::Day)
         };
         let day = "2026-11-21T00:00:00.000000Z";
         for text in ["2026-11-21", "2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00"] {
@@ -195,6 +284,40 @@ mod tests {
             assert_eq!(read(bad).unwrap_err().field(), Some("since"), "{bad}");
         }
         let at: Timestamp = "2026-11-21T12:34:56Z".parse().unwrap();
-        assert_eq!(rfc3339(end_of(at)), "2026-11-22T00:00:00.000000Z");
+        for (interval, end) in [
+            (UsageInterval::Day, "2026-11-22T00:00:00.000000Z"),
+            (UsageInterval::Hour, "2026-11-21T13:00:00.000000Z"),
+            (UsageInterval::FiveMinutes, "2026-11-21T12:35:00.000000Z"),
+        ] {
+            assert_eq!(rfc3339(end_of(at, interval)), end);
+        }
+    }
+
+    #[test]
+    fn intervals_and_filters_are_checked() {
+        let all = |text: &str| {
+            let query = Query::read(Some(text), PARAMETERS).unwrap();
+            let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;
+            bound(&query, "since", interval.unwrap_or_default())?;
+            word(&query, "order", &UsageOrder::ALL, UsageOrder::as_str)?;
+            Ok::<_, Error>((limit(&query)?, filters(&query)?))
+        };
+        let good = all("interval=5m&since=2026-11-21T15:05:00Z&order=cost_usd&limit=5&key=a,b");
+        let keys = vec![(UsageColumn::Key, vec!["a".to_owned(), "b".to_owned()])];
+        assert_eq!(good.unwrap(), (5, keys));
+        let many = format!("model={}", vec!["m"; bounds::USAGE_VALUES + 1].join(","));
+        for (bad, field) in [
+            ("interval=1m", "interval"),
+            ("interval=1h&since=2026-11-21T15:05:00Z", "since"),
+            ("interval=5m&since=2026-11-21", "since"),
+            ("order=key", "order"),
+            ("limit=0", "limit"),
+            ("limit=1001", "limit"),
+            (many.as_str(), "model"),
+        ] {
+            assert_eq!(all(bad).unwrap_err().field(), Some(field), "{bad}");
+        }
+        assert_eq!(time("20261121").as_deref(), Some("2026-11-21T00:00:00.000000Z"));
+        assert_eq!(time("1764000300").as_deref(), Some("2025-11-24T16:05:00.000000Z"));
     }
 }

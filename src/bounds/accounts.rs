@@ -116,8 +116,16 @@ pub(crate) const USAGE_WRITE_ROWS: usize = 1_000;
 pub(crate) const GRANT_AHEAD_BUDGETS: usize = 2_000;
 /// Sums of usage waiting to be written; more are dropped, with a warning.
 pub(crate) const USAGE_PENDING: usize = 20_000;
+/// Seconds between two writes of usage by hour and by five minutes: a crash may lose so much of it.
+pub(crate) const USAGE_RECENT_INTERVAL_S: i64 = 10;
 /// Days that usage is kept.
 pub(crate) const USAGE_DAYS: i64 = 400;
+/// How long usage by hour is kept: a week, and the day that it begins in.
+pub(crate) const USAGE_HOURS_KEPT: Duration = Duration::from_secs(8 * 86_400);
+/// How long usage by five minutes is kept.
+pub(crate) const USAGE_MINUTES_KEPT: Duration = Duration::from_secs(6 * 3_600);
+/// Values of one column that usage is asked of.
+pub(crate) const USAGE_VALUES: usize = 20;
 /// Groups in an answer on usage.
 pub(crate) const USAGE_GROUPS: usize = 1_000;
 

@@ -171,6 +171,15 @@ impl Chart {
 
 /// A chart, drawn by `charts.js` from its data, and the same as a table.
 pub(super) fn chart(chart: &Chart) -> Markup {
+    figure(chart, false)
+}
+
+/// The same with bars, those of all series on each other.
+pub(super) fn bar_chart(chart: &Chart) -> Markup {
+    figure(chart, true)
+}
+
+fn figure(chart: &Chart, bars: bool) -> Markup {
     let data = serde_json::to_string(chart).unwrap_or_default();
     let at = |seconds: i64| {
         Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
@@ -178,7 +187,7 @@ pub(super) fn chart(chart: &Chart) -> Markup {
     html! {
         figure.chart {
             figcaption { (chart.title) }
-            div.plot data-chart=(data) aria-hidden="true" {}
+            div.plot data-chart=(data) data-bars[bars] aria-hidden="true" {}
             details {
                 summary { "As a table" }
                 div.scroll tabindex="0" {

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::outcome::Outcome;
 use crate::app::App;
-use crate::capture::record::Head;
+use crate::capture::record::{CaptureState, Head};
 use crate::id::{KeyId, UserId};
-use crate::limits::day;
 use crate::routing::Routing;
-use crate::store::{UsageKey, UsageSums, nano_usd};
+use crate::store::{LatencyCounts, UsageKey, UsageSums, nano_usd, usage_slot};
 
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
@@ -28,7 +27,7 @@ impl CallAccount {
             time(app, outcome, ttft);
         }
         self.learn(app, head, outcome);
-        self.add_usage(app, head, outcome);
+        self.add_usage(app, head, outcome, ttft);
     }
 
     /// Corrects later estimates by the usage of this call.
@@ -47,11 +46,11 @@ impl CallAccount {
     }
 
     /// Adds usage and cost to the payer's sums.
-    fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome) {
+    fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
         let (user, key) = self.payer.clone();
         let decision = head.decision.as_ref();
         let key = UsageKey {
-            day: day(head.created_at),
+            at: usage_slot(head.created_at),
             user,
             key,
             model: outcome.target().map(|target| target.entry().name.clone()),
@@ -61,6 +60,8 @@ impl CallAccount {
             replay: head.replay_of.is_some(),
         };
         let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
+        let took = Duration::from_millis(head.total_ms);
         let sums = UsageSums {
             requests: 1,
             prompt_tokens: used.prompt_tokens,
@@ -69,6 +70,9 @@ impl CallAccount {
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
+            errors: u64::from(head.state == CaptureState::Failed),
+            took: is_timed.then(|| LatencyCounts::one(took)).unwrap_or_default(),
+            first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
         };
         app.limits.used(key, &sums);
     }

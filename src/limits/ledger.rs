@@ -1,11 +1,12 @@
-//! What is written behind the requests: grants before they count, and usage by day. A batch of some
-//! thousand rows is one transaction. A batch that the store refuses is kept and retried.
+//! What is written behind the requests: grants before they count, and usage by day; more seldom
+//! usage by hour and by five minutes. A batch of some thousand rows is one transaction. A batch
+//! that the store refuses is kept and retried.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::RandomState;
@@ -38,6 +39,25 @@ impl Pending {
             Entry::Vacant(entry) => _ = entry.insert(*sums),
         }
     }
+
+    /// Takes some of the sums, of one user or of all.
+    fn take(&mut self, user: Option<&UserId>) -> Vec<(UsageKey, UsageSums)> {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            warn!(
+                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
+                 so many different ones"
+            );
+        }
+        self.sums
+            .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
+            .take(bounds::USAGE_WRITE_ROWS)
+            .collect()
+    }
+}
+
+fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The day in UTC that `at` is in, as `yyyymmdd`.
@@ -94,7 +114,7 @@ impl Limiter {
 
     /// Notes what a request used, to be written with the next batch.
     pub fn used(&self, key: UsageKey, sums: &UsageSums) {
-        self.pending().add(key, sums);
+        lock(&self.pending).add(key, sums);
     }
 
     /// Resolves when something should be written, at the latest after
@@ -114,7 +134,7 @@ impl Limiter {
         let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
         self.wanted.look_ahead(day(soon), bounds::GRANT_AHEAD_BUDGETS, all);
         // Of what waits by now: what comes meanwhile is for the next time.
-        let waits = self.wanted.len().max(self.pending().sums.len());
+        let waits = self.wanted.len().max(lock(&self.pending).sums.len());
         let mut looked = 0;
         if self.carried.shared.load(Ordering::Relaxed) && !self.is_closed() {
             self.give_back(store, now).await?;
@@ -123,8 +143,15 @@ impl Limiter {
             let _turn = self.writing.lock().await;
             let subjects = self.wanted.take(bounds::USAGE_WRITE_ROWS);
             looked += subjects.len();
-            let sums = self.take_sums(None);
+            let sums = lock(&self.pending).take(None);
             self.grant(store, now, subjects, sums).await?;
+        }
+        let due = self.recent_due.load(Ordering::Relaxed);
+        if now.as_second() >= due {
+            let _turn = self.writing.lock().await;
+            self.keep_recent(store, None).await?;
+            let next = now.as_second().saturating_add(bounds::USAGE_RECENT_INTERVAL_S);
+            self.recent_due.store(next, Ordering::Relaxed);
         }
         Ok(looked)
     }
@@ -152,13 +179,14 @@ impl Limiter {
         for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
             // Also where none waits: some may be on their way.
             let _turn = self.writing.lock().await;
-            let sums = self.take_sums(user);
+            let sums = lock(&self.pending).take(user);
             if sums.is_empty() {
                 break;
             }
             self.keep(store, &[], sums).await?;
         }
-        Ok(())
+        let _turn = self.writing.lock().await;
+        self.keep_recent(store, user).await
     }
 
     /// Writes what was really spent, so that no grant is lost. No budget can be spent after it.
@@ -188,12 +216,14 @@ impl Limiter {
             failed = self.keep(store, some, Vec::new()).await.err().or(failed);
         }
         loop {
-            let sums = self.take_sums(None);
+            let sums = lock(&self.pending).take(None);
             if sums.is_empty() {
-                return failed.map_or(Ok(()), Err);
+                break;
             }
             self.keep(store, &[], sums).await?;
         }
+        self.keep_recent(store, None).await?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Writes the grants that these budgets want, with usage, in one transaction. The grants count
@@ -263,32 +293,28 @@ impl Limiter {
             recalls: wish.recalls,
         });
         let kept = store.write_usage(spend.collect(), sums.clone()).await;
-        if kept.is_err() {
-            let mut pending = self.pending();
-            sums.into_iter().for_each(|(key, sums)| pending.add(key, &sums));
-        }
+        let next = if kept.is_ok() { &self.recent } else { &self.pending };
+        let mut next = lock(next);
+        sums.into_iter().for_each(|(key, sums)| next.add(key, &sums));
         kept
     }
 
-    /// Takes some of the sums that wait, of one user or of all.
-    fn take_sums(&self, user: Option<&UserId>) -> Vec<(UsageKey, UsageSums)> {
-        let mut pending = self.pending();
-        let dropped = std::mem::take(&mut pending.dropped);
-        if dropped > 0 {
-            warn!(
-                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
-                 so many different ones"
-            );
+    /// Writes what the sums by hour and by five minutes lack, of one user or of all. The caller
+    /// holds `writing`.
+    async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
+        for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
+            let sums = lock(&self.recent).take(user);
+            if sums.is_empty() {
+                break;
+            }
+            let kept = store.write_recent_usage(sums.clone()).await;
+            if kept.is_err() {
+                let mut recent = lock(&self.recent);
+                sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
+                return kept;
+            }
         }
-        pending
-            .sums
-            .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
-            .take(bounds::USAGE_WRITE_ROWS)
-            .collect()
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(())
     }
 
     /// Opens accounts for all budgets, so that grants precede requests, and forgets subjects that
@@ -343,6 +369,7 @@ impl Limiter {
         let oldest = now
             .checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs()))
             .map_or(0, day);
-        store.trim_usage(period(Per::Month, now), oldest).await
+        store.trim_usage(period(Per::Month, now), oldest).await?;
+        store.trim_recent_usage(now, bounds::USAGE_HOURS_KEPT, bounds::USAGE_MINUTES_KEPT).await
     }
 }

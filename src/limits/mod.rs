@@ -48,7 +48,7 @@ mod refusal;
 mod remaining;
 mod reserve;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
@@ -74,6 +74,10 @@ pub struct Limiter {
     counted: DashMap<Subject, Arc<SubjectEntry>>,
     carried: CarriedSpend,
     pending: Mutex<Pending>,
+    /// What is written by day, and not by hour and by five minutes yet.
+    recent: Mutex<Pending>,
+    /// When that is written next, in seconds since the epoch.
+    recent_due: AtomicI64,
     /// One batch at a time goes to the store.
     writing: tokio::sync::Mutex<()>,
     wanted: Arc<GrantQueue>,

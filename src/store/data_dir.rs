@@ -23,6 +23,12 @@ const FILES: [&str; 7] = [
     "captures.db-shm",
 ];
 
+/// Bytes that are free where a directory is, for this user; `None` where that cannot be read.
+pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 impl DataDir {
     /// Makes the directory, for this user only, and locks it; [`StoreError::Locked`] if it is
     /// locked.

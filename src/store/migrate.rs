@@ -12,7 +12,7 @@ use super::{StoreError, sqlite};
 
 /// The tables that are copied, those before which others refer to, with the columns that order
 /// their rows. Both databases have the same columns in the same order.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("root_key", "one"),
     ("users", "id"),
     ("keys", "id"),
@@ -24,6 +24,7 @@ const TABLES: [(&str, &str); 12] = [
     ("documents", "revision"),
     ("spend", "subject, period"),
     ("usage", r#"day, "user", key, model, alias, recipe, rule, replay"#),
+    ("usage_recent", r#"span, at, "user", key, model, alias, recipe, rule, replay"#),
     ("audit", "seq"),
 ];
 

@@ -22,6 +22,7 @@ mod error;
 mod faults;
 mod key_changes;
 mod keys;
+mod latency;
 mod limits;
 mod load;
 mod migrate;
@@ -38,6 +39,8 @@ mod sql;
 mod sqlite;
 mod transaction;
 mod usage;
+mod usage_query;
+mod usage_sums;
 mod users;
 mod uses;
 mod value;
@@ -62,8 +65,10 @@ pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
 pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
 pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::DataDir;
+pub(crate) use data_dir::free_bytes;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
+pub use latency::LatencyCounts;
 pub use limits::Limits;
 pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
 pub(crate) use migrate::migrate;
@@ -84,9 +89,10 @@ pub(crate) use sqlite::{
     ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
     copy_capture_index, drop_segments_of_copy,
 };
-pub(crate) use usage::{
-    BudgetGrant, BudgetShare, SpendWish, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums,
-};
+pub(crate) use usage::{BudgetGrant, BudgetShare, SpendWish};
+pub(crate) use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
+pub(crate) use usage_sums::UsageInterval;
+pub use usage_sums::{UsageKey, UsageSums, usage_slot};
 pub(crate) use users::ChangeUser;
 
 /// How long a health check waits.

@@ -14,6 +14,6 @@ mod usage;
 
 pub(crate) use create::create;
 pub(crate) use patch::patch;
-pub(crate) use read::{get, list};
+pub(crate) use read::{PARAMETERS, get, list};
 pub(crate) use revoke::revoke;
 pub(crate) use rotate::rotate;

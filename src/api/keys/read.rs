@@ -1,6 +1,7 @@
 //! `GET K` and `GET K/{id}`.
 
 use http::StatusCode;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::collection::{enter, find};
@@ -11,13 +12,60 @@ use crate::api::page::{self, Query};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Key, KeyState, Principal};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::interface::Interface;
 
+pub(crate) const PARAMETERS: &[&str] =
+    &["limit", "after", "status", "owner", "expires_before", "unused_since", "budget_used"];
+
+/// Keys that need somebody's attention.
+struct KeyFilter {
+    expires_before: Option<Timestamp>,
+    unused_since: Option<Timestamp>,
+    /// The least share that is spent or reserved of the budget that it draws on, of 1.
+    budget_used: Option<f64>,
+}
+
+impl KeyFilter {
+    fn read(query: &Query, interface: Interface) -> Result<Self> {
+        let budget_used = query.get("budget_used").map(|text| {
+            let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+            share.filter(|_| interface == Interface::Router).ok_or_else(|| {
+                Error::invalid("budget_used", "budget_used must be 0 to 1, and of ROUTER keys.")
+            })
+        });
+        Ok(KeyFilter {
+            expires_before: time(query, "expires_before")?,
+            unused_since: time(query, "unused_since")?,
+            budget_used: budget_used.transpose()?,
+        })
+    }
+
+    fn keeps(&self, app: &App, key: &Key, now: Timestamp) -> bool {
+        let row = key.row();
+        let expires =
+            |before: Timestamp| row.expires_at.is_some_and(|end| now < end && end < before);
+        // A key that is new had no time to be used.
+        let unused = |since: Timestamp| {
+            row.created_at < since && key.last_used().is_none_or(|used| used < since)
+        };
+        self.expires_before.is_none_or(expires)
+            && self.unused_since.is_none_or(unused)
+            && self.budget_used.is_none_or(|share| usage::budget_used(app, key, now) >= share)
+    }
+}
+
+fn time(query: &Query, name: &str) -> Result<Option<Timestamp>> {
+    let parse = |text: &str| {
+        text.parse().map_err(|_| Error::invalid(name, format!("{name} must be an RFC 3339 time.")))
+    };
+    query.get(name).map(parse).transpose()
+}
+
 pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
-    let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
+    let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
     let parse = |text| {
         KeyId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a key."))
@@ -30,10 +78,14 @@ pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     };
     let status = query.get("status").map(parse).transpose()?;
     let owner = page::owner(&query, who, user, "the keys")?;
+    let filter = KeyFilter::read(&query, collection.interface)?;
     let now = app.clock.now();
-    let keep = |key: &Key| match status {
-        Some(status) => key.state(now) == status,
-        None => key.state(now) != KeyState::Revoked,
+    let keep = |key: &Key| {
+        let of_status = match status {
+            Some(status) => key.state(now) == status,
+            None => key.state(now) != KeyState::Revoked,
+        };
+        of_status && filter.keeps(app, key, now)
     };
     let found =
         app.auth.keys(collection.interface, owner.as_ref(), after.as_ref(), limit + 1, keep).await;

@@ -24,6 +24,17 @@ pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
     })
 }
 
+/// The share that is spent or reserved of the budget with the least left, of 1; below 0 without a
+/// budget.
+pub(super) fn budget_used(app: &App, key: &Key, now: Timestamp) -> f64 {
+    let draws = limits::draws_of_key(&app.auth, key.row());
+    if draws.iter().all(|draw| draw.caps.budget.is_none()) {
+        return -1.0;
+    }
+    let money = app.limits.remaining(&draws, now).money;
+    money.map_or(-1.0, |money| 1.0 - dollars(money.remaining()) / dollars(money.budget.nano))
+}
+
 fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> Value {
     let resets_at = now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX);
     let mut shown = json!({

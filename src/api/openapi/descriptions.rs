@@ -59,9 +59,23 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
         ("usage", "group_by") => {
-            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, `day`. \
-             Default: one total."
+            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` or, \
+             for any interval, `time`. Default: one total."
         }
+        (_, "expires_before") => {
+            "Only keys that expire before this RFC 3339 time, and have not yet."
+        }
+        (_, "unused_since") => {
+            "Only keys that were made before this RFC 3339 time and not used since."
+        }
+        (_, "budget_used") => {
+            "Only keys that have spent or reserved at least this share, of 1, of the budget with \
+             the least left."
+        }
+        ("usage", "key") => "Only of these keys: a comma-separated list of ids.",
+        ("usage", "user") => "Only of these users: a comma-separated list of ids.",
+        ("usage", "model") => "Only of these targets: a comma-separated list of `provider/model`.",
+        ("usage", "recipe") => "Only of these recipes: a comma-separated list.",
         ("listReplays", "status") => {
             "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
         }

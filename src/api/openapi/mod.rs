@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::dialect::endpoint::Endpoint;
 use crate::interface::Surface;
-use crate::store::Action;
+use crate::store::{Action, UsageInterval, UsageOrder};
 
 pub(crate) async fn get(_: &App, _: &Principal, _: &ApiRequest) -> ApiResult {
     Ok(answer::json(StatusCode::OK, &document()))
@@ -171,6 +171,26 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
                 "description": says
             })
         }
+        "limit" if operation.id == "usage" => {
+            let most = crate::bounds::USAGE_GROUPS;
+            json!({
+                "type": "integer", "minimum": 1, "maximum": most, "default": most,
+                "description": "Maximum number of sums"
+            })
+        }
+        "interval" => {
+            let says = "What usage is summed by. Days are kept for 400 days, hours for 8 days, \
+                five minutes for 6 hours";
+            json!({
+                "enum": UsageInterval::ALL.map(UsageInterval::as_str),
+                "default": UsageInterval::default().as_str(), "description": says
+            })
+        }
+        "order" => {
+            let says = "The largest first; without it the latest time first, else in the order \
+                of the values";
+            json!({ "enum": UsageOrder::ALL.map(UsageOrder::as_str), "description": says })
+        }
         "limit" => {
             json!({
                 "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX,
@@ -193,11 +213,14 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
             json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
         }
         "since" | "until" if operation.id == "usage" => {
-            let says = "A day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`; \
-                a time within a day is 400, as usage is summed by day";
+            let says = "Start of an interval in UTC: for days `2026-11-21` or \
+                `2026-11-21T00:00:00Z`; a time within an interval is 400";
             json!({ "type": "string", "description": says })
         }
-        "since" | "until" => json!({ "type": "string", "format": "date-time" }),
+        "since" | "until" | "expires_before" | "unused_since" => {
+            json!({ "type": "string", "format": "date-time" })
+        }
+        "budget_used" => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         "shadow" => {
             let says = "Only shadows; by default the list leaves them out, \
                 unless `shadow_of` is given";

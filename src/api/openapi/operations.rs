@@ -1,7 +1,7 @@
 //! The operations of the route table; those on keys stand once for all three interfaces.
 
 use crate::api::gate::Gate;
-use crate::api::{audit, decide, replays, usage};
+use crate::api::{audit, decide, keys, replays, usage};
 
 /// One operation, beyond its row in the route table.
 pub(super) struct Operation {
@@ -64,7 +64,7 @@ impl Operation {
 }
 
 const PAGE: &[&str] = &["limit", "after"];
-const KEY_PAGE: &[&str] = &["limit", "after", "status", "owner"];
+const KEY_PAGE: &[&str] = keys::PARAMETERS;
 
 /// The operations on keys, which each interface has.
 #[rustfmt::skip]
@@ -189,7 +189,7 @@ const OTHERS: &[Operation] = &[
         "Import exported captures, one per line; known ids are left unchanged")
         .takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
     op("GET", "/v1/router/usage", "usage",
-        "Usage summed by day: the caller's, for admins everybody's")
+        "Usage by time: the caller's, for admins everybody's")
         .gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide",
         "Decide a request without sending it; nothing is captured")
@@ -199,6 +199,9 @@ const OTHERS: &[Operation] = &[
         "State of the live document's providers in this process; `nodes` is listed if the document \
          has targets on nodes")
         .gives(200, "ProviderList").query(PAGE),
+    op("GET", "/v1/router/status", "status",
+        "State of this process: document, capture queue, disk, certificates")
+        .gives(200, "GatewayStatus"),
     op("GET", "/v1/router/config", "getConfig",
         "Get the live routing document; as YAML with `Accept: application/yaml`")
         .gives(200, "Config"),

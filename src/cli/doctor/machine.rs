@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::config::{self, Server};
 use crate::server::Environment;
 use crate::server::ready::{self, Readiness};
-use crate::store::StoreUrl;
+use crate::store::{self, StoreUrl};
 
 /// Whether the store opens with the master key, and is of this build.
 pub(super) fn store(
@@ -48,11 +48,10 @@ pub(super) fn disk(report: &mut DoctorReport, server: &Server) {
             _ => Path::new("."),
         };
     }
-    let Ok(found) = rustix::fs::statvfs(dir) else {
+    let Some(free) = store::free_bytes(dir) else {
         report.warn("disk", "its free space cannot be read", "look with df");
         return;
     };
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
     let mib = free >> 20;
     let kept = server.capture.retention.size;
     let told = format!("{mib} MiB free for {}", server.data_dir.display());

@@ -18,7 +18,7 @@ pub(super) struct Schema {
 /// Audit rows are deleted only while `audit_leaving` holds a row, within one transaction of the
 /// retention.
 pub(super) const ACCOUNTS: Schema = Schema {
-    number: 15,
+    number: 16,
     tables: "
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL) STRICT;
 INSERT INTO state (one, rev) VALUES (1, 0);
@@ -82,9 +82,38 @@ CREATE TABLE usage (
     requests INTEGER NOT NULL,
     prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
     cached_tokens INTEGER NOT NULL, nano INTEGER NOT NULL, priced INTEGER NOT NULL,
-    unpriced INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL, errors INTEGER NOT NULL,
+    took_0 INTEGER NOT NULL, took_1 INTEGER NOT NULL, took_2 INTEGER NOT NULL,
+    took_3 INTEGER NOT NULL, took_4 INTEGER NOT NULL, took_5 INTEGER NOT NULL,
+    took_6 INTEGER NOT NULL, took_7 INTEGER NOT NULL, took_8 INTEGER NOT NULL,
+    took_9 INTEGER NOT NULL, took_10 INTEGER NOT NULL, took_11 INTEGER NOT NULL,
+    took_12 INTEGER NOT NULL, took_13 INTEGER NOT NULL, first_0 INTEGER NOT NULL,
+    first_1 INTEGER NOT NULL, first_2 INTEGER NOT NULL, first_3 INTEGER NOT NULL,
+    first_4 INTEGER NOT NULL, first_5 INTEGER NOT NULL, first_6 INTEGER NOT NULL,
+    first_7 INTEGER NOT NULL, first_8 INTEGER NOT NULL, first_9 INTEGER NOT NULL,
+    first_10 INTEGER NOT NULL, first_11 INTEGER NOT NULL, first_12 INTEGER NOT NULL,
+    first_13 INTEGER NOT NULL,
     PRIMARY KEY (day, user, key, model, alias, recipe, rule, replay)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_user ON usage (user, day);
+CREATE TABLE usage_recent (
+    span INTEGER NOT NULL, at INTEGER NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL,
+    model TEXT NOT NULL, alias TEXT NOT NULL, recipe TEXT NOT NULL, rule TEXT NOT NULL,
+    replay INTEGER NOT NULL, requests INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL, nano INTEGER NOT NULL, priced INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL, errors INTEGER NOT NULL,
+    took_0 INTEGER NOT NULL, took_1 INTEGER NOT NULL, took_2 INTEGER NOT NULL,
+    took_3 INTEGER NOT NULL, took_4 INTEGER NOT NULL, took_5 INTEGER NOT NULL,
+    took_6 INTEGER NOT NULL, took_7 INTEGER NOT NULL, took_8 INTEGER NOT NULL,
+    took_9 INTEGER NOT NULL, took_10 INTEGER NOT NULL, took_11 INTEGER NOT NULL,
+    took_12 INTEGER NOT NULL, took_13 INTEGER NOT NULL, first_0 INTEGER NOT NULL,
+    first_1 INTEGER NOT NULL, first_2 INTEGER NOT NULL, first_3 INTEGER NOT NULL,
+    first_4 INTEGER NOT NULL, first_5 INTEGER NOT NULL, first_6 INTEGER NOT NULL,
+    first_7 INTEGER NOT NULL, first_8 INTEGER NOT NULL, first_9 INTEGER NOT NULL,
+    first_10 INTEGER NOT NULL, first_11 INTEGER NOT NULL, first_12 INTEGER NOT NULL,
+    first_13 INTEGER NOT NULL,
+    PRIMARY KEY (span, at, user, key, model, alias, recipe, rule, replay)) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_recent_user ON usage_recent (user, span, at);
 
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at INTEGER NOT NULL,

@@ -88,6 +88,7 @@ macro_rules! suite {
                 spend_is_replaced_with_its_usage_or_not_at_all
                 all_that_hold_of_a_budget_hold_no_more_than_it
                 usage_is_summed_by_any_columns
+                usage_is_summed_by_hour_and_by_five_minutes
             }
             users {
                 a_session_begins_with_the_present_password_of_an_enabled_user

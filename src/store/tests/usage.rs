@@ -1,12 +1,20 @@
 //! Spend and usage.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 use super::*;
 use crate::store::usage::SpendRow;
-use crate::store::{BudgetGrant, BudgetShare, SpendWish};
+use crate::store::{
+    BudgetGrant, BudgetShare, LatencyCounts, SpendWish, UsageInterval, UsageOrder, usage_slot,
+};
 
-fn usage_of(day: i64, user: &str, model: &str, replay: bool) -> UsageKey {
+/// At noon of a day.
+fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
+    let noon: Timestamp = format!("{day}T12:00:00Z").parse().unwrap();
     UsageKey {
-        day,
+        at: usage_slot(noon),
         user: UserId::known(user),
         key: (user == "usr_ann").then(|| KeyId::known("key_1")),
         model: (!model.is_empty()).then(|| model.into()),
@@ -26,7 +34,7 @@ fn sums(requests: u64) -> UsageSums {
         cached_tokens: 5 * requests,
         nano: 1_000 * requests,
         priced: requests,
-        unpriced: 0,
+        ..UsageSums::default()
     }
 }
 
@@ -44,10 +52,10 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     let store = bed.open().await;
     for _ in 0..2 {
         let usage = [
-            (usage_of(20_261_101, "usr_ann", "openai/gpt-5", false), 1),
-            (usage_of(20_261_101, "usr_ann", "openai/gpt-5", true), 2),
-            (usage_of(20_261_102, "usr_ann", "", false), 4),
-            (usage_of(20_261_102, "usr_Bob", "openai/gpt-5", false), 8),
+            (usage_of("2026-11-01", "usr_ann", "openai/gpt-5", false), 1),
+            (usage_of("2026-11-01", "usr_ann", "openai/gpt-5", true), 2),
+            (usage_of("2026-11-02", "usr_ann", "", false), 4),
+            (usage_of("2026-11-02", "usr_Bob", "openai/gpt-5", false), 8),
         ];
         let usage = usage.map(|(key, requests)| (key, sums(requests)));
         store.write_usage(Vec::new(), usage.into()).await.unwrap();
@@ -82,12 +90,66 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     assert_eq!(groups(&store, by(&[User])).await, []);
 }
 
+pub(in crate::store) async fn usage_is_summed_by_hour_and_by_five_minutes(bed: &impl Bed) {
+    let store = bed.open().await;
+    let at = |time: &str| format!("2026-11-01T{time}Z").parse::<Timestamp>().unwrap();
+    let used = |time: &str, user: &str, requests: u64, took: u64| {
+        let key = UsageKey { at: usage_slot(at(time)), ..usage_of("2026-11-01", user, "m", false) };
+        let took = LatencyCounts::one(Duration::from_millis(took));
+        (key, UsageSums { took, first_token: took, ..sums(requests) })
+    };
+    let all = [
+        used("11:59:59", "usr_ann", 1, 10),
+        used("12:00:00", "usr_Bob", 2, 40),
+        used("12:04:59", "usr_ann", 4, 40),
+        used("12:05:00", "usr_ann", 8, 800),
+    ];
+    store.write_recent_usage(all.to_vec()).await.unwrap();
+    store.write_recent_usage(all.to_vec()).await.unwrap();
+    let query = |interval: UsageInterval, group_by: &[UsageColumn]| UsageQuery {
+        interval,
+        since: at("11:00:00").as_second(),
+        until: at("13:00:00").as_second(),
+        group_by: group_by.to_vec(),
+        limit: 10,
+        ..UsageQuery::default()
+    };
+    let found = async |query: UsageQuery| {
+        let groups = store.usage(query).await.unwrap();
+        let group = |group: UsageGroup| (group.values, group.own.requests);
+        groups.into_iter().map(group).collect::<Vec<_>>()
+    };
+    let group = |time: &str, requests| (vec![at(time).as_second().to_string()], requests);
+    use UsageColumn::{Time, User};
+    use UsageInterval::{FiveMinutes, Hour};
+    let hours = [group("12:00:00", 28), group("11:00:00", 2)];
+    assert_eq!(found(query(Hour, &[Time])).await, hours);
+    let slots = [group("12:05:00", 16), group("12:00:00", 12), group("11:55:00", 2)];
+    assert_eq!(found(query(FiveMinutes, &[Time])).await, slots);
+    let users = [(vec!["usr_ann".to_owned()], 26), (vec!["usr_Bob".to_owned()], 4)];
+    let by_size = UsageQuery { order: Some(UsageOrder::Tokens), ..query(Hour, &[User]) };
+    assert_eq!(found(by_size).await, users);
+    let bob = vec!["usr_Bob".to_owned(), "usr_none".to_owned()];
+    let only = UsageQuery { only: vec![(User, bob)], ..query(Hour, &[Time]) };
+    assert_eq!(found(only).await, [group("12:00:00", 4)]);
+    let late = UsageQuery { since: at("12:05:00").as_second(), ..query(FiveMinutes, &[]) };
+    assert_eq!(found(late).await, [(Vec::new(), 16)]);
+    let own = store.usage(query(Hour, &[])).await.unwrap()[0].own;
+    assert_eq!(own.took, own.first_token);
+    assert_eq!(own.took.quantile_ms(0.5), Some(37.5));
+    // Hours and five minutes leave by their own ages.
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    store.trim_recent_usage(at("12:06:00"), hour, minute).await.unwrap();
+    assert_eq!(found(query(FiveMinutes, &[Time])).await, slots[..1]);
+    assert_eq!(found(query(Hour, &[Time])).await, hours[..1]);
+}
+
 pub(in crate::store) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {
     let store = bed.open().await;
     let most = 1 << 53;
     for (nano, expected) in [(most - 1, most - 1), (1, most), (u64::MAX, most)] {
         let added = UsageSums { nano, requests: 1, ..UsageSums::default() };
-        let usage = vec![(usage_of(20_261_101, "usr_ann", "m", false), added)];
+        let usage = vec![(usage_of("2026-11-01", "usr_ann", "m", false), added)];
         store.write_usage(Vec::new(), usage).await.unwrap();
         let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
         assert_eq!(store.usage(query).await.unwrap()[0].own.nano, expected);
@@ -114,7 +176,7 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
         },
         recalls: false,
     };
-    let usage = || vec![(usage_of(20_261_101, "usr_ann", "m", false), sums(1))];
+    let usage = || vec![(usage_of("2026-11-01", "usr_ann", "m", false), sums(1))];
     store.write_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
     faults.fail_writes(1);
     store.write_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();

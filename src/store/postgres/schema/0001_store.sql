@@ -67,9 +67,40 @@ CREATE TABLE usage (
     recipe TEXT COLLATE "C" NOT NULL, rule TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL,
     requests BIGINT NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL, nano BIGINT NOT NULL, priced BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL, errors BIGINT NOT NULL,
+    took_0 BIGINT NOT NULL, took_1 BIGINT NOT NULL, took_2 BIGINT NOT NULL,
+    took_3 BIGINT NOT NULL, took_4 BIGINT NOT NULL, took_5 BIGINT NOT NULL,
+    took_6 BIGINT NOT NULL, took_7 BIGINT NOT NULL, took_8 BIGINT NOT NULL,
+    took_9 BIGINT NOT NULL, took_10 BIGINT NOT NULL, took_11 BIGINT NOT NULL,
+    took_12 BIGINT NOT NULL, took_13 BIGINT NOT NULL, first_0 BIGINT NOT NULL,
+    first_1 BIGINT NOT NULL, first_2 BIGINT NOT NULL, first_3 BIGINT NOT NULL,
+    first_4 BIGINT NOT NULL, first_5 BIGINT NOT NULL, first_6 BIGINT NOT NULL,
+    first_7 BIGINT NOT NULL, first_8 BIGINT NOT NULL, first_9 BIGINT NOT NULL,
+    first_10 BIGINT NOT NULL, first_11 BIGINT NOT NULL, first_12 BIGINT NOT NULL,
+    first_13 BIGINT NOT NULL,
     PRIMARY KEY (day, "user", key, model, alias, recipe, rule, replay));
 CREATE INDEX usage_user ON usage ("user", day);
+-- Usage by hour and by five minutes: `span` and `at` in seconds. Columns as in `usage`.
+CREATE TABLE usage_recent (
+    span BIGINT NOT NULL, at BIGINT NOT NULL, "user" TEXT COLLATE "C" NOT NULL,
+    key TEXT COLLATE "C" NOT NULL, model TEXT COLLATE "C" NOT NULL,
+    alias TEXT COLLATE "C" NOT NULL, recipe TEXT COLLATE "C" NOT NULL,
+    rule TEXT COLLATE "C" NOT NULL, replay BIGINT NOT NULL, requests BIGINT NOT NULL,
+    prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL, nano BIGINT NOT NULL, priced BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL, errors BIGINT NOT NULL,
+    took_0 BIGINT NOT NULL, took_1 BIGINT NOT NULL, took_2 BIGINT NOT NULL,
+    took_3 BIGINT NOT NULL, took_4 BIGINT NOT NULL, took_5 BIGINT NOT NULL,
+    took_6 BIGINT NOT NULL, took_7 BIGINT NOT NULL, took_8 BIGINT NOT NULL,
+    took_9 BIGINT NOT NULL, took_10 BIGINT NOT NULL, took_11 BIGINT NOT NULL,
+    took_12 BIGINT NOT NULL, took_13 BIGINT NOT NULL, first_0 BIGINT NOT NULL,
+    first_1 BIGINT NOT NULL, first_2 BIGINT NOT NULL, first_3 BIGINT NOT NULL,
+    first_4 BIGINT NOT NULL, first_5 BIGINT NOT NULL, first_6 BIGINT NOT NULL,
+    first_7 BIGINT NOT NULL, first_8 BIGINT NOT NULL, first_9 BIGINT NOT NULL,
+    first_10 BIGINT NOT NULL, first_11 BIGINT NOT NULL, first_12 BIGINT NOT NULL,
+    first_13 BIGINT NOT NULL,
+    PRIMARY KEY (span, at, "user", key, model, alias, recipe, rule, replay));
+CREATE INDEX usage_recent_user ON usage_recent ("user", span, at);
 
 -- The numbers of rows are in the order of commits, because the writer holds the lock of `state`.
 -- A transaction that is rolled back leaves a gap.

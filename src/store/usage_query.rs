@@ -1,0 +1,203 @@
+//! Questions about usage: which of its sums, grouped by what.
+
+use std::sync::LazyLock;
+
+use super::columns::Columns;
+use super::latency::LatencyCounts;
+use super::sql::{Transaction, Value, params};
+use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums, unsigned};
+use super::{Store, StoreError};
+use crate::id::UserId;
+
+/// A column that usage is grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageColumn {
+    Key,
+    User,
+    Model,
+    Alias,
+    Recipe,
+    Rule,
+    Day,
+    /// The interval of the query.
+    Time,
+}
+
+impl UsageColumn {
+    pub const ALL: [UsageColumn; 8] = [
+        UsageColumn::Key,
+        UsageColumn::User,
+        UsageColumn::Model,
+        UsageColumn::Alias,
+        UsageColumn::Recipe,
+        UsageColumn::Rule,
+        UsageColumn::Day,
+        UsageColumn::Time,
+    ];
+
+    /// Its name in queries, and in the tables unless it is a time.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UsageColumn::Key => "key",
+            UsageColumn::User => "user",
+            UsageColumn::Model => "model",
+            UsageColumn::Alias => "alias",
+            UsageColumn::Recipe => "recipe",
+            UsageColumn::Rule => "rule",
+            UsageColumn::Day => "day",
+            UsageColumn::Time => "time",
+        }
+    }
+
+    pub fn is_time(self) -> bool {
+        matches!(self, UsageColumn::Day | UsageColumn::Time)
+    }
+}
+
+/// By which sum the groups are ordered, the largest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageOrder {
+    Requests,
+    Errors,
+    Tokens,
+    Cost,
+}
+
+impl UsageOrder {
+    pub const ALL: [UsageOrder; 4] =
+        [UsageOrder::Requests, UsageOrder::Errors, UsageOrder::Tokens, UsageOrder::Cost];
+
+    /// Its name in queries: the field of the answer.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UsageOrder::Requests => "requests",
+            UsageOrder::Errors => "errors",
+            UsageOrder::Tokens => "total_tokens",
+            UsageOrder::Cost => "cost_usd",
+        }
+    }
+
+    fn column(self) -> &'static str {
+        match self {
+            UsageOrder::Requests => "requests",
+            UsageOrder::Errors => "errors",
+            UsageOrder::Tokens => "prompt_tokens + completion_tokens",
+            UsageOrder::Cost => "nano",
+        }
+    }
+}
+
+/// Which usage to sum, and how.
+#[derive(Clone, Debug, Default)]
+pub struct UsageQuery {
+    pub user: Option<UserId>,
+    pub interval: UsageInterval,
+    /// From this interval on: a day as `yyyymmdd`, else seconds since the epoch.
+    pub since: i64,
+    pub until: i64,
+    /// Only of these values.
+    pub only: Vec<(UsageColumn, Vec<String>)>,
+    /// Without columns there is one sum.
+    pub group_by: Vec<UsageColumn>,
+    /// None: the latest time first, else in the order of the values.
+    pub order: Option<UsageOrder>,
+    pub limit: usize,
+}
+
+/// One sum of usage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageGroup {
+    /// The values of the columns in the order of the query; empty if a request had none. A time is
+    /// a number as in [`UsageQuery::since`].
+    pub values: Vec<String>,
+    pub own: UsageSums,
+    /// Of reroutes of captures.
+    pub replays: UsageSums,
+}
+
+impl Store {
+    /// Sums of usage. It does not wait for writes.
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+        self.read(move |transaction| usage(transaction, &query)).await
+    }
+}
+
+fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+    let (table, time) = match query.interval {
+        UsageInterval::Day => ("usage", "day"),
+        UsageInterval::Hour | UsageInterval::FiveMinutes => ("usage_recent", "at"),
+    };
+    let named = |column: UsageColumn| match column.is_time() {
+        true => time.to_owned(),
+        false => format!("\"{}\"", column.as_str()),
+    };
+    let columns: Vec<String> = query.group_by.iter().map(|column| named(*column)).collect();
+    let values: String = columns.iter().map(|column| format!("CAST({column} AS TEXT), ")).collect();
+    let mut params = params![query.since, query.until, query.limit].to_vec();
+    let mut filter = format!("{time} >= ?1 AND {time} < ?2");
+    if query.interval != UsageInterval::Day {
+        filter += &format!(" AND span = {}", query.interval.seconds());
+    }
+    let of_user = query.user.as_ref().map(|user| (UsageColumn::User, vec![user.as_str()]));
+    let only = query
+        .only
+        .iter()
+        .map(|(column, values)| (*column, values.iter().map(String::as_str).collect::<Vec<_>>()));
+    for (column, values) in of_user.into_iter().chain(only) {
+        let first = params.len() + 1;
+        let places = (first..first + values.len()).map(|at| format!("?{at}"));
+        let places = places.collect::<Vec<_>>().join(", ");
+        filter += &format!(" AND {} IN ({places})", named(column));
+        params.extend(values.into_iter().map(Value::Text));
+    }
+    let ordered = query
+        .group_by
+        .iter()
+        .zip(&columns)
+        .map(|(column, name)| format!("{name}{}", if column.is_time() { " DESC" } else { "" }));
+    let by_sum = query.order.map(|order| {
+        format!("coalesce(sum({}) FILTER (WHERE replay = 0), 0) DESC", order.column())
+    });
+    let order: Vec<String> = by_sum.into_iter().chain(ordered).collect();
+    let groups = match columns.is_empty() {
+        true => String::new(),
+        false => format!("GROUP BY {} ORDER BY {}", columns.join(", "), order.join(", ")),
+    };
+    let select = format!(
+        "SELECT {values}{} FROM {table} WHERE {filter} {groups} LIMIT ?3",
+        SELECTED.as_str()
+    );
+    transaction.rows(&select, &params, |row| {
+        let mut row = Columns::of(row);
+        let values = columns.iter().map(|_| row.get()).collect::<Result<_, StoreError>>()?;
+        let (own, replays) = (read_plain(&mut row)?, read_plain(&mut row)?);
+        let took = LatencyCounts::read(|| read_sum(&mut row))?;
+        let first_token = LatencyCounts::read(|| read_sum(&mut row))?;
+        Ok(UsageGroup { values, own: UsageSums { took, first_token, ..own }, replays })
+    })
+}
+
+/// The sums of requests, those of reroutes, and the latencies, which reroutes do not have.
+static SELECTED: LazyLock<String> = LazyLock::new(|| {
+    let (plain, latencies) = COLUMNS.split_at(PLAIN.len());
+    let sums = [0, 1].into_iter().flat_map(|replay| {
+        plain
+            .iter()
+            .map(move |sum| format!("CAST(sum({sum}) FILTER (WHERE replay = {replay}) AS BIGINT)"))
+    });
+    let latencies = latencies.iter().map(|sum| format!("CAST(sum({sum}) AS BIGINT)"));
+    sums.chain(latencies).collect::<Vec<_>>().join(", ")
+});
+
+fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
+    let mut sums = [0; PLAIN.len()];
+    for sum in &mut sums {
+        *sum = read_sum(row)?;
+    }
+    Ok(UsageSums::of_plain(sums))
+}
+
+/// Nothing is summed as NULL.
+fn read_sum(row: &mut Columns<'_>) -> Result<u64, StoreError> {
+    Ok(unsigned(row.maybe()?.unwrap_or(0)))
+}
