@@ -42,6 +42,7 @@
 mod budget;
 mod draw;
 mod grant_queue;
+mod handover;
 mod ledger;
 pub(crate) mod rate;
 mod refusal;
