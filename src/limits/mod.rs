@@ -426,6 +426,8 @@ fn signed(count: u64) -> i64 {
 }
 
 #[cfg(test)]
+mod handover_tests;
+#[cfg(test)]
 mod reserve_tests;
 #[cfg(test)]
 mod restart_tests;

@@ -39,7 +39,7 @@ const HELLO: &str = "rerouter upgrade 1";
 const READY: &str = "ready";
 
 /// How long the new process waits for each line.
-const ANSWER_TIME: Duration = Duration::from_secs(20);
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long the running one waits until the new one has loaded its tables. Meanwhile it refuses
 /// mutations.
 const LOAD_TIME: Duration = Duration::from_secs(60);

@@ -60,7 +60,7 @@ pub(in crate::server) async fn run(offering: Offering, mut shutdown: ShutdownWat
         match offered.and_then(|(line, process)| hand_over(&offering.app, line, process)) {
             Ok(line) => {
                 let Offering { sockets, handed_over, .. } = offering;
-                drop(sockets);
+                drop((socket, sockets));
                 handed_over.send_replace(true);
                 // Open until the end of this process, which it tells the new one of.
                 let _line = line;
