@@ -17,6 +17,7 @@ use crate::bounds;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{Server, Variables};
+use crate::error::Error;
 use crate::id::Random;
 use crate::idempotency::IdempotencyCache;
 use crate::limits::Limiter;
@@ -114,7 +115,9 @@ pub struct App {
     live: ArcSwap<Live>,
     refused: ArcSwapOption<RefusedDocument>,
     under_way: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
     draining: AtomicBool,
+    handed_over: AtomicBool,
 }
 
 pub struct AppParts {
@@ -134,10 +137,17 @@ pub struct AppParts {
     pub variables: Variables,
 }
 
-/// Counts a request under way until it is dropped; a drain waits for the last.
-pub struct RequestGuard(Arc<AtomicUsize>);
+/// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
+pub struct CountGuard(Arc<AtomicUsize>);
 
-impl Drop for RequestGuard {
+impl CountGuard {
+    fn of(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        CountGuard(count.clone())
+    }
+}
+
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -194,7 +204,9 @@ impl App {
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             refused: ArcSwapOption::empty(),
             under_way: Arc::default(),
+            connections: Arc::default(),
             draining: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
         }
     }
 
@@ -266,9 +278,17 @@ impl App {
     }
 
     /// Counts a request under way.
-    pub fn begin_request(&self) -> RequestGuard {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        RequestGuard(self.under_way.clone())
+    pub fn begin_request(&self) -> CountGuard {
+        CountGuard::of(&self.under_way)
+    }
+
+    /// Counts a connection.
+    pub fn begin_connection(&self) -> CountGuard {
+        CountGuard::of(&self.connections)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
     }
 
     /// The shared count of requests under way, for work that yields to them.
@@ -283,6 +303,26 @@ impl App {
     /// Makes the gateway report that it is not ready.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+    }
+
+    /// Notes whether another process has taken over: this one takes no new connections and accepts
+    /// no change.
+    pub fn hand_over(&self, done: bool) {
+        self.handed_over.store(done, Ordering::Release);
+    }
+
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
+    }
+
+    /// To be called before a credential is checked: the tables do not follow what another process
+    /// changes that has taken over.
+    pub async fn catch_up(&self) -> Result<(), Error> {
+        match self.is_handed_over() {
+            // Boxed: the futures of requests have no room for it.
+            true => Box::pin(self.store.catch_up()).await.map_err(Error::store_unavailable),
+            false => Ok(()),
+        }
     }
 
     /// Why it must not serve, if so. Where the store is shared the lease alone decides: without the

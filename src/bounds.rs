@@ -33,6 +33,8 @@ pub(crate) const HEADER_LINES: usize = 128;
 pub(crate) const TARGET_BYTES: usize = 8 << 10;
 /// Longest silence of a kept-alive connection.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// The same once another process has taken over: clients reuse connections within seconds.
+pub(crate) const HANDED_OVER_IDLE: Duration = Duration::from_secs(5);
 /// Longest silence within a request body, whatever its rate so far.
 pub(crate) const BODY_SILENCE: Duration = Duration::from_secs(10);
 /// Bytes of an unread body that are drained to keep its connection.

@@ -129,6 +129,12 @@
 //! A document with a problem stops at the step that finds it. The problem is logged and counted,
 //! and the live document stays.
 //!
+//! # One upgrade
+//!
+//! `server/upgrade/mod.rs` has the dialogue of the two processes. `server/listeners.rs` has the
+//! sockets that one hands to the other, `store/handover.rs` keeps the tables of both alike, and
+//! `limits/handover.rs` their budgets. [`app`] knows whether its process has handed over.
+//!
 //! # Where a change goes
 //!
 //! `tests/house.rs` checks that every path on this page exists.

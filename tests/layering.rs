@@ -65,6 +65,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "cli/terminal",
             "server/boot",
             "server/descriptors",
+            "server/upgrade",
             "store/cluster/lease",
             "store/data_dir",
         ],

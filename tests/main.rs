@@ -248,6 +248,8 @@ mod traces;
 mod translation;
 /// Failures of providers of other dialects, and what clients see of them.
 mod translation_faults;
+/// A new process takes over under load; certificates are reloaded; drains end.
+mod upgrades;
 /// Users as admins see to them: made, changed, shut out and let in again.
 mod users;
 /// A routing document's file while somebody writes into it, under load; what a document must have,

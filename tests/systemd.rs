@@ -7,7 +7,7 @@ use crate::support::documents::in_order;
 use crate::support::gateway::Setup;
 
 #[tokio::test]
-async fn systemd_is_told_when_it_serves_and_when_it_drains() {
+async fn systemd_is_told_when_it_serves_when_another_takes_over_and_when_it_drains() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -21,6 +21,12 @@ async fn systemd_is_told_when_it_serves_and_when_it_drains() {
         .env("NOTIFY_SOCKET", path.to_str().unwrap());
     let mut gateway = setup.start().await;
     assert_eq!(heard(), "READY=1");
+    gateway.upgrade().await;
+    // By the process before, whom systemd believes, and by the new one.
+    let mut told = [heard(), heard()];
+    told.sort();
+    assert_eq!(told, [format!("MAINPID={}", gateway.process()), "READY=1".to_owned()]);
+    gateway.predecessors_end().await;
     gateway.stop().await;
-    assert_eq!(heard(), "STOPPING=1");
+    assert_eq!(heard(), "STOPPING=1", "only the last process says so");
 }

@@ -25,11 +25,13 @@ impl Archive {
     pub(super) async fn recover_log(&self, log: &mut SegmentLog) -> Result<Recovered, StoreError> {
         let known = self.index.segments().await?;
         let folder = self.settings.folder.clone();
+        // One that the process before this one has begun may not be in the index yet.
+        let all_known = self.index.has_predecessor();
         let known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
         let (last, recovered, aside) = blocking(move || {
             let files = folder.list()?;
-            let unknown: Vec<i64> =
-                files.iter().copied().filter(|number| !known.contains(number)).collect();
+            let is_unknown = |number: &i64| !all_known && !known.contains(number);
+            let unknown: Vec<i64> = files.iter().copied().filter(is_unknown).collect();
             let missing = known.iter().filter(|number| !files.contains(number)).count();
             let recovered = Recovered { unknown: unknown.len(), missing };
             let mut full = Vec::new();

@@ -13,6 +13,8 @@ impl Archive {
     /// oldest while all of them and the index hold more than `bytes`. Empties the index's
     /// write-ahead log after deletions.
     ///
+    /// While the process before this one may write to a segment, none is removed.
+    ///
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
     /// the last one.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
@@ -27,7 +29,8 @@ impl Archive {
         held = held.saturating_add(self.index.bytes().await?);
         for (segment, has_captures) in segments {
             let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
-            if !leaves || active == Some(segment.number) {
+            let in_use = active == Some(segment.number) || self.index.has_predecessor();
+            if !leaves || in_use {
                 continue;
             }
             match self.remove(segment.number).await {

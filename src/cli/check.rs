@@ -64,6 +64,7 @@ pub(super) fn run(
 pub(super) fn server_for_start(
     source: Result<DocumentSource, Vec<Problem>>,
     adopt: impl FnOnce(&mut Server),
+    upgrade: bool,
     environment: fn() -> Environment,
     env: &Env<'_>,
 ) -> Result<Server, String> {
@@ -71,6 +72,8 @@ pub(super) fn server_for_start(
     if let Some(server) = &checked.server {
         // The start checks the master key itself, once it has locked the data directory.
         let Readiness { problems, in_use } = ready::check(server, None);
+        // An upgrade takes over the addresses of the running gateway.
+        let in_use = in_use.into_iter().filter(|_| !upgrade);
         checked.problems.extend(problems.into_iter().chain(in_use));
     }
     let stored = |server: &Server| ready::stored_document(server, &environment());

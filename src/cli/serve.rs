@@ -1,6 +1,7 @@
 //! `rerouter serve`. Without a routing document it serves the providers that
 //! it finds.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,10 @@ pub(super) struct ServeArguments {
     /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Take over from the gateway that runs with the same data directory: no connection is refused,
+    /// and it ends its requests.
+    #[arg(long)]
+    upgrade: bool,
     #[command(flatten)]
     defaults: ServerDefaults,
 }
@@ -75,7 +80,8 @@ pub(super) fn run(
     let source = arguments.source();
     let mut found = None;
     let adopt = |server: &mut Server| found = starter::adopt(server, env);
-    let document = check::server_for_start(source, adopt, environment, env).map_err(failed)?;
+    let document = check::server_for_start(source, adopt, arguments.upgrade, environment, env)
+        .map_err(failed)?;
     let levels = env("RUST_LOG");
     let usual = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
     let form = document.log.form(std::io::stderr().is_terminal(), env);
@@ -87,9 +93,14 @@ pub(super) fn run(
         .build()
         .map_err(|error| failed(error.to_string()))?;
     let gateway = boot
-        .block_on(Gateway::prepare(document, environment()))
+        .block_on(async {
+            match arguments.upgrade {
+                false => Gateway::prepare(document, environment()).await,
+                true => Gateway::prepare_upgrade(document, environment()).await,
+            }
+        })
         .map_err(|error| failed(error.to_string()))?;
-    if let Some(found) = found {
+    if let Some(found) = found.filter(|_| !arguments.upgrade) {
         // Whoever has the admin key makes keys with it.
         let key = match environment().admin_key.filter(|key| !key.is_empty()) {
             Some(_) => None,
@@ -97,7 +108,19 @@ pub(super) fn run(
         };
         print_error(&welcome(&found, &gateway, key.map(|key| Handed::over(key, data_dir))));
     }
-    server::run(gateway, env("NOTIFY_SOCKET").is_some()).map_err(|error| failed(error.to_string()))
+    let notifies = env("NOTIFY_SOCKET").is_some();
+    server::run(gateway, next(), notifies).map_err(|error| failed(error.to_string()))
+}
+
+/// This program with these arguments again, to take over from this process.
+fn next() -> (PathBuf, Vec<OsString>) {
+    // Without /proc it is not known; then a start of that name says so.
+    let program = std::env::current_exe().unwrap_or_else(|_| "rerouter".into());
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if !arguments.iter().any(|argument| argument == "--upgrade") {
+        arguments.push("--upgrade".into());
+    }
+    (program, arguments)
 }
 
 /// How the user of this process gets the first key.

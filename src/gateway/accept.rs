@@ -17,7 +17,7 @@ use pingora::listeners::tls::Acceptor;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::chunked_body::ChunkedStream;
 use super::connection_limits::{ConnectionLimiter, ConnectionSlot, LimitReached};
@@ -133,6 +133,17 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         None
     }
 
+    /// When a connection without a request closes in a shutdown: at once, unless another process
+    /// has taken over. Then its next answer ends it, because a client that uses it just now must
+    /// not find it closed.
+    async fn closing(&self, shutdown: &ShutdownWatch) {
+        // An error means that the sender is gone, which is a shutdown too.
+        let _leaving = shutdown.clone().changed().await;
+        if self.app.is_handed_over() {
+            sleep(bounds::HANDED_OVER_IDLE).await;
+        }
+    }
+
     /// HttpService one request after another on a connection of HTTP/1.
     async fn http1(
         &self,
@@ -145,7 +156,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         loop {
             let came = tokio::select! {
                 biased;
-                came = http1_head::read(stream, deadline, shutdown) => came,
+                came = http1_head::read(stream, deadline, self.closing(shutdown)) => came,
                 () = slot.revoked() => return,
             };
             if !slot.keep() {
@@ -178,6 +189,7 @@ impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
         stream: Stream,
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
+        let _open = self.app.begin_connection();
         let slot = self.admit(peer(&stream))?;
         let deadline = self.deadline(&slot);
         let stream = tokio::select! {

@@ -70,6 +70,11 @@ impl Admission {
         if route.policy == Policy::Registration {
             api::pin::may_register(app)?;
         }
+        let reads = matches!(route.method, Method::GET);
+        if app.is_handed_over() && !reads && !matches!(route.responder, Responder::Inference(_)) {
+            let why = "A new process has taken over. Try again: this connection closes.";
+            return Err(Error::new(Kind::Unavailable, why).retry_after(bounds::LEASE_RETRY));
+        }
         Admission::of(route, params, principal)
     }
 
@@ -113,7 +118,7 @@ impl Admission {
 
     /// Checks credential and policy again if the body took long to arrive, so that a key revoked
     /// meanwhile does nothing. Gives the caller as it is now.
-    pub(super) fn recheck(
+    pub(super) async fn recheck(
         &self,
         app: &App,
         exchange: &HttpExchange,
@@ -125,6 +130,7 @@ impl Admission {
         {
             return Ok(unchanged);
         }
+        app.catch_up().await?;
         has_lease(app)?;
         if let Principal::Node { id, signed } = &self.principal {
             let known = app.nodes.takes(id, signed.generation, app.clock.now());

@@ -9,7 +9,6 @@ use bytes::{Buf, BytesMut};
 use pingora::ErrorType;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
-use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
@@ -37,19 +36,18 @@ pub(super) enum HeadRead {
     Malformed(Box<ServerSession>, BytesMut, Error),
 }
 
-/// Waits for a request head.
+/// Waits for a request head. Once `closing` resolves, none is awaited that has not begun.
 pub(super) async fn read(
     mut stream: Stream,
     deadline: HeadDeadline,
-    shutdown: &ShutdownWatch,
+    closing: impl Future<Output = ()>,
 ) -> HeadRead {
     let until = match deadline {
         HeadDeadline::First(deadline) => deadline,
         HeadDeadline::Next(_) => Instant::now() + bounds::KEEP_ALIVE,
     };
-    let mut shutdown = shutdown.clone();
     let first = tokio::select! {
-        _ = shutdown.changed() => return HeadRead::Closed,
+        () = closing => return HeadRead::Closed,
         first = timeout_at(until, first_bytes(&mut stream)) => first,
     };
     let Ok(Some(first)) = first else { return HeadRead::Closed };

@@ -36,11 +36,9 @@ pub(super) async fn serve<S: HttpService>(
         proxy_digest: stream.get_proxy_digest(),
         socket_digest: stream.get_socket_digest(),
     });
-    let mut leaves = shutdown.clone();
     let opened = tokio::select! {
         opened = timeout_at(deadline, open(stream)) => opened,
         () = slot.revoked() => return,
-        _ = leaves.changed() => return,
     };
     let Ok(Some((connection, first))) = opened else { return };
     if slot.keep() {

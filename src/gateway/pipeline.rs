@@ -137,6 +137,7 @@ impl Pipeline {
         session: &mut ServerSession,
         exchange: &mut HttpExchange,
     ) -> Result<Admission> {
+        self.app.catch_up().await?;
         let admitted = Admission::check(&self.app, exchange, session);
         if let Some((node, signed)) = exchange.signed.take() {
             let route = admitted.as_ref().map_or("", |admission| admission.route().path);
@@ -181,7 +182,7 @@ impl Pipeline {
         let (app, kind) = (&self.app, BodyRules::Management(takes));
         let Received { body, held, .. } =
             self.receive(session, exchange, admitted.principal(), kind).await?;
-        let principal = admitted.recheck(app, exchange, session)?;
+        let principal = admitted.recheck(app, exchange, session).await?;
         if let Principal::Node { signed, .. } = &*principal
             && !signed.covers(&body)
         {
@@ -226,7 +227,7 @@ impl Pipeline {
         let headers = session.req_header().headers.clone();
         exchange.trace = app.telemetry.begin(&headers, &app.random);
         let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
-        let principal = &*admitted.recheck(app, exchange, session)?;
+        let principal = &*admitted.recheck(app, exchange, session).await?;
         exchange.line.model =
             Some(app.auth.key_redactor().redact(&prompt.request.model).into_owned());
         let mut allowed = match may_ask_for(principal, prompt.asked()) {
@@ -280,7 +281,7 @@ impl Pipeline {
         shutdown: &ShutdownWatch,
     ) -> Result<StageReply, Rejection> {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
-        let principal = admitted.recheck(&self.app, exchange, session)?;
+        let principal = admitted.recheck(&self.app, exchange, session).await?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
         let headers = &session.req_header().headers;
         exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
@@ -342,6 +343,7 @@ impl Pipeline {
             Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
         })?;
         // The waits so far were long: a credential revoked meanwhile spends nothing.
+        app.catch_up().await?;
         app.auth.recheck(principal, app.clock.now())?;
         let mut record = captured.record(app, exchange, principal);
         let CapturedRequest { original, prompt, inputs, held: _held, .. } = captured;
@@ -411,6 +413,7 @@ impl Pipeline {
         }
         let is_read_twice = translates || prompt.agent().is_some();
         if is_read_twice && prompt.sent().len() > bounds::READ_INLINE {
+            app.catch_up().await?;
             app.auth.recheck(principal, app.clock.now())?;
         }
         Ok(())

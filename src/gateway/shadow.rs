@@ -19,7 +19,7 @@ use super::plan::{CallPlan, SentRequest, forwarded};
 use super::record::Record;
 use super::verdict::Mode;
 use super::wrap::proxy;
-use crate::app::{App, Live, RequestGuard};
+use crate::app::{App, CountGuard, Live};
 use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::body_memory::{BodyClass, Held};
@@ -102,7 +102,7 @@ struct ShadowCopy {
     _turn: OwnedSemaphorePermit,
     _held: Held,
     /// A drain waits for it, for [`bounds::SHADOW_GRACE`] at most.
-    _busy: RequestGuard,
+    _busy: CountGuard,
 }
 
 impl ShadowCopy {

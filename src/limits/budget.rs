@@ -190,6 +190,16 @@ impl Account {
         }
     }
 
+    /// Notes whether others draw on the budget too from now on.
+    pub(super) fn set_shared(&mut self, shared: bool) {
+        self.shared = shared;
+    }
+
+    /// To hold what it holds. The answer tells what others hold.
+    pub(super) fn holds(&self) -> GrantWish {
+        self.wish(self.now.granted, false)
+    }
+
     /// The period under way.
     pub(super) fn period(&self) -> Period {
         self.now.period

@@ -70,7 +70,8 @@ impl Limiter {
     /// be written now is retried, and its requests wait until then. Call it once, before the first
     /// request.
     pub async fn open(&self, auth: &Auth, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        self.carried.shared.store(store.is_shared(), Ordering::Relaxed);
+        let shared = store.is_shared() || store.has_predecessor();
+        self.carried.shared.store(shared, Ordering::Relaxed);
         for row in store.spend(period(Per::Month, now)).await? {
             self.carried.counted.insert((Subject::known(&row.subject), row.period), row.counted);
         }
@@ -196,11 +197,7 @@ impl Limiter {
         let mut last: HashMap<(Subject, Period), GrantWish> = HashMap::new();
         // What is carried was counted by others, where there are any.
         if !self.carried.shared.load(Ordering::Relaxed) {
-            let carried = self.carried.counted.iter();
-            last.extend(carried.map(|entry| {
-                let wish = GrantWish::carried(entry.key().1, *entry.value());
-                (entry.key().clone(), wish)
-            }));
+            last.extend(self.carried_wishes());
         }
         // It replaces what was carried: an earlier process may have had a grant of the same period.
         for entry in &self.counted {
@@ -224,6 +221,15 @@ impl Limiter {
         }
         self.keep_recent(store, None).await?;
         failed.map_or(Ok(()), Err)
+    }
+
+    /// What is carried, to be written.
+    pub(super) fn carried_wishes(&self) -> HashMap<(Subject, Period), GrantWish> {
+        let carried = self.carried.counted.iter();
+        let wish = |(subject, period): &(Subject, Period), counted| {
+            ((subject.clone(), *period), GrantWish::carried(*period, counted))
+        };
+        carried.map(|entry| wish(entry.key(), *entry.value())).collect()
     }
 
     /// Writes the grants that these budgets want, with usage, in one transaction. The grants count
@@ -250,7 +256,7 @@ impl Limiter {
     }
 
     /// Writes grants, with usage, in one transaction. They count once it is durable.
-    async fn keep_grants(
+    pub(super) async fn keep_grants(
         &self,
         store: &Store,
         wishes: Vec<(Subject, GrantWish)>,
@@ -277,7 +283,7 @@ impl Limiter {
         }
     }
 
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         store: &Store,
         wishes: &[(Subject, GrantWish)],

@@ -42,6 +42,7 @@
 mod budget;
 mod draw;
 mod grant_queue;
+mod handover;
 mod ledger;
 pub(crate) mod rate;
 mod refusal;
@@ -428,6 +429,8 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod handover_tests;
 #[cfg(test)]
 mod reserve_tests;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The nodes in memory: identified by their signatures, with the state that their heartbeats
 //! report. Enrolments and registrations follow the store. Leases, reported load and breakers belong
-//! to this process: after a restart a node is unreachable until its next heartbeat.
+//! to this process: after a restart a node is unreachable until its next heartbeat. An upgrade
+//! hands leases and load over.
 
 mod health_snapshot;
 mod lease;
@@ -323,6 +324,25 @@ impl Nodes {
         lease.reported = report.load;
         lease.inflight_then = node.inflight.under_way();
         Ok(())
+    }
+
+    /// The last heartbeats of nodes whose leases run, with their age, for another process.
+    pub fn reports(&self, now: Timestamp) -> Vec<(NodeReport, Duration)> {
+        let report = |node: &Arc<NodeEntry>| {
+            let lease = node.lease();
+            let left = lease.until?.duration_since(now).unsigned_abs();
+            let NodeLoad { running, queued } = lease.reported;
+            let report = NodeReport {
+                node: node.row.id.clone(),
+                epoch: node.epoch().filter(|epoch| lease.is_of(*epoch))?,
+                seq: lease.seq,
+                status: lease.status.as_str().to_owned(),
+                running,
+                queued,
+            };
+            (lease.until? > now).then(|| (report, bounds::NODE_LEASE.saturating_sub(left)))
+        };
+        self.all().iter().filter_map(report).collect()
     }
 
     /// Takes in a heartbeat that came to another gateway, `age` ago.

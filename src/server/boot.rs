@@ -7,6 +7,7 @@ use std::sync::Arc;
 use log::{info, warn};
 
 use super::master::{MasterKeys, Unlocked};
+use super::upgrade;
 use super::{BootError, Gateway};
 use crate::app::{App, AppParts};
 use crate::archive::Archive;
@@ -62,10 +63,12 @@ impl Default for Environment {
     }
 }
 
+/// Prepares a gateway. `upgrades`: it takes over from the one that uses the data directory.
 pub(super) async fn prepare(
     mut server: Server,
     environment: Environment,
     faults: Faults,
+    upgrades: bool,
 ) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind()
@@ -78,7 +81,13 @@ pub(super) async fn prepare(
         false => Some(read(config::load_routing(&server).map_err(problems)?)?),
     };
     // Locked while it is still empty: of two gateways that start, only one makes a master key.
-    let dir = DataDir::take(&server.data_dir)?;
+    let (dir, takeover) = match upgrades {
+        false => (DataDir::take(&server.data_dir)?, None),
+        true => {
+            let (dir, takeover) = upgrade::take_over(&server.data_dir).await?;
+            (dir, Some(takeover))
+        }
+    };
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key, environment.master_key_old);
     let (path, now) = (dir.path().to_owned(), clock.now());
@@ -129,7 +138,7 @@ pub(super) async fn prepare(
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
     let stored = reload::store_text_at_start(&app, &app.live().routing).await;
     stored.map_err(|error| BootError(error.to_string()))?;
-    Ok(Gateway { app, writer, mock })
+    Ok(Gateway { app, writer, mock, takeover })
 }
 
 async fn open_store(
@@ -283,7 +292,7 @@ mod tests {
         let taken = DataDir::take(&data).unwrap();
         let text = format!("data_dir: {data:?}\nmetrics: {{ address: '127.0.0.1:0' }}\n");
         let server = || config::read_server("test", &text, &|_| None).unwrap();
-        let refused = prepare(server(), Environment::default(), Faults::default())
+        let refused = prepare(server(), Environment::default(), Faults::default(), false)
             .await
             .map(|_| ())
             .unwrap_err();
@@ -293,7 +302,8 @@ mod tests {
         );
         assert!(!data.join("master.key").exists());
         drop(taken);
-        let gateway = prepare(server(), Environment::default(), Faults::default()).await.unwrap();
+        let gateway =
+            prepare(server(), Environment::default(), Faults::default(), false).await.unwrap();
         assert!(data.join("master.key").exists());
         assert_ne!(
             gateway.app.server.metrics.port(),
@@ -314,7 +324,8 @@ mod tests {
             path("routing.yaml")
         );
         let server = config::read_server("test", &text, &|_| None).unwrap();
-        let gateway = prepare(server, Environment::default(), Faults::default()).await.unwrap();
+        let gateway =
+            prepare(server, Environment::default(), Faults::default(), false).await.unwrap();
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();

@@ -8,17 +8,21 @@ use log::{info, warn};
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use super::checkpoints;
 use crate::app::App;
 use crate::bounds;
 
-/// Drains the gateway: `/readyz` fails from now on. Resolves when no request is under way, and
-/// captures, spend and revocations are durable; what the store refuses is logged. Afterwards keys
-/// with a budget are refused. New connections are still accepted: stop the server before, and
-/// bound the wait.
+/// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves
+/// when no request is under way, and captures, spend and revocations are durable; what the store
+/// refuses is logged. Afterwards keys with a budget are refused. New connections are still
+/// accepted: stop the server before, and bound the wait.
 pub(crate) async fn drained(app: &App) {
-    app.drain();
+    match app.is_handed_over() {
+        true => connections_ended(app).await,
+        false => app.drain(),
+    }
     while app.requests_under_way() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -48,19 +52,35 @@ pub(crate) async fn drained(app: &App) {
         tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
 }
 
+/// Each connection ends with its next answer, or soon by silence.
+async fn connections_ended(app: &App) {
+    // One that has just been accepted is not counted yet.
+    tokio::time::sleep(bounds::DRAIN_TIME).await;
+    while app.connections() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Sent for a write beyond the limit on file sizes (setrlimit(2)). The number holds on Linux and
 /// macOS, except on MIPS.
 const SIGXFSZ: i32 = 25;
 
-/// SIGTERM and SIGINT begin a drain; a second one ends it.
-pub(super) struct StopSignals;
+/// SIGTERM, SIGINT and the take-over by another process begin a drain; a second signal ends it.
+pub(super) struct StopSignals {
+    /// Set when another process has taken over.
+    pub(super) handed_over: watch::Receiver<bool>,
+}
 
 #[async_trait]
 impl ShutdownSignalWatch for StopSignals {
     async fn recv(&self) -> ShutdownSignal {
         // Ignored, so that such a write fails like one on a full disk and does not end the process.
         let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
-        stop_signal().await;
+        let mut handed_over = self.handed_over.clone();
+        tokio::select! {
+            () = stop_signal() => {}
+            Ok(_) = handed_over.wait_for(|handed| *handed) => {}
+        }
         ShutdownSignal::GracefulTerminate
     }
 }
@@ -90,9 +110,16 @@ impl BackgroundService for DrainService {
             return;
         }
         info!("draining: {} request(s) under way", self.app.requests_under_way());
+        let second_signal = async {
+            // Whoever stops the service sends one to all its processes.
+            if self.app.is_handed_over() {
+                stop_signal().await;
+            }
+            stop_signal().await;
+        };
         tokio::select! {
             () = drained(&self.app) => info!("drained"),
-            () = stop_signal() => warn!(
+            () = second_signal => warn!(
                 "stopped by a second signal: {} request(s) cut off", self.app.requests_under_way()
             ),
         }

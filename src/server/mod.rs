@@ -39,6 +39,7 @@ mod console_link;
 mod descriptors;
 mod drain;
 mod first_key;
+mod listeners;
 mod master;
 mod master_file;
 mod metrics_pages;
@@ -46,8 +47,11 @@ pub(crate) mod ready;
 mod services;
 mod systemd;
 mod tls;
+mod upgrade;
 
+use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -57,13 +61,16 @@ use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
+use tokio::sync::watch;
 
 pub(crate) use backup::back_up;
 pub use boot::Environment;
 pub(crate) use master::{MASTER_KEY, MASTER_KEY_OLD};
 
 use self::drain::{DrainService, StopSignals};
+use self::listeners::Sockets;
 use self::systemd::SystemdService;
+use self::upgrade::{Offering, Takeover};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
@@ -88,6 +95,7 @@ pub struct Gateway {
     app: Arc<App>,
     writer: CaptureWriter,
     mock: TcpListener,
+    takeover: Option<Takeover>,
 }
 
 impl Gateway {
@@ -96,7 +104,15 @@ impl Gateway {
         server: config::Server,
         environment: Environment,
     ) -> Result<Self, BootError> {
-        boot::prepare(server, environment, Faults::default()).await
+        boot::prepare(server, environment, Faults::default(), false).await
+    }
+
+    /// The same, to take over from the gateway that uses the data directory. For [`run`] only.
+    pub(crate) async fn prepare_upgrade(
+        server: config::Server,
+        environment: Environment,
+    ) -> Result<Self, BootError> {
+        boot::prepare(server, environment, Faults::default(), true).await
     }
 
     /// For tests: [`Gateway::prepare`] with injected failures.
@@ -105,7 +121,7 @@ impl Gateway {
         environment: Environment,
         faults: Faults,
     ) -> Result<Self, BootError> {
-        boot::prepare(server, environment, faults).await
+        boot::prepare(server, environment, faults, false).await
     }
 
     /// For benches: a call of the data plane, of which single stages can be run.
@@ -116,14 +132,19 @@ impl Gateway {
 
     /// Adds listeners and background services to a Pingora server.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
+        self.add_with(server, Sockets::default())
+    }
+
+    /// The same on these sockets.
+    fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::gateway::ProxyHooks::new(self.app.clone());
         let background = hooks.background_work();
         let conf = proxy_conf(&server.configuration, threads(&self.app.server));
         let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&Arc::new(conf), hooks)));
         let forget_reroutes = edge.sweeper();
-        let identities = self.add_listeners(server, edge)?;
-        self.add_metrics_listener(server);
-        let Gateway { app, writer, mock } = self;
+        let identities = self.add_listeners(server, edge, &mut sockets)?;
+        self.add_metrics_listener(server, &mut sockets);
+        let Gateway { app, writer, mock, takeover: _ } = self;
         services::add(
             server,
             &app,
@@ -137,6 +158,7 @@ impl Gateway {
         &self,
         server: &mut Server,
         edge: Edge,
+        sockets: &mut Sockets,
     ) -> Result<Vec<tls::TlsIdentity>, BootError> {
         let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
         for listener in &self.app.server.listeners {
@@ -157,18 +179,19 @@ impl Gateway {
         for listener in &self.app.server.listeners {
             service.add_listener(endpoint(listener.address, listener.tls.is_some()));
         }
-        server.add_service(service);
+        let addresses = self.app.server.listeners.iter().map(|listener| listener.address);
+        server.add_service(sockets.under(service, addresses));
         Ok(identities)
     }
 
-    fn add_metrics_listener(&self, server: &mut Server) {
+    fn add_metrics_listener(&self, server: &mut Server, sockets: &mut Sockets) {
         let most = bounds::METRICS_CONNECTIONS;
         let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
         let pages = metrics_pages::MetricsPages::new(self.app.clone());
         let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
         let mut service = Service::new("metrics".to_string(), door);
         service.add_listener(endpoint(self.app.server.metrics, false));
-        server.add_service(service);
+        server.add_service(sockets.under(service, std::iter::once(self.app.server.metrics)));
     }
 }
 
@@ -200,15 +223,21 @@ fn threads(server: &config::Server) -> usize {
     }
 }
 
-/// Runs the gateway until it is told to stop; the whole of `rerouter serve`. Systemd is told about
-/// it if it asked for that by `NOTIFY_SOCKET`.
-pub(crate) fn run(gateway: Gateway, notifies_systemd: bool) -> Result<(), BootError> {
+/// Runs the gateway until it is told to stop; the whole of `rerouter serve`. `next` is the program
+/// that SIGQUIT starts, with its arguments. Systemd is told about it if it asked for that by
+/// `NOTIFY_SOCKET`.
+pub(crate) fn run(
+    mut gateway: Gateway,
+    next: (PathBuf, Vec<OsString>),
+    notifies_systemd: bool,
+) -> Result<(), BootError> {
     let app = gateway.app.clone();
     descriptors::raise();
-    for address in app.server.own_addresses() {
-        // Pingora would panic without a reason.
-        ready::bindable(address).map_err(|(_, why)| BootError(why))?;
-    }
+    let mut takeover = gateway.takeover.take();
+    let inherited = takeover.as_mut().map(|it| std::mem::take(&mut it.sockets)).unwrap_or_default();
+    // Pingora would panic without a reason where it cannot bind.
+    let bound = Sockets::open(app.server.own_addresses(), inherited)?;
+    let sockets = bound.again().map_err(|error| BootError(error.to_string()))?;
     let conf = ServerConf {
         threads: threads(&app.server),
         // A maximum: the drain service exits as soon as nothing is under way.
@@ -218,13 +247,19 @@ pub(crate) fn run(gateway: Gateway, notifies_systemd: bool) -> Result<(), BootEr
     };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
-    gateway.add_to(&mut server)?;
+    gateway.add_with(&mut server, bound)?;
     server.add_service(background_service("drain", DrainService { app: app.clone() }));
     if notifies_systemd {
-        let addresses = app.server.own_addresses().collect();
-        server.add_service(background_service("systemd", SystemdService { addresses }));
+        server.add_service(background_service("systemd", SystemdService(app.clone())));
     }
     announce::announce(&app);
-    server.run(RunArgs { shutdown_signal: Box::new(StopSignals) });
+    if let Some(takeover) = takeover {
+        let line = takeover.begin(&app)?;
+        services::add_predecessor(&mut server, &app, line);
+    }
+    let (handed_over, is_handed_over) = watch::channel(false);
+    services::add_upgrade(&mut server, Offering { app, sockets, next, handed_over });
+    let stop = StopSignals { handed_over: is_handed_over };
+    server.run(RunArgs { shutdown_signal: Box::new(stop) });
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Readiness {
     }
 
     fn address(&mut self, server: &Server, path: &str, address: SocketAddr) {
-        match bindable(address) {
+        match bind(address) {
             Err((ErrorKind::AddrInUse, why)) if server.knows(path) => {
                 self.in_use.push(server.problem(
                     path,
@@ -106,15 +106,15 @@ impl Readiness {
                 why,
                 "an address of this machine, with a port that this user may open",
             ),
-            Ok(()) => {}
+            Ok(_free) => {}
         }
     }
 }
 
-/// Checks that an address can be bound.
-pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
-    let bound = TcpListener::bind(address).map(drop);
-    bound.map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
+/// Binds an address, as a start does.
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, (ErrorKind, String)> {
+    TcpListener::bind(address)
+        .map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
 /// The routing document in the store, `None` if it has none. An error says why it cannot be read.

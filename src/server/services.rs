@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::checkpoints;
 use super::tls::TlsIdentity;
+use super::upgrade::{self, Offering};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
@@ -67,6 +69,17 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
             })
         }),
     );
+}
+
+/// Adds the service that hands over to another process.
+pub(super) fn add_upgrade(server: &mut Server, offering: Offering) {
+    add_task(server, "upgrade", |shutdown| upgrade::run(offering, shutdown));
+}
+
+/// Adds the service that waits for the end of the process before this one.
+pub(super) fn add_predecessor(server: &mut Server, app: &Arc<App>, line: UnixStream) {
+    let app = app.clone();
+    add_task(server, "predecessor", |_| async move { upgrade::await_end(&app, line).await });
 }
 
 /// A service that runs once, from the start of the server.

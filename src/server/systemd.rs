@@ -1,37 +1,33 @@
-//! Tells systemd when the gateway serves and when it drains (sd_notify(3)).
+//! Tells systemd when the gateway serves, when it drains, and which process has taken over
+//! (sd_notify(3)). Without `NOTIFY_SOCKET` nobody is told.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use log::warn;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use sd_notify::NotifyState;
-use tokio::net::TcpStream;
 
-/// How often a listener is tried that does not accept yet.
-const TRY_AGAIN: Duration = Duration::from_millis(10);
+use crate::app::App;
 
-pub(super) struct SystemdService {
-    /// The listeners that have to accept before systemd is told.
-    pub(super) addresses: Vec<SocketAddr>,
-}
+/// Its listeners are bound when it starts.
+pub(super) struct SystemdService(pub(super) Arc<App>);
 
 #[async_trait]
 impl BackgroundService for SystemdService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        // Pingora does not say when it has bound its listeners.
-        for address in &self.addresses {
-            while TcpStream::connect(address).await.is_err() {
-                tokio::time::sleep(TRY_AGAIN).await;
-            }
-        }
         notify(NotifyState::Ready);
-        if shutdown.changed().await.is_ok() {
+        // After an upgrade the unit goes on.
+        if shutdown.changed().await.is_ok() && !self.0.is_handed_over() {
             notify(NotifyState::Stopping);
         }
     }
+}
+
+/// Another process has taken over from this one.
+pub(super) fn main_process_is(id: u32) {
+    notify(NotifyState::MainPid(id));
 }
 
 fn notify(state: NotifyState<'_>) {

@@ -3,13 +3,23 @@
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::StoreError;
 
-/// The locked data directory. There is only one such value for a directory, among all processes.
+/// The locked data directory. There is only one such value for a directory, among all processes,
+/// except after an upgrade: the process before it may finish its requests.
 pub struct DataDir {
     path: PathBuf,
-    _locks: (Option<File>, File),
+    locks: DataLocks,
+    has_predecessor: AtomicBool,
+}
+
+/// The locks on a data directory: its lock file, and the directory itself where that can be locked.
+/// They belong to open files, so a process that is given these holds them too.
+pub(crate) struct DataLocks {
+    pub(crate) file: File,
+    pub(crate) dir: Option<File>,
 }
 
 /// The files that a start writes to.
@@ -54,7 +64,26 @@ impl DataDir {
             .write(true)
             .open(path.join("lock"))
             .map_err(named)?;
-        Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
+        let locks = DataLocks { file: lock(file)?, dir };
+        Ok(DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(false) })
+    }
+
+    /// The directory of a process that hands over its locks, and still uses it.
+    pub(crate) fn handed_over(path: &Path, locks: DataLocks) -> DataDir {
+        DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(true) }
+    }
+
+    pub(crate) fn locks(&self) -> &DataLocks {
+        &self.locks
+    }
+
+    /// Whether the process that handed it over may still use it.
+    pub(super) fn has_predecessor(&self) -> bool {
+        self.has_predecessor.load(Ordering::Acquire)
+    }
+
+    pub(super) fn predecessor_ended(&self) {
+        self.has_predecessor.store(false, Ordering::Release);
     }
 
     /// Checks that the directory can be made, and that it and its files can be written to; an error

@@ -20,6 +20,7 @@ mod data_dir;
 mod documents;
 mod error;
 mod faults;
+mod handover;
 mod key_changes;
 mod keys;
 mod latency;
@@ -57,6 +58,7 @@ use crate::blocking::blocking;
 use crate::secret::SecretBytes;
 use backend::Backend;
 use cluster::Cluster;
+use handover::HandoverState;
 use sql::Transaction;
 use sqlite::CaptureDatabase;
 
@@ -65,7 +67,7 @@ pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
 pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
 pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::DataDir;
-pub(crate) use data_dir::free_bytes;
+pub(crate) use data_dir::{DataLocks, free_bytes};
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use latency::LatencyCounts;
@@ -119,6 +121,7 @@ struct Databases {
     follower: Arc<OnceLock<Arc<dyn Follower>>>,
     /// Where other gateways may change the store too.
     cluster: OnceLock<Cluster>,
+    handover: HandoverState,
     dir: DataDir,
 }
 
@@ -165,12 +168,11 @@ impl Store {
         let open = move || {
             let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
             let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
-            let captures = CaptureDatabase::open(dir.path())?;
-            let follower = Arc::default();
-            Ok::<_, E>((
-                Databases { accounts, captures, follower, cluster: OnceLock::new(), dir },
-                unlocked,
-            ))
+            let captures = CaptureDatabase::open(dir.path(), dir.has_predecessor())?;
+            let (follower, handover) = (Arc::default(), HandoverState::default());
+            let cluster = OnceLock::new();
+            let databases = Databases { accounts, captures, follower, cluster, handover, dir };
+            Ok::<_, E>((databases, unlocked))
         };
         let (databases, (documents, unlocked)) =
             blocking(open).await.map_err(StoreError::from)??;
@@ -230,7 +232,9 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
     ) -> Result<Committed, StoreError> {
         let event = self.event.clone();
+        let frozen = self.databases.handover.frozen();
         let mutate = move |transaction: &Transaction<'_>| {
+            frozen.check()?;
             transaction::mutate(transaction, event.as_deref(), work)
         };
         let follower = Arc::clone(&self.databases.follower);

@@ -1,7 +1,9 @@
 //! The last heartbeat of each node, for the gateways that it did not come to. Where the store is
-//! not shared there is none to tell.
+//! not shared there is none to tell but a successor, which is told without the store.
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::columns::Columns;
 use super::sql::{Transaction, params};
@@ -10,7 +12,7 @@ use crate::bounds;
 use crate::id::NodeId;
 
 /// What a node said last.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: NodeId,
     pub epoch: u64,

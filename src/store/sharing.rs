@@ -47,18 +47,22 @@ impl Store {
     }
 
     /// The name of this gateway among those that share the store, the same after each start on the
-    /// same data directory. The lock on that shows that the process before is gone.
+    /// same data directory. The lock on that shows that the process before is gone; where it is
+    /// not, after an upgrade, this process has a name of its own.
     pub(crate) async fn instance(&self) -> Result<String, StoreError> {
         let path = self.dir().join(INSTANCE);
+        let anew = self.has_predecessor();
         let read = move || match std::fs::read_to_string(&path) {
-            Ok(found) if GatewayId::parse(found.trim()).is_some() => Ok(found.trim().to_owned()),
-            Ok(_) => Err(StoreError::Damaged(path.display().to_string())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(found) if !anew && GatewayId::parse(found.trim()).is_some() => {
+                Ok(found.trim().to_owned())
+            }
+            Ok(_) if !anew => Err(StoreError::Damaged(path.display().to_string())),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => {
                 let made = GatewayId::new(jiff::Timestamp::now(), &Random::System).to_string();
                 atomic_file::write(&path, made.as_bytes())?;
                 Ok(made)
             }
-            Err(error) => Err(error.into()),
         };
         blocking(read).await?
     }

@@ -330,35 +330,42 @@ pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     memchr::memmem::find(hay, needle)
 }
 
+const CURVE: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -batch";
+
+/// Runs the `openssl` command in a directory.
+fn openssl(dir: &Path, arguments: &str) {
+    let mut command = Command::new("openssl");
+    command.args(arguments.split(' ')).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().expect("the openssl command").success(), "openssl {arguments}");
+}
+
 /// A certificate for `localhost` under a test CA, made by the `openssl` command, and the trust in
 /// it.
+#[derive(Clone)]
 pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
+    fn make_leaf(dir: &Path) {
+        openssl(dir, &format!("req {CURVE} -keyout key.pem -out leaf.csr -subj /CN=localhost"));
+        openssl(
+            dir,
+            "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile \
+             leaf.cnf -out cert.pem",
+        );
+    }
+
     /// Writes `cert.pem` and `key.pem` into `dir`.
     pub fn make(dir: &Path) -> Self {
-        let run = |arguments: &str| {
-            let mut command = Command::new("openssl");
-            command
-                .args(arguments.split(' '))
-                .current_dir(dir)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            assert!(
-                command.status().expect("the openssl command").success(),
-                "openssl {arguments}"
-            );
-        };
         std::fs::write(
             dir.join("leaf.cnf"),
             "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
         )
         .unwrap();
-        let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -batch";
-        run(&format!("req -x509 {curve} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
-        run(&format!("req {curve} -keyout key.pem -out leaf.csr -subj /CN=localhost"));
-        run("x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile \
-             leaf.cnf -out cert.pem");
+        openssl(
+            dir,
+            &format!("req -x509 {CURVE} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"),
+        );
+        Tls::make_leaf(dir);
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
         let provider = Arc::new(ring::default_provider());
@@ -370,6 +377,25 @@ impl Tls {
         // Each connection sees the certificate: a resumed session shows none.
         config.resumption = Resumption::disabled();
         Tls(Arc::new(config))
+    }
+
+    /// Replaces `cert.pem` and `key.pem` in `dir` by others of the same CA; the new certificate.
+    pub fn renew(dir: &Path) -> CertificateDer<'static> {
+        let next = tempfile::tempdir_in(dir).unwrap();
+        for file in ["ca.pem", "ca.key", "leaf.cnf"] {
+            std::fs::copy(dir.join(file), next.path().join(file)).unwrap();
+        }
+        Tls::make_leaf(next.path());
+        for file in ["key.pem", "cert.pem"] {
+            std::fs::rename(next.path().join(file), dir.join(file)).unwrap();
+        }
+        CertificateDer::from_pem_file(dir.join("cert.pem")).unwrap()
+    }
+
+    /// The certificate that the other side shows to a new connection.
+    pub async fn shown(&self, address: SocketAddr) -> CertificateDer<'static> {
+        let stream = self.dial(address, b"http/1.1").await.expect("a TLS handshake");
+        stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone().into_owned()
     }
 
     /// A connection that has negotiated this protocol and said nothing yet; `None` when the other
@@ -427,6 +453,19 @@ impl H2 {
         body: &[u8],
         framed: bool,
     ) -> Answer {
+        let sent = self.try_send(method, path, headers, body, framed).await;
+        sent.expect("the connection takes requests")
+    }
+
+    /// The same; `None` where the connection takes no more requests, and this one was not sent.
+    pub async fn try_send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        framed: bool,
+    ) -> Option<Answer> {
         let mut builder = http::Request::builder()
             .method(method)
             .uri(format!("https://{}{path}", self.authority));
@@ -443,10 +482,10 @@ impl H2 {
             Either::Left(Full::new(Bytes::copy_from_slice(body)))
         };
         let sending = self.sender.send_request(builder.body(body).unwrap());
-        let response = timeout(PATIENCE, sending)
-            .await
-            .expect("an answer within the bound")
-            .expect("an HTTP/2 answer");
+        let response = match timeout(PATIENCE, sending).await.expect("an answer within the bound") {
+            Err(error) if error.is_canceled() => return None,
+            response => response.expect("an HTTP/2 answer"),
+        };
         let (head, body) = response.into_parts();
         let headers = head
             .headers
@@ -456,7 +495,7 @@ impl H2 {
         let body = timeout(PATIENCE, body.collect()).await.expect("a body within the bound");
         let whole = body.is_ok();
         let body = body.map(|all| all.to_bytes().to_vec()).unwrap_or_default();
-        Answer { status: head.status.as_u16(), headers, body, whole }
+        Some(Answer { status: head.status.as_u16(), headers, body, whole })
     }
 }
 

@@ -2,6 +2,7 @@
 //! environment.
 
 use std::fs::File;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -52,6 +53,8 @@ pub struct Gateway {
     dir: TempDir,
     config: PathBuf,
     child: Option<Child>,
+    /// Processes that another one took over from.
+    before: Vec<Child>,
     port: u16,
     metrics_port: u16,
     tls: Option<(u16, Tls)>,
@@ -199,6 +202,7 @@ impl Setup {
             dir,
             config,
             child: None,
+            before: Vec::new(),
             port,
             metrics_port,
             tls,
@@ -268,25 +272,19 @@ impl Gateway {
         }
     }
 
-    fn spawn(&mut self) {
+    fn spawn(&self, more: &[&str]) -> Child {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = match self.descriptors {
             None => command(&self.config, &self.environment),
             Some(limit) => limited(limit, &self.config, &self.environment),
         };
-        command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
-        self.child = Some(
-            command
-                .stdout(log.try_clone().unwrap())
-                .stderr(log)
-                .spawn()
-                .expect("the binary starts"),
-        );
+        command.args(more).env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
+        command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts")
     }
 
     /// Until it answers, or has left.
     async fn try_launch(&mut self) -> Result<(), std::process::ExitStatus> {
-        self.spawn();
+        self.child = Some(self.spawn(&[]));
         let start = Instant::now();
         while !self.is_healthy().await {
             if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
@@ -498,6 +496,11 @@ impl Gateway {
     /// Ends the process with SIGTERM, and waits.
     pub async fn stop(&mut self) {
         self.signal("TERM");
+        self.ended().await;
+    }
+
+    /// Waits until the process has ended after a SIGTERM.
+    pub async fn ended(&mut self) {
         let mut child = self.child.take().expect("it runs");
         let start = Instant::now();
         while child.try_wait().unwrap().is_none() {
@@ -507,6 +510,37 @@ impl Gateway {
                 panic!("SIGTERM did not end the gateway:\n{}", self.log());
             }
             tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+    }
+
+    /// Has a new process take over from the one that runs, with `serve --upgrade`.
+    pub async fn upgrade(&mut self) {
+        let took_over = |log: &str| log.matches("took over from the running gateway").count();
+        let before = took_over(&self.log());
+        let mut next = self.spawn(&["--upgrade"]);
+        until("the upgrade", || {
+            let left = next.try_wait().unwrap();
+            assert!(left.is_none(), "no upgrade: {left:?}\n{}", self.log());
+            ready((took_over(&self.log()) > before).then_some(()))
+        })
+        .await;
+        self.before.extend(self.child.replace(next));
+    }
+
+    /// The same where the new process leaves instead: what it says.
+    pub async fn fail_to_upgrade(&self) -> String {
+        let before = self.log().len();
+        let mut next = self.spawn(&["--upgrade"]);
+        let status = until("the new process to leave", || ready(next.try_wait().unwrap())).await;
+        assert_eq!(status.code(), Some(1), "{}", self.log());
+        self.log().split_off(before)
+    }
+
+    /// Waits until the processes before upgrades have ended in order.
+    pub async fn predecessors_end(&mut self) {
+        for mut child in std::mem::take(&mut self.before) {
+            let status = until("the process before", || ready(child.try_wait().unwrap())).await;
+            assert!(status.success(), "{status}:\n{}", self.log());
         }
     }
 
@@ -549,7 +583,8 @@ impl Gateway {
         self.signal("HUP");
     }
 
-    fn signal(&self, name: &str) {
+    /// Sends a signal to the process.
+    pub fn signal(&self, name: &str) {
         let id = self.child.as_ref().expect("it runs").id().to_string();
         let sent =
             Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id]).status().unwrap();
@@ -620,6 +655,10 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.kill_9();
+        for mut child in std::mem::take(&mut self.before) {
+            let _gone = child.kill();
+            child.wait().unwrap();
+        }
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();

@@ -18,10 +18,18 @@ pub(in crate::store) struct CaptureDatabase {
 }
 
 impl CaptureDatabase {
-    /// Opens or makes the file in `dir`. Blocking.
-    pub(in crate::store) fn open(dir: &Path) -> Result<Self, StoreError> {
+    /// Opens or makes the file in `dir`. One that another process writes to as well is believed:
+    /// its log is never empty, and it must not be moved. Blocking.
+    pub(in crate::store) fn open(dir: &Path, in_use: bool) -> Result<Self, StoreError> {
         let path = dir.join("captures.db");
-        let index = open_index(&path)?;
+        let index = match in_use {
+            true => {
+                let mut index = open(&path, Durability::Process)?;
+                schema::prepare(&mut index, &schema::CAPTURES)?;
+                index
+            }
+            false => open_index(&path)?,
+        };
         Ok(CaptureDatabase {
             reader: Worker::start("store-reader", open_to_read(&path)?)?,
             writer: Worker::start("store-captures", index)?,

@@ -38,6 +38,11 @@ impl Store {
 }
 
 impl CaptureIndex {
+    /// Whether another process, which ends, may still write captures.
+    pub(crate) fn has_predecessor(&self) -> bool {
+        self.store.has_predecessor()
+    }
+
     async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
