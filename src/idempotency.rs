@@ -147,7 +147,7 @@ impl<T: Clone> IdempotencyCache<T> {
             },
             Entry::Vacant(_) if full => {
                 let why = "Too many calls with an Idempotency-Key of late.";
-                Err(Error::new(Kind::RateLimited, why).retry_after(Duration::from_secs(60)))
+                Err(Error::new(Kind::RateLimited, why).retry_after(bounds::REPEATS_RETRY))
             }
             Entry::Vacant(place) => {
                 place.insert(KnownCall {

@@ -108,6 +108,8 @@ mod first_start;
 mod fuzzing;
 /// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
 mod gateways;
+/// Several gateways on one database: budgets, creations, nodes, logins and last uses are one.
+mod gateways_share;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
@@ -212,6 +214,8 @@ mod signals;
 /// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than
 /// the budget.
 mod spellings;
+/// A synchronous standby takes over from the database of several gateways.
+mod standby;
 /// Every change with a store that cannot be written.
 mod store_down;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.
