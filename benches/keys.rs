@@ -1,6 +1,6 @@
-//! What many keys cost: a start, memory, and a look-up compared with one among a thousand. `cargo
-//! bench` measures and prints; `cargo test` runs it, tiny, and checks what must hold on a machine
-//! of any speed.
+//! What many keys cost: a start, memory, and a look-up compared with one among a thousand; on
+//! PostgreSQL a start and a change. `cargo bench` measures and prints; `cargo test` runs it, tiny,
+//! and checks what must hold on a machine of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
 #![allow(
@@ -11,6 +11,9 @@
     unreachable_pub
 )]
 
+#[path = "../tests/support/postgres.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // Tests use the rest.
+mod postgres;
 #[path = "support/keys.rs"]
 mod stored_keys;
 
@@ -18,7 +21,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -38,6 +41,9 @@ struct Flags {
     /// How many there are.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
+    /// In a PostgreSQL of its own, with two gateways on it: how long a start and a change take.
+    #[arg(long)]
+    postgres: bool,
     /// Measures on what lies in this directory: a process of its own, whose memory nothing else was
     /// in.
     #[arg(long, hide = true)]
@@ -54,6 +60,7 @@ async fn main() {
         let flags = Flags::parse();
         return match flags.on {
             Some(dir) => println!("{}", start(&dir, flags.keys).await),
+            None if flags.postgres => shared(flags.keys, 100).await,
             None => measure(flags.keys).await,
         };
     }
@@ -62,6 +69,7 @@ async fn main() {
     if names.is_empty() || names.iter().any(|part| "many_keys".contains(part.as_str())) {
         println!("\nrunning 1 test");
         measure(3_000).await;
+        shared(1_000, 3).await;
         println!("test many_keys ... ok\n\ntest result: ok. 1 passed; 0 failed");
     }
 }
@@ -135,38 +143,124 @@ async fn figures(keys: usize, what: &str) -> Figures {
     Figures::read(figures.trim())
 }
 
+/// Keys in PostgreSQL, whose commits are durable: how long a gateway takes to start on them, and
+/// how long so many changes by one gateway take while another one follows.
+async fn shared(keys: usize, changes: usize) {
+    let cluster = postgres::Cluster::start(&["fsync=on"]);
+    let url = cluster.database().await;
+    let dirs = [(); 3].map(|()| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")));
+    let [source, dirs @ ..] = dirs.map(|dir| dir.expect("a directory"));
+    first_answer(source.path());
+    let data = source.path().join("data");
+    fill(&data, keys, &auth()).await;
+    let began = Instant::now();
+    let mut migrate = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    migrate.arg("migrate").arg("--data-dir").arg(&data).args(["--to", &url]);
+    assert!(migrate.stdout(Stdio::null()).status().expect("a copy").success());
+    println!("PostgreSQL: {keys} keys, copied in {:.1} s", began.elapsed().as_secs_f64());
+    let store = format!("store: {{ url: \"{url}\" }}\n");
+    let gateways: [Running; 2] = dirs.each_ref().map(|dir| {
+        let own = dir.path().join("data");
+        std::fs::create_dir(&own).expect("a directory");
+        std::fs::copy(data.join("master.key"), own.join("master.key")).expect("a key");
+        Running::start(dir.path(), &store)
+    });
+    for gateway in &gateways {
+        println!("  a gateway answers {:.2} s after its start", gateway.took.as_secs_f64());
+    }
+    let (mut made, mut ended) = (Vec::new(), Vec::new());
+    for _ in 0..changes {
+        let began = Instant::now();
+        let key = gateways[0].make_key();
+        made.push(began.elapsed());
+        let began = Instant::now();
+        gateways[0].end_key(&key);
+        ended.push(began.elapsed());
+    }
+    for (what, mut took) in [("POST", made), ("DELETE", ended)] {
+        took.sort();
+        let at = |part: usize| took[took.len() * part / 100].as_secs_f64() * 1e3;
+        println!("  {what} of a key, known to both: p50 {:.1} ms, p99 {:.1} ms", at(50), at(99));
+    }
+}
+
 /// Starts the gateway on this directory; how long it takes to answer a request with a credential.
 fn first_answer(dir: &Path) -> Duration {
-    const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
-    let [routing, server] = ["routing.yaml", "rerouter.yaml"].map(|name| dir.join(name));
-    let document = "providers: { up: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\" } }\n\
-        recipes: { main: { rules: [ { name: default, targets: [ { target: up/fixed } ] } ] } }\n\
-        aliases: { auto: main }\n";
-    std::fs::write(&routing, document).expect("a document");
-    let (address, metrics) = (free_address(), free_address());
-    let text = format!(
-        "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\n\
-         data_dir: {}\nrouting: {{ file: {} }}\n",
-        serde_json::json!(dir.join("data")),
-        serde_json::json!(routing)
-    );
-    std::fs::write(&server, text).expect("a document");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    command.arg("serve").arg("--config").arg(server).stdout(Stdio::null());
-    command.env("ADMIN_API_KEY", ADMIN).env("RUST_LOG", "error");
-    let began = Instant::now();
-    let mut gateway = command.spawn().expect("the gateway");
-    let page = format!("http://{address}/v1/router/keys?limit=1");
-    let asked = || ureq::get(&page).header("authorization", format!("Bearer {ADMIN}")).call();
-    while asked().is_err() {
-        assert!(gateway.try_wait().expect("its state").is_none(), "the gateway left");
-        assert!(began.elapsed() < PATIENCE, "the gateway does not answer");
-        std::thread::sleep(Duration::from_millis(5));
+    Running::start(dir, "").took
+}
+
+const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
+
+/// A gateway that answers. It ends with the value.
+struct Running {
+    process: Child,
+    address: SocketAddr,
+    /// How long it took to answer.
+    took: Duration,
+}
+
+impl Running {
+    /// With these lines of its server document.
+    fn start(dir: &Path, more: &str) -> Running {
+        let [routing, server] = ["routing.yaml", "rerouter.yaml"].map(|name| dir.join(name));
+        let document = "providers:\n  up: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\" }\n\
+            recipes:\n  main: { rules: [ { name: default, targets: [ { target: up/fixed } ] } ] }\n\
+            aliases: { auto: main }\n";
+        std::fs::write(&routing, document).expect("a document");
+        let (address, metrics) = (free_address(), free_address());
+        let text = format!(
+            "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\n\
+             data_dir: {}\nrouting: {{ file: {} }}\n{more}",
+            serde_json::json!(dir.join("data")),
+            serde_json::json!(routing)
+        );
+        std::fs::write(&server, text).expect("a document");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        command.arg("serve").arg("--config").arg(server).stdout(Stdio::null());
+        command.env("ADMIN_API_KEY", ADMIN).env("RUST_LOG", "error");
+        let began = Instant::now();
+        let process = command.spawn().expect("the gateway");
+        let mut gateway = Running { process, address, took: Duration::ZERO };
+        let page = format!("{}?limit=1", gateway.keys());
+        let asked = || ureq::get(&page).header("authorization", format!("Bearer {ADMIN}")).call();
+        while asked().is_err() {
+            let left = gateway.process.try_wait().expect("its state");
+            assert!(left.is_none(), "the gateway left");
+            assert!(began.elapsed() < PATIENCE, "the gateway does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        gateway.took = began.elapsed();
+        gateway
     }
-    let took = began.elapsed();
-    gateway.kill().expect("the end of the gateway");
-    gateway.wait().expect("the end of the gateway");
-    took
+
+    fn keys(&self) -> String {
+        format!("http://{}/v1/router/keys", self.address)
+    }
+
+    /// Makes a key; its id.
+    fn make_key(&self) -> String {
+        let made = ureq::post(self.keys())
+            .header("authorization", format!("Bearer {ADMIN}"))
+            .header("content-type", "application/json")
+            .send("{}")
+            .and_then(|mut made| made.body_mut().read_to_string());
+        let made: serde_json::Value =
+            serde_json::from_str(&made.expect("a key")).expect("a record");
+        made["id"].as_str().expect("an id").to_owned()
+    }
+
+    fn end_key(&self, id: &str) {
+        let page = format!("{}/{id}", self.keys());
+        let ended = ureq::delete(page).header("authorization", format!("Bearer {ADMIN}")).call();
+        assert_eq!(ended.expect("its end").status(), 204);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.process.kill().expect("the end of the gateway");
+        self.process.wait().expect("the end of the gateway");
+    }
 }
 
 fn free_address() -> SocketAddr {

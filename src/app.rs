@@ -19,14 +19,13 @@ use crate::clock::Clock;
 use crate::config::{Server, Variables};
 use crate::error::Error;
 use crate::id::Random;
-use crate::idempotency::IdempotencyCache;
 use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::routing::health::HealthRegistry;
 use crate::routing::{EstimateCorrection, Routing, TargetHealth};
-use crate::secret::Secret;
+use crate::secret::DerivedKeys;
 use crate::store::{Authority, Store};
 use crate::telemetry::Telemetry;
 use crate::turns::Turns;
@@ -43,19 +42,6 @@ pub struct Live {
 pub struct RefusedDocument {
     pub at: Timestamp,
     pub problems: Vec<String>,
-}
-
-/// The answer to a key's creation. It holds the secret, so it is kept in memory only.
-#[derive(Clone)]
-pub struct MadeKey {
-    /// The id of the key.
-    pub id: crate::id::KeyId,
-    /// The path of the key.
-    pub location: http::HeaderValue,
-    /// The body of the 201.
-    pub body: Secret,
-    /// The names of the gateways that may not know it.
-    pub unconfirmed: Vec<String>,
 }
 
 /// The state of one gateway.
@@ -108,8 +94,8 @@ pub struct App {
     pub variables: Variables,
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// Answers to creations of keys with an `Idempotency-Key`.
-    pub made_keys: IdempotencyCache<MadeKey>,
+    /// Names and seals the answers to creations with an `Idempotency-Key`.
+    pub(crate) creations: DerivedKeys,
     /// When this process began.
     pub started: Timestamp,
     live: ArcSwap<Live>,
@@ -135,6 +121,7 @@ pub struct AppParts {
     pub archive: Archive,
     pub mock: Option<SocketAddr>,
     pub variables: Variables,
+    pub(crate) creations: DerivedKeys,
 }
 
 /// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
@@ -199,7 +186,7 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
-            made_keys: IdempotencyCache::new("body"),
+            creations: parts.creations,
             started: since,
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             refused: ArcSwapOption::empty(),

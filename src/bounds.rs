@@ -165,6 +165,8 @@ pub(crate) const REPEATS_SHARE: usize = 1_000;
 pub(crate) const REPEATS_SHARE_BYTES: usize = 8 << 20;
 /// Time for which an `Idempotency-Key` counts.
 pub(crate) const REPEATS_AGE: Duration = Duration::from_secs(600);
+/// `Retry-After` of a payer that has as many as it may.
+pub(crate) const REPEATS_RETRY: Duration = Duration::from_secs(60);
 /// Characters of an `Idempotency-Key`: a UUID with a prefix.
 pub(crate) const IDEMPOTENCY_KEY: usize = 255;
 /// Shadows at once: each holds a body and an answer in memory.

@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 const HEADER: &str = "idempotency-key";
 
 /// Recent calls of one kind, with answers of type `T`. Clones share the table.
-pub struct IdempotencyCache<T>(Arc<SharedCalls<T>>);
+pub(crate) struct IdempotencyCache<T>(Arc<SharedCalls<T>>);
 
 impl<T> Clone for IdempotencyCache<T> {
     fn clone(&self) -> Self {
@@ -70,7 +70,7 @@ impl PayerShare {
     }
 }
 
-pub struct IdempotentCall {
+pub(crate) struct IdempotentCall {
     /// The caller. Nobody else gets the answer.
     pub caller: String,
     /// The payer, whose share of the memory holds the answer.
@@ -82,7 +82,7 @@ pub struct IdempotentCall {
 }
 
 /// Result of a look-up.
-pub enum CallLookup<T> {
+pub(crate) enum CallLookup<T> {
     /// The first call with its key.
     First(Claim<T>),
     /// A repetition, with the answer.
@@ -90,7 +90,7 @@ pub enum CallLookup<T> {
 }
 
 /// A call in progress. If it is dropped without an answer, the call may be repeated.
-pub struct Claim<T> {
+pub(crate) struct Claim<T> {
     repeats: IdempotencyCache<T>,
     key: Option<CallKey>,
 }
@@ -114,7 +114,7 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>> {
 
 impl<T: Clone> IdempotencyCache<T> {
     /// An empty table. `subject` names the subject of a call in messages, such as "capture".
-    pub fn new(subject: &'static str) -> Self {
+    pub(crate) fn new(subject: &'static str) -> Self {
         let table =
             CallTable { calls: HashMap::new(), ended: VecDeque::new(), shares: HashMap::new() };
         IdempotencyCache(Arc::new(SharedCalls { subject, table: Mutex::new(table) }))
@@ -122,7 +122,7 @@ impl<T: Clone> IdempotencyCache<T> {
 
     /// Looks a call up, and begins it if it is the first. 409 while the same call is in progress,
     /// or if the key was used for another content. 429 if the memory or the payer's share is full.
-    pub fn begin(&self, asked: IdempotentCall, now: Timestamp) -> Result<CallLookup<T>> {
+    pub(crate) fn begin(&self, asked: IdempotentCall, now: Timestamp) -> Result<CallLookup<T>> {
         let mut table = self.table();
         table.forget(now);
         let full = table.is_full_for(&asked.payer);
@@ -147,7 +147,7 @@ impl<T: Clone> IdempotencyCache<T> {
             },
             Entry::Vacant(_) if full => {
                 let why = "Too many calls with an Idempotency-Key of late.";
-                Err(Error::new(Kind::RateLimited, why).retry_after(Duration::from_secs(60)))
+                Err(Error::new(Kind::RateLimited, why).retry_after(bounds::REPEATS_RETRY))
             }
             Entry::Vacant(place) => {
                 place.insert(KnownCall {
@@ -165,7 +165,7 @@ impl<T: Clone> IdempotencyCache<T> {
 
 impl<T> IdempotencyCache<T> {
     /// Removes expired answers. They hold secrets, so they do not stay until the next call.
-    pub fn sweep(&self, now: Timestamp) {
+    pub(crate) fn sweep(&self, now: Timestamp) {
         self.table().forget(now);
     }
 
@@ -205,7 +205,7 @@ impl<T> CallTable<T> {
 impl<T> Claim<T> {
     /// Keeps the answer of this size. If concurrent calls have filled the payer's share, only the
     /// fact that the call was answered is kept.
-    pub fn answered(mut self, answer: T, bytes: usize, now: Timestamp) {
+    pub(crate) fn answered(mut self, answer: T, bytes: usize, now: Timestamp) {
         let Some(key) = self.key.take() else { return };
         let mut table = self.repeats.table();
         let CallTable { calls, ended, shares } = &mut *table;

@@ -22,7 +22,7 @@ const KEYS: &str = "/v1/router/keys";
 const LEASE: Duration = Duration::from_secs(2);
 const BOUND: Duration = Duration::from_millis(500 + 2_000 + 100);
 /// What a busy machine may add.
-const BUSY: Duration = Duration::from_secs(8);
+pub const BUSY: Duration = Duration::from_secs(8);
 
 /// Repeatable numbers (splitmix64).
 struct Draw(u64);
@@ -42,7 +42,7 @@ impl Draw {
 }
 
 /// What a gateway answers to a key; `None` if it does not.
-async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u16> {
+pub async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u16> {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
     let request = client::request("GET", "/v1/models", &gateway.host(), &headers, None);
@@ -53,8 +53,8 @@ async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u16> 
     timeout(patience, ask).await.ok().flatten()
 }
 
-/// The status of a management call, where the gateway answers in time.
-async fn managed(gateway: &Gateway, method: &str, path: &str) -> Option<client::Answer> {
+/// The answer to a management call, where the gateway answers in time.
+pub async fn managed(gateway: &Gateway, method: &str, path: &str) -> Option<client::Answer> {
     let bearer = format!("Bearer {}", gateway.admin_key);
     let body = (method == "POST").then_some(&b"{}"[..]);
     let mut headers = vec![("authorization", bearer.as_str())];

@@ -81,12 +81,12 @@ mod console_access;
 /// The console's pages of captures: found, read, explained, run again, compared; long and hostile
 /// ones.
 mod console_captures;
-/// Routing in the console: a document edited, evaluated, applied and rolled back in a browser.
-mod console_routing;
 /// The overview of the console: its numbers, and what it says needs attention.
 mod console_overview;
 /// A day as a small team has it, for the pictures of the console.
 mod console_pictures;
+/// Routing in the console: a document edited, evaluated, applied and rolled back in a browser.
+mod console_routing;
 /// The pages of the console with many captures.
 mod console_scale;
 /// Rules by the texts of a request: each dialect, agents, captures, evaluations.
@@ -123,6 +123,8 @@ mod first_start;
 mod fuzzing;
 /// Several gateways on one database: what is revoked is dead on all, whatever happens to them.
 mod gateways;
+/// Several gateways on one database: budgets, creations, nodes, logins and last uses are one.
+mod gateways_share;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
 /// Bodies that are meant to hurt, one by one and many at once.
@@ -227,6 +229,8 @@ mod signals;
 /// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than
 /// the budget.
 mod spellings;
+/// A synchronous standby takes over from the database of several gateways.
+mod standby;
 /// Every change with a store that cannot be written.
 mod store_down;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.

@@ -18,6 +18,7 @@ const SHARED: &[&str] = &[
     "agents::what_strangers_wrote_is_no_model_until_somebody_vouches_for_it",
     "audit::every_route_that_is_noted_leaves_its_row",
     "audit::what_an_admin_sees_of_others_is_noted_and_what_it_sees_of_its_own_is_not",
+    "budgets::of_many_at_once_one_has_what_remains",
     "budgets::what_remains_is_shown_of_live_keys_to_those_who_may_see_them",
     "configuration::in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart",
     "keys::a_budget_that_is_changed_keeps_what_was_spent",

@@ -17,8 +17,12 @@ mod compare;
 mod figures;
 mod guard;
 mod instructions;
+mod leased;
 mod load;
 mod pair;
+#[path = "../../tests/support/postgres.rs"]
+#[allow(dead_code, clippy::expect_used, clippy::unwrap_used)] // Tests use the rest.
+mod postgres;
 mod process;
 #[path = "../support/prose.rs"]
 mod prose;
@@ -94,6 +98,9 @@ struct Flags {
     /// Counts what a translated request takes, beside one that is passed on.
     #[arg(long, requires = "instructions")]
     translated: bool,
+    /// Counts what a gateway with a lease takes, on a PostgreSQL of its own, beside one without.
+    #[arg(long, requires = "instructions", conflicts_with = "translated")]
+    leased: bool,
     /// Requests of each side whose instructions are counted.
     #[arg(long, default_value_t = 1000, requires = "instructions",
           value_parser = clap::value_parser!(u64).range(10..=100_000))]
@@ -134,6 +141,9 @@ fn main() -> ExitCode {
 fn measure(flags: &Flags) -> Result<()> {
     if flags.translated {
         return translated::measure(flags, flags.requests);
+    }
+    if flags.leased {
+        return leased::measure(flags, flags.requests);
     }
     if flags.instructions {
         return instructions::measure(flags, flags.requests);

@@ -53,9 +53,21 @@ pub fn gateway(
     threads: u16,
     captures: bool,
 ) -> Result<Process> {
+    gateway_with(start, name, binary, upstream, (threads, captures), "")
+}
+
+/// The same, with more lines of its server document.
+pub fn gateway_with(
+    start: &Start,
+    name: &'static str,
+    binary: &Path,
+    upstream: SocketAddr,
+    (threads, captures): (u16, bool),
+    more: &str,
+) -> Result<Process> {
     let dir = tempfile::Builder::new().prefix("rerouter-bench-").tempdir()?;
     let (address, metrics) = (free_address()?, free_address()?);
-    write_documents(dir.path(), (address, metrics, upstream), threads, captures)?;
+    write_documents(dir.path(), (address, metrics, upstream), (threads, captures), more)?;
     let mut command = start.command(binary);
     command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -81,14 +93,14 @@ pub fn gateway(
 fn write_documents(
     dir: &Path,
     addresses: (SocketAddr, SocketAddr, SocketAddr),
-    threads: u16,
-    captures: bool,
+    (threads, captures): (u16, bool),
+    more: &str,
 ) -> Result<()> {
     let (address, metrics, upstream) = addresses;
     let server = format!(
         "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\n\
          threads: {threads}\ncapture: {{ enabled: {captures} }}\ndata_dir: {}\n\
-         routing: {{ file: {} }}\n",
+         routing: {{ file: {} }}\n{more}",
         json!(dir.join("data")),
         json!(dir.join("routing.yaml")),
     );

@@ -38,7 +38,7 @@ use crate::interface::Surface;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::secret::{Secret, SecretBytes};
+use crate::secret::{DerivedKeys, Keyring, Purpose, Secret, SecretBytes};
 use crate::store::{Faults, Store};
 use crate::telemetry::Telemetry;
 
@@ -86,6 +86,7 @@ async fn world_with(server: &str) -> TestApi {
         captures,
         mock: None,
         variables: Arc::new(|_| None),
+        creations: DerivedKeys::new(&Keyring::new(SecretBytes::new([1; 32])), Purpose::Creations),
     });
     TestApi { app, faults, _dir: dir }
 }

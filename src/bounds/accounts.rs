@@ -99,6 +99,11 @@ pub(crate) const GRANT_SMALL: u64 = 50_000_000;
 pub(crate) const GRANT_AHEAD: Duration = Duration::from_secs(120);
 /// `Retry-After` of a refusal that ends with another request, or with a write of the store.
 pub(crate) const LIMIT_RETRY: Duration = Duration::from_secs(1);
+/// Longest that a request waits for its grant where gateways share budgets: others look twice a
+/// second for what they are to give back.
+pub(crate) const GRANT_WAIT: Duration = Duration::from_secs(2);
+/// Longest of such a request's pauses between two looks, if nothing wakes it.
+pub(crate) const GRANT_LOOK: Duration = Duration::from_millis(100);
 /// Time in which gateways give back what they do not use of a budget, once another one lacks it.
 pub(crate) const GRANT_RECALL: Duration = Duration::from_secs(3);
 /// Time between two such requests for one budget.

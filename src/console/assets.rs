@@ -24,7 +24,17 @@ const STYLE: &str = "text/css; charset=utf-8";
 const FILES: [(&str, &str, &[&str]); 4] = [
     ("htmx.js", SCRIPT, &[include_str!("assets/vendor/htmx.min.js")]),
     ("uplot.js", SCRIPT, &[include_str!("assets/vendor/uplot.min.js")]),
-        &[include_str!("assets/console.js"), include_str!("assets/playground.js"), include_str!("assets/captures.js"), include_str!("assets/routing.js"), include_str!("assets/charts.js")],
+    (
+        "console.js",
+        SCRIPT,
+        &[
+            include_str!("assets/console.js"),
+            include_str!("assets/playground.js"),
+            include_str!("assets/captures.js"),
+            include_str!("assets/routing.js"),
+            include_str!("assets/charts.js"),
+        ],
+    ),
     (
         "console.css",
         STYLE,

@@ -154,7 +154,7 @@ fn answers_always(found: &RouteMatch, open: bool) -> bool {
 }
 
 /// 503 where another gateway may know more than this one: it answers nobody by its tables.
-fn has_lease(app: &App) -> Result<()> {
+pub(super) fn has_lease(app: &App) -> Result<()> {
     if app.authority.is_valid() {
         return Ok(());
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
+use super::admission::has_lease;
 use super::exchange::HttpExchange;
 use super::outcome::Outcome;
 use crate::app::{App, Live};
@@ -87,12 +88,12 @@ pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no
 /// price there is no such sum, and a budget that cannot be kept is refused rather than ignored.
-pub(super) fn reserve(
+pub(super) async fn reserve(
     app: &App,
     permit: &mut LimitPermit,
     live: &Live,
-    decision: &Decision,
-    prompt: &Prompt,
+    (decision, prompt): (&Decision, &Prompt),
+    principal: &Principal,
 ) -> Result<()> {
     if !permit.has_budget() || !prompt.endpoint.costs() {
         return Ok(());
@@ -103,7 +104,26 @@ pub(super) fn reserve(
         if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
     let wanted =
         dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
-    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| counted(app, *error))
+    let reserved = app.limits.reserve(permit, wanted, app.clock.now());
+    match reserved {
+        Err(_) if permit.awaits_grant() => {
+            Box::pin(reserve_granted(app, permit, wanted, principal)).await
+        }
+        reserved => reserved.map_err(|error| counted(app, *error)),
+    }
+}
+
+/// Waits for the grant of a shared budget. A credential that is revoked meanwhile spends nothing.
+async fn reserve_granted(
+    app: &App,
+    permit: &mut LimitPermit,
+    wanted: Reserve,
+    principal: &Principal,
+) -> Result<()> {
+    let reserved = app.limits.reserve_granted(permit, wanted, &app.clock).await;
+    reserved.map_err(|error| counted(app, *error))?;
+    has_lease(app)?;
+    app.auth.recheck(principal, app.clock.now())
 }
 
 fn no_price(permit: &LimitPermit, target: &Target) -> Error {

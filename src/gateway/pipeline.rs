@@ -245,8 +245,10 @@ impl Pipeline {
         }
         let began = Instant::now();
         let inputs = gather(app, &live, exchange.at, &prompt, principal);
-        let decided =
-            allowed.and_then(|()| self.decide(exchange, principal, &live, (&inputs, &prompt)));
+        let decided = match allowed {
+            Ok(()) => self.decide(exchange, principal, &live, (&inputs, &prompt)).await,
+            Err(refused) => Err(refused),
+        };
         let mut record = Record::begin(app, exchange, principal, &mut prompt);
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, mut permit) = match decided {
@@ -350,6 +352,7 @@ impl Pipeline {
         // The caller pays, whoever owns the capture.
         let decided = self
             .decide(exchange, principal, &live, (&inputs, &prompt))
+            .await
             .map_err(|error| reroute::no_target(error, &inputs.request.model));
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, permit) = match decided {
@@ -421,7 +424,7 @@ impl Pipeline {
 
     /// Admits the call by the caller's limits, decides, and reserves its cost. A refused call draws
     /// on nothing.
-    fn decide(
+    async fn decide(
         &self,
         exchange: &mut HttpExchange,
         principal: &Principal,
@@ -431,10 +434,14 @@ impl Pipeline {
         let app = &self.app;
         let mut permit = allowance::admit(app, exchange, principal, inputs)?;
         app.store.faults().pass(PanicPoint::Decision);
-        let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
-            allowance::reserve(app, &mut permit, live, &decision, prompt)?;
-            Ok(decision)
-        });
+        let decided = match decide(&live.routing, inputs) {
+            Ok(decision) => {
+                let asked = (&decision, prompt);
+                let reserved = allowance::reserve(app, &mut permit, live, asked, principal).await;
+                reserved.map(|()| decision)
+            }
+            Err(refused) => Err(refused.into()),
+        };
         match decided {
             Ok(decision) => {
                 allowance::tell(app, exchange, &permit.remaining());

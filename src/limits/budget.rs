@@ -251,13 +251,10 @@ impl Account {
         !self.shared && self.is_idle() && self.now.spent < self.now.granted
     }
 
-    /// How much a request takes that may take from `least` to `most`. Where each gateway keeps to
-    /// its grant, the whole of it has to be granted.
-    pub(super) fn needs(&self, wanted: Reserve) -> NanoUsd {
-        match self.shared {
-            true => wanted.most.min(self.room()).max(wanted.least),
-            false => wanted.least,
-        }
+    /// How much of `amount`, of which `least` has to be there, must be granted. Where each gateway
+    /// keeps to its grant, all of it.
+    pub(super) fn needs(&self, least: NanoUsd, amount: NanoUsd) -> NanoUsd {
+        if self.shared { amount } else { least }
     }
 
     fn used_with(&self, amount: NanoUsd) -> NanoUsd {
@@ -398,12 +395,13 @@ impl Account {
         Some(wish)
     }
 
-    /// Counts a durable grant. One of days does not fit a budget of months, nor the reverse: it was
-    /// requested before the budget changed.
-    pub(super) fn granted(&mut self, grant: Grant) {
+    /// Counts a durable grant; whether it changes what may be spent now. One of days does not fit a
+    /// budget of months, nor the reverse: it was requested before the budget changed.
+    pub(super) fn granted(&mut self, grant: Grant) -> bool {
         if is_of_months(grant.period) != is_of_months(self.now.period) {
-            return;
+            return false;
         }
+        let before = (self.now.granted, self.now.others);
         if grant.period == self.now.period {
             let mine = self.now.spent.saturating_sub(self.now.others);
             self.now.others = grant.others;
@@ -412,6 +410,7 @@ impl Account {
         } else if grant.period > self.now.period {
             self.next = Some(grant);
         }
+        (self.now.granted, self.now.others) != before
     }
 
     /// Ends granting and returns what counts as spent after an orderly shutdown.

@@ -126,7 +126,9 @@ impl Limiter {
 
     /// Writes what waits: usage, and the grants that are wanted, which count from then on.
     pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        self.round(store, now).await.map(|_| ())
+        let written = self.round(store, now).await;
+        self.failing.store(written.is_err(), Ordering::Release);
+        written.map(|_| ())
     }
 
     /// The same; gives how many budgets were looked at.
@@ -137,7 +139,7 @@ impl Limiter {
         // Of what waits by now: what comes meanwhile is for the next time.
         let waits = self.wanted.len().max(lock(&self.pending).sums.len());
         let mut looked = 0;
-        if self.carried.shared.load(Ordering::Relaxed) && !self.is_closed() {
+        if self.is_shared() && !self.is_closed() {
             self.give_back(store, now).await?;
         }
         for _ in 0..waits.div_ceil(bounds::USAGE_WRITE_ROWS) {
@@ -196,7 +198,7 @@ impl Limiter {
         self.closed.store(true, Ordering::Release);
         let mut last: HashMap<(Subject, Period), GrantWish> = HashMap::new();
         // What is carried was counted by others, where there are any.
-        if !self.carried.shared.load(Ordering::Relaxed) {
+        if !self.is_shared() {
             last.extend(self.carried_wishes());
         }
         // It replaces what was carried: an earlier process may have had a grant of the same period.
@@ -266,7 +268,12 @@ impl Limiter {
         for ((subject, wish), granted) in wishes.into_iter().zip(granted) {
             let (held, others) = (granted.held, granted.others);
             let grant = Grant { period: wish.period, held, others };
-            self.with_account(&subject, |account| account.granted(grant));
+            let mut is_new = false;
+            self.with_account(&subject, |account| is_new = account.granted(grant));
+            // For what is as it was nobody has to look again.
+            if let Some(counted) = self.counted.get(&subject).filter(|_| is_new) {
+                counted.granted.notify_waiters();
+            }
         }
         Ok(())
     }

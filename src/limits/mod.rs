@@ -5,7 +5,7 @@
 //! [`Limiter::admit`] returns a [`LimitPermit`] before the decision, [`Limiter::reserve`] adds the
 //! money after it, and [`LimitPermit::settle`] replaces what was reserved by what was used. A
 //! permit that is released or dropped gives everything back, the request too: what is refused draws
-//! on nothing. Nothing here waits: no store, no lock across an await. The caller passes the time.
+//! on nothing. Neither waits: no store, no lock across an await. The caller passes the time.
 //!
 //! # What may go beyond a budget
 //!
@@ -34,10 +34,10 @@
 //! # Several gateways
 //!
 //! Each gateway has a grant of its own, and the store gives no more than the budget to all of them
-//! together. None reserves beyond its grant: the first request that is larger is refused with
-//! `Retry-After: 1`. A gateway that finds no room asks the others, by a row in the store, and each
-//! gives back within a second what it does not use. Rates and concurrency are counted by each
-//! gateway for itself.
+//! together. None reserves beyond its grant: a request that is larger waits for the next one
+//! ([`Limiter::reserve_granted`]). A gateway that finds no room asks the others, by a row in the
+//! store, and each gives back within a second what it does not use. Rates and concurrency are
+//! counted by each gateway for itself.
 
 mod budget;
 mod draw;
@@ -54,6 +54,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::store::NanoUsd;
@@ -83,6 +84,8 @@ pub struct Limiter {
     writing: tokio::sync::Mutex<()>,
     wanted: Arc<GrantQueue>,
     closed: AtomicBool,
+    /// Whether the store failed when grants were last to be written.
+    failing: AtomicBool,
 }
 
 /// What counts as spent of budgets that have no account yet.
@@ -98,6 +101,8 @@ struct SubjectEntry {
     subject: Subject,
     counts: Mutex<SubjectCounters>,
     wanted: Arc<GrantQueue>,
+    /// Wakes requests that wait for a grant.
+    granted: Notify,
 }
 
 #[derive(Default)]
@@ -127,6 +132,8 @@ pub struct LimitPermit {
     held: Vec<SubjectHold>,
     tokens: u64,
     remaining: Remaining,
+    /// The budget that lacked a grant when money was to be reserved, where that may be waited for.
+    awaited: Option<Arc<SubjectEntry>>,
 }
 
 /// One of the concurrent requests; free again when it is dropped. It may be returned before the
@@ -265,7 +272,7 @@ impl Limiter {
         drop(all);
         let slot =
             Some(ConcurrencySlot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
-        Ok(LimitPermit { slot, held, tokens, remaining })
+        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None })
     }
 
     /// Whether any request could be admitted. If not, the body of this one need not be read.
@@ -341,9 +348,15 @@ impl Limiter {
                 subject: subject.clone(),
                 counts: Mutex::default(),
                 wanted: Arc::clone(&self.wanted),
+                granted: Notify::new(),
             })
         };
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
+    }
+
+    /// Whether other gateways draw on the same budgets.
+    fn is_shared(&self) -> bool {
+        self.carried.shared.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -365,6 +378,11 @@ impl LimitPermit {
     /// Whether the usage of the answer counts against a limit of tokens or money.
     pub fn counts_tokens(&self) -> bool {
         self.remaining.tokens.is_some() || self.has_budget()
+    }
+
+    /// Whether the reserve was refused for want of a grant that may come.
+    pub fn awaits_grant(&self) -> bool {
+        self.awaited.is_some()
     }
 
     /// What was left once the request had its part.
@@ -429,6 +447,8 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod grant_wait_tests;
 #[cfg(test)]
 mod handover_tests;
 #[cfg(test)]

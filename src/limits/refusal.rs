@@ -147,6 +147,12 @@ pub(super) fn unpaid(
     }
 }
 
+/// The refusal of a request whose budget is granted in parts, while none can be stored.
+pub(super) fn ungranted() -> Error {
+    let why = "The store is unavailable, and no part of the budget can be granted; try again.";
+    Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
+}
+
 fn wait(bucket: Option<&Bucket>, count: u64) -> Option<Duration> {
     bucket.filter(|bucket| !bucket.has(count)).map(|bucket| bucket.wait_for(count))
 }

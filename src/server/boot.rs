@@ -22,7 +22,7 @@ use crate::mock::Mock;
 use crate::nodes::Nodes;
 use crate::reload::{self, DocumentFollower};
 use crate::routing::Routing;
-use crate::secret::{Keyring, Purpose, Secret};
+use crate::secret::{DerivedKeys, Keyring, Purpose, Secret};
 use crate::store::{
     DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store, StoreSettings,
     StoreUrl, UserRow,
@@ -133,6 +133,7 @@ pub(super) async fn prepare(
         archive,
         mock: Some(mock_address),
         variables,
+        creations: DerivedKeys::new(&keys, Purpose::Creations),
     }));
     documents.bind(&app);
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;

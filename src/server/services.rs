@@ -197,7 +197,6 @@ async fn sweep(app: Arc<App>, forget_reroutes: ForgetReroutes, mut shutdown: Shu
 }
 
 async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
-    app.made_keys.sweep(app.clock.now());
     forget_reroutes(app.clock.now());
     if let Err(error) = app.auth.sweep_sessions(&app.store, app.clock.now()).await {
         warn!("expired sessions could not be deleted: {error}");
@@ -207,6 +206,9 @@ async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
     }
     if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
         warn!("the last uses by other gateways could not be read: {error}");
+    }
+    if let Err(error) = app.store.trim_creations(app.clock.now()).await {
+        warn!("old answers to creations of keys could not be deleted: {error}");
     }
     sweep_audit(app).await;
     app.limits.sweep(&app.auth, app.clock.now());

@@ -7,7 +7,7 @@ use super::columns::{Columns, json};
 use super::limits::Limits;
 use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
 use super::sql::{Row, Transaction, params};
-use super::{Store, StoreError};
+use super::{KeptCreation, Store, StoreError, creations};
 use crate::bounds;
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
@@ -31,10 +31,22 @@ impl Store {
         self.mutate(insert).await
     }
 
-    /// Adds a key that its parent makes: as [`Store::create_key`], and [`StoreError::Conflict`] if
-    /// the parent is no longer of the generation `seen`.
-    pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
-        self.mutate(move |transaction| insert(transaction, key, Some(seen))).await
+    /// Adds a key that a caller asked for: as [`Store::create_key`], and [`StoreError::Conflict`]
+    /// if its parent is no longer of the generation `seen`, [`StoreError::Repeated`] if there is an
+    /// answer to the same call, of which this is `kept`.
+    pub(crate) async fn create_key_once(
+        &self,
+        key: KeyRow,
+        seen: Option<u32>,
+        kept: Option<KeptCreation>,
+    ) -> Result<Committed, StoreError> {
+        let insert = move |transaction: &Transaction<'_>| {
+            if let Some(kept) = kept {
+                creations::keep(transaction, &kept, key.created_at)?;
+            }
+            insert(transaction, key, seen)
+        };
+        self.mutate(insert).await
     }
 
     /// Ends a key. No change if it has ended.

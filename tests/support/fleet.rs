@@ -117,13 +117,13 @@ impl Member {
     }
 }
 
+/// The master key that gateways on one database share.
+pub const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+
 /// A gateway on this database.
 pub fn setup(url: &str, lease: &str, more: &str) -> Setup {
     let store = format!("store: {{ url: \"{url}\", lease: {lease} }}\n{more}");
-    Setup::new(ROUTING)
-        .stored()
-        .server(&store)
-        .env("REROUTER_MASTER_KEY", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
+    Setup::new(ROUTING).stored().server(&store).env("REROUTER_MASTER_KEY", MASTER_KEY)
 }
 
 /// So many gateways on a new database, started at once.

@@ -11,16 +11,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::NoTls;
 
-/// Makes a cluster, starts it, says so, and stops it when its standard input ends, which it does
-/// when the process of the test is gone.
+/// Makes a cluster, or the standby of one, starts it, says so, and stops it when its standard input
+/// ends, which it does when the process of the test is gone.
 const SCRIPT: &str = r#"
 set -eu
-bin=$1 port=$2
-shift 2
+bin=$1 port=$2 primary=$3
+shift 3
 dir=$(mktemp -d "${TMPDIR:-/tmp}/rerouter-postgres-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-"$bin/initdb" -D "$dir/data" -U postgres --auth=trust --no-sync -E UTF8 --locale=C \
-    >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+if [ "$primary" ]; then
+    make="pg_basebackup -h 127.0.0.1 -p $primary -R -c fast --no-sync"
+else
+    make="initdb --auth=trust --no-sync -E UTF8 --locale=C"
+fi
+"$bin/"$make -D "$dir/data" -U postgres >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
 "$bin/postgres" -D "$dir/data" -c listen_addresses=127.0.0.1 -c port="$port" \
     -c unix_socket_directories="$dir" -c fsync=off -c shared_buffers=32MB \
     -c max_connections=300 "$@" >>"$dir/log" 2>&1 &
@@ -31,7 +35,7 @@ until "$bin/pg_isready" -q -h 127.0.0.1 -p "$port"; do
 done
 echo "$dir"
 cat >/dev/null
-kill -QUIT "$server"
+kill -QUIT "$server" 2>/dev/null || true
 wait "$server" || true
 "#;
 
@@ -51,15 +55,24 @@ impl Cluster {
 
     /// Starts a cluster of its own, with more settings as `name=value`.
     pub fn start(settings: &[&str]) -> Cluster {
-        // Another process may take the port in between.
-        (0..5).find_map(|_| Cluster::try_start(settings)).expect("PostgreSQL starts")
+        Cluster::start_as("", settings)
     }
 
-    fn try_start(settings: &[&str]) -> Option<Cluster> {
+    /// Starts a standby: a copy of this cluster that follows it.
+    pub fn standby(&self) -> Cluster {
+        Cluster::start_as(&self.port.to_string(), &[])
+    }
+
+    fn start_as(primary: &str, settings: &[&str]) -> Cluster {
+        // Another process may take the port in between.
+        (0..5).find_map(|_| Cluster::try_start(primary, settings)).expect("PostgreSQL starts")
+    }
+
+    fn try_start(primary: &str, settings: &[&str]) -> Option<Cluster> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let settings = settings.iter().flat_map(|setting| ["-c", setting]);
         let mut child = as_its_user("sh")
-            .args(["-c", SCRIPT, "sh", programs().to_str().unwrap(), &port.to_string()])
+            .args(["-c", SCRIPT, "sh", programs().to_str().unwrap(), &port.to_string(), primary])
             .args(settings)
             .current_dir("/")
             .stdin(Stdio::piped())

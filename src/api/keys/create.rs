@@ -5,24 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
 use super::change::{check_labels, end};
 use super::collection::{KeyCollection, enter};
 use super::permission::{changed_meanwhile, is_open, noted};
 use super::record::{record, with_secret};
+use super::repeat::NamedCreation;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, limits};
-use crate::app::{App, MadeKey};
+use crate::app::App;
 use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::idempotency::{self, CallLookup, IdempotentCall};
+use crate::idempotency;
 use crate::secret::Secret;
-use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
+use crate::store::{Action, Change, KeyRow, KeyStatus, Limits, StoreError};
+
+/// A key that was made, with its secret.
+struct MadeKey {
+    id: KeyId,
+    /// The body of the 201.
+    body: Secret,
+    /// The names of the gateways that may not know it.
+    unconfirmed: Vec<String>,
+}
 
 /// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
 /// no second key and gets the same answer. Callers without a credential get no idempotency.
@@ -30,64 +39,46 @@ pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let named = if is_open(who) { None } else { idempotency::key(request.headers())? };
-    let made = match named {
-        None => make(app, who, collection, user, request).await?,
-        Some(key) => {
-            match app.made_keys.begin(repeatable(app, who, key, request), app.clock.now())? {
-                CallLookup::Repeated(made) => {
-                    check_repeatable(app, who, collection, user, request, &made)?;
-                    made
-                }
-                CallLookup::First(claim) => {
-                    let made = make(app, who, collection, user, request).await?;
-                    claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
-                    made
-                }
-            }
-        }
-    };
+    let named = named.map(|key| NamedCreation::of(app, who, &key, request)).transpose()?;
+    let mut made = None;
+    if let Some(named) = &named {
+        made = repeat(app, who, (collection, &user), request, named).await?;
+    }
+    if made.is_none() {
+        made = make(app, who, (collection, &user), request, named.as_ref()).await?;
+    }
+    // The same call was quicker somewhere else.
+    if let (None, Some(named)) = (&made, &named) {
+        made = repeat(app, who, (collection, &user), request, named).await?;
+    }
+    let made = made.ok_or_else(|| Error::internal("a key was made, and its answer is gone"))?;
+    let location = HeaderValue::from_str(&format!("{}/{}", collection.path, made.id));
     let mut response = answer::secret_text(StatusCode::CREATED, made.body.expose());
-    response.headers_mut().insert(LOCATION, made.location);
+    response.headers_mut().insert(LOCATION, location.map_err(Error::internal)?);
     Ok(answer::confirmed(response, made.unconfirmed))
 }
 
-/// The identity of a creation that may be repeated.
-fn repeatable(app: &App, who: &Principal, key: String, request: &ApiRequest) -> IdempotentCall {
-    let actor = who.actor();
-    let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
-    IdempotentCall {
-        caller: format!("{} {}", actor.kind, actor.id),
-        payer: app.auth.tenant(who),
-        key,
-        about: Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
-}
-
-/// Checks that the caller could still create this key, and that its secret is valid.
-fn check_repeatable(
+/// The key of the same call before this one, if the caller could still create it and its secret is
+/// good.
+async fn repeat(
     app: &App,
     who: &Principal,
-    collection: &'static KeyCollection,
-    user: UserId,
+    (collection, user): (&'static KeyCollection, &UserId),
     request: &ApiRequest,
-    made: &MadeKey,
-) -> Result<()> {
-    let (key, now) = (app.auth.key(collection.interface, &made.id), app.clock.now());
+    named: &NamedCreation,
+) -> Result<Option<MadeKey>> {
+    let Some((id, body, rev)) = named.answer(app).await? else { return Ok(None) };
+    let (key, now) = (app.auth.key(collection.interface, &id), app.clock.now());
     // At the time of the creation: a requested expiry may have passed since.
-    NewKey::read(
-        app,
-        who,
-        collection,
-        user,
-        request,
-        key.as_ref().map_or(now, |key| key.row().created_at),
-    )?;
+    let made_at = key.as_ref().map_or(now, |key| key.row().created_at);
+    NewKey::read(app, who, collection, user.clone(), request, made_at)?;
     let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
         return Err(Error::new(Kind::Conflict, "The created key has ended, or has a new secret.")
             .at("Idempotency-Key"));
     }
-    Ok(())
+    let unconfirmed = app.store.acknowledge(rev).await?;
+    Ok(Some(MadeKey { id, body, unconfirmed }))
 }
 
 /// A key as requested, after all checks of the caller's rights.
@@ -140,13 +131,14 @@ impl NewKey {
     }
 }
 
+/// `None` if the call was answered before.
 async fn make(
     app: &App,
     who: &Principal,
-    collection: &'static KeyCollection,
-    user: UserId,
+    (collection, user): (&'static KeyCollection, &UserId),
     request: &ApiRequest,
-) -> Result<MadeKey> {
+    named: Option<&NamedCreation>,
+) -> Result<Option<MadeKey>> {
     let now = app.clock.now();
     let NewKey { owner, labels, name, metadata, scopes, limits, expires_at } =
         NewKey::read(app, who, collection, user.clone(), request, now)?;
@@ -175,17 +167,15 @@ async fn make(
         last_used_at: None,
         metadata: metadata.into(),
     };
-    let location = HeaderValue::from_str(&format!("{}/{}", collection.path, key.id))
-        .map_err(Error::internal)?;
     let body =
         Secret::new(with_secret(record(&key, KeyState::Active, None, now), &secret).to_string());
-    let store = app.store.noting(noted(app, who, &user, request, Action::KeyCreate, &key));
+    let store = app.store.noting(noted(app, who, user, request, Action::KeyCreate, &key));
     let id = key.id.clone();
-    let committed = match who.key() {
-        None => store.create_key(key).await?,
-        Some(maker) => {
-            store.create_child(key, maker.generation).await.map_err(changed_meanwhile)?
-        }
+    let kept = named.map(|named| named.keep(app, &id, &body)).transpose()?;
+    let seen = who.key().map(|maker| maker.generation);
+    let committed = match store.create_key_once(key, seen, kept).await {
+        Err(StoreError::Repeated) => return Ok(None),
+        committed => committed.map_err(changed_meanwhile)?,
     };
     let unconfirmed = app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
@@ -193,7 +183,7 @@ async fn make(
             app.limits.expect_key(&app.auth, key, &app.store, now).await;
         }
     }
-    Ok(MadeKey { id, location, body, unconfirmed })
+    Ok(Some(MadeKey { id, body, unconfirmed }))
 }
 
 /// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.

@@ -8,6 +8,7 @@ mod patch;
 mod permission;
 mod read;
 mod record;
+mod repeat;
 mod revoke;
 mod rotate;
 mod usage;

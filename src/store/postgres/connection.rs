@@ -23,7 +23,7 @@ pub(in crate::store) async fn connect(
     target: &PostgresTarget,
     patience: Duration,
 ) -> Result<(Client, Wire), StoreError> {
-    answered(patience, target.config.connect(target.tls.clone())).await
+    answered(patience, target.within(patience).connect(target.tls.clone())).await
 }
 
 /// Waits for an answer. A connection on which none came must not be used again.

@@ -9,8 +9,11 @@ use crate::store::value::params;
 /// What makes each schema out of the one before. While gateways are replaced one by one, those of
 /// the build before go on with the new tables: a migration adds columns at the end of a table, with
 /// a default, and takes nothing away.
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema/0001_store.sql"), include_str!("schema/0002_cluster.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema/0001_store.sql"),
+    include_str!("schema/0002_cluster.sql"),
+    include_str!("schema/0003_creations.sql"),
+];
 
 /// The number of the schema of this build.
 const KNOWN: usize = MIGRATIONS.len();

@@ -12,7 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::tls::{self, Verification};
 use crate::bounds;
 
-/// The parameters of a URL, besides `sslmode` and `sslrootcert`.
+/// The parameters of a URL, besides `sslmode`, `sslrootcert` and `target_session_attrs`.
 const PARAMETERS: [&str; 12] = [
     "application_name",
     "channel_binding",
@@ -92,6 +92,18 @@ impl PostgresTarget {
         Ok(PostgresTarget { config: config.into(), tls, verification })
     }
 
+    /// The configuration of a connection for which there is so much time. A server that does not
+    /// even refuse leaves enough of it for the others that are named.
+    pub(super) fn within(&self, time: Duration) -> Config {
+        let mut config = Config::clone(&self.config);
+        let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let each = time / u32::try_from(servers).unwrap_or(u32::MAX).max(1);
+        if config.get_connect_timeout().is_none_or(|timeout| *timeout > each) {
+            config.connect_timeout(each);
+        }
+        config
+    }
+
     /// Whether somebody on the network between could read or change what is sent: the server is on
     /// another machine, and its certificate and name are not checked.
     pub fn is_exposed(&self) -> bool {
@@ -152,6 +164,8 @@ fn split_parameters(url: &str) -> Result<(String, TlsParameters), TargetError> {
             // The system's authorities, which are the default.
             "sslrootcert" if value == "system" => {}
             "sslrootcert" => ours.authorities = Some(decoded().into()),
+            // No other server is ever used.
+            "target_session_attrs" if ["read-write", "primary"].contains(&value) => {}
             name if PARAMETERS.contains(&name) => kept.push(pair),
             _ => return Err(TargetError::Url("has a parameter that is not supported")),
         }

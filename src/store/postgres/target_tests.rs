@@ -22,6 +22,14 @@ fn a_url_is_read_as_by_libpq() {
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(1)));
     assert_eq!(config.get_ssl_mode(), SslMode::Require);
     assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    // The time for a connection is that for both of them.
+    let timeout = |ms| *target.within(Duration::from_millis(ms)).get_connect_timeout().unwrap();
+    assert_eq!(timeout(9_000), Duration::from_secs(1));
+    assert_eq!(timeout(800), Duration::from_millis(400));
+    for (words, good) in [("read-write", true), ("primary", true), ("any", false)] {
+        let url = format!("postgres://u:p@a,b/r?target_session_attrs={words}");
+        assert_eq!(PostgresTarget::parse(&url).is_ok(), good, "{words}");
+    }
     let lenient = PostgresTarget::parse("postgres://u:a/b?c@host/db").unwrap();
     assert_eq!(lenient.config.get_password(), Some(&b"a/b?c"[..]));
     let socket = PostgresTarget::parse("postgres://%2Frun%2Fpostgresql/rerouter").unwrap();

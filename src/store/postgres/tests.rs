@@ -14,12 +14,14 @@ use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
 use super::target::PostgresTarget;
 use crate::clock::tests::at;
-use crate::id::Random;
+use crate::id::{Random, UserId};
 use crate::secret::SecretBytes;
 use crate::store::fixtures::{key, user};
 use crate::store::sql::{Transaction, params};
 use crate::store::tests::{Bed, suite};
-use crate::store::{DataDir, Opening, Store, StoreError, StoreUrl, WrappedRootKey, root_key};
+use crate::store::{
+    DataDir, KeptCreation, Opening, Store, StoreError, StoreUrl, WrappedRootKey, root_key,
+};
 
 /// A database of the cluster that all tests share.
 pub(in crate::store) struct PostgresBed {
@@ -88,7 +90,7 @@ async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_
     first.create_user(ann.clone()).await.unwrap();
     assert_eq!(last.load().await.unwrap().users, [ann]);
     let schemas = servers::run(&url, "SELECT number FROM schema_versions ORDER BY number").await;
-    assert_eq!(schemas, ["1", "2"]);
+    assert_eq!(schemas, ["1", "2", "3"]);
 }
 
 #[tokio::test]
@@ -98,7 +100,7 @@ async fn a_schema_of_a_later_build_is_refused() {
     servers::run(&bed.url, "INSERT INTO schema_versions (number) VALUES (77)").await;
     let refused = bed.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.map(|_| ());
     let told = refused.unwrap_err();
-    assert!(matches!(told, StoreError::OtherSchema { found: 77, known: 2 }), "{told}");
+    assert!(matches!(told, StoreError::OtherSchema { found: 77, known: 3 }), "{told}");
     let url = StoreUrl::parse(&bed.url).unwrap();
     let dir = bed.dir.path().to_owned();
     let look = move || root_key::inspect(&url, &dir, |opening| opening.root_key());
@@ -136,6 +138,32 @@ async fn writes_of_all_stores_are_one_after_the_other() {
     revisions.sort_unstable();
     assert_eq!(revisions, (22..52).collect::<Vec<_>>());
     assert_eq!(stores[1].load().await.unwrap().rev, 51);
+}
+
+#[tokio::test]
+async fn answers_to_creations_end_by_the_clock_of_the_database() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let random = Random::seeded(3);
+    let make = async |about: u8| {
+        let row = key(&UserId::admin(), &random);
+        let (key, sealed, payer) = (row.id.clone(), vec![1], "usr_ann".to_owned());
+        let kept = KeptCreation { id: [1; 32], about: [about; 32], payer, key, sealed };
+        store.create_key_once(row, None, Some(kept)).await
+    };
+    make(1).await.unwrap();
+    // The clock of this gateway is years behind, or ahead.
+    for now in [at(0), at(1_000_000_000)] {
+        store.trim_creations(now).await.unwrap();
+        assert_eq!(store.creation([1; 32], now).await.unwrap().unwrap().0.about, [1; 32]);
+    }
+    servers::run(&bed.url, "UPDATE creations SET at = at - 600000000").await;
+    assert_eq!(store.creation([1; 32], at(0)).await.unwrap(), None);
+    make(2).await.unwrap();
+    assert_eq!(store.creation([1; 32], at(0)).await.unwrap().unwrap().0.about, [2; 32]);
+    servers::run(&bed.url, "UPDATE creations SET at = at - 600000000").await;
+    store.trim_creations(at(0)).await.unwrap();
+    assert_eq!(servers::run(&bed.url, "SELECT count(*) FROM creations").await, ["0"]);
 }
 
 #[tokio::test]

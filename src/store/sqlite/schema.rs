@@ -18,7 +18,7 @@ pub(super) struct Schema {
 /// Audit rows are deleted only while `audit_leaving` holds a row, within one transaction of the
 /// retention.
 pub(super) const ACCOUNTS: Schema = Schema {
-    number: 16,
+    number: 17,
     tables: "
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL) STRICT;
 INSERT INTO state (one, rev) VALUES (1, 0);
@@ -43,6 +43,12 @@ CREATE INDEX keys_owner ON keys (owner);
 CREATE INDEX keys_live ON keys (owner, expires_at) WHERE revoked_at IS NULL;
 CREATE INDEX keys_parent ON keys (parent) WHERE parent IS NOT NULL;
 CREATE UNIQUE INDEX keys_previous ON keys (previous_digest) WHERE previous_digest IS NOT NULL;
+
+-- Answers to creations with an `Idempotency-Key`, each sealed under a key that derives from it.
+CREATE TABLE creations (
+    id BLOB PRIMARY KEY, about BLOB NOT NULL, payer TEXT NOT NULL, key TEXT NOT NULL,
+    sealed BLOB NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX creations_payer ON creations (payer);
 
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY, user TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,

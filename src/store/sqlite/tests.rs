@@ -52,7 +52,7 @@ async fn another_schema_and_a_second_process_are_refused() {
     let first = Store::open(dir.path()).await.unwrap();
     assert!(matches!(refused(dir.path()).await, StoreError::Locked(_)));
     drop(first);
-    for schema in [1, 13, 99] {
+    for schema in [1, 14, 99] {
         Connection::open(dir.path().join("accounts.db"))
             .unwrap()
             .pragma_update(None, "user_version", schema)

@@ -3,6 +3,7 @@
 
 pub(super) mod agents;
 pub(super) mod audit;
+pub(super) mod creations;
 pub(super) mod documents;
 pub(super) mod keys;
 pub(super) mod mutations;
@@ -48,6 +49,10 @@ macro_rules! suite {
                 rows_are_neither_changed_nor_taken_out
                 rows_leave_by_age_and_by_number_in_steps
                 rows_of_a_time_are_found_however_many_follow
+            }
+            creations {
+                a_creation_has_one_key_and_one_answer
+                an_answer_is_there_exactly_when_its_key_is
             }
             documents {
                 a_text_opens_under_its_key_and_for_its_revision
