@@ -203,7 +203,8 @@ impl Running {
     /// With these lines of its server document.
     fn start(dir: &Path, more: &str) -> Running {
         let [routing, server] = ["routing.yaml", "rerouter.yaml"].map(|name| dir.join(name));
-        let document = "providers:\n  up: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\" }\n\
+        let document = "providers:\n\
+            \x20 up: { protocol: openai, base_url: \"http://127.0.0.1:9/v1\" }\n\
             recipes:\n  main: { rules: [ { name: default, targets: [ { target: up/fixed } ] } ] }\n\
             aliases: { auto: main }\n";
         std::fs::write(&routing, document).expect("a document");

@@ -76,7 +76,11 @@ async fn listed_by(gateway: &Gateway, key: &Key, query: &str) -> Vec<String> {
 /// Files of the data directory.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    entries
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        // Not the socket of an upgrade.
+        .filter(|path| path.is_file())
+        .collect()
 }
 
 #[tokio::test]

@@ -57,7 +57,10 @@ fn check_protected(path: &str, answer: &Answer) {
         let name = tag.split_whitespace().next().unwrap_or_default();
         let inline = name == "style"
             || (name == "script" && !tag.contains(" src=\"/console/assets/"))
-            || [" style=", " on", "hx-on", "javascript:"].iter().any(|word| tag.contains(word));
+            || [" style=", "hx-on", "javascript:"].iter().any(|word| tag.contains(word))
+            || tag.split(" on").skip(1).any(|rest| {
+                rest.trim_start_matches(|one: char| one.is_ascii_alphabetic()).starts_with('=')
+            });
         assert!(!inline, "{path}: <{tag}>");
     }
 }

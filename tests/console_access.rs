@@ -36,7 +36,8 @@ async fn provider_of_scenes() -> Provider {
 fn document(provider_url: &str) -> String {
     format!(
         "providers:\n{}models:\n  a/model: {{ input_per_mtok: 1000.0, output_per_mtok: 1000.0 }}\n\
-         recipes: {{ main: {{ rules: [ {{ name: default, targets: [ {{ target: a/model }} ] }} ] }} \
+         recipes: {{ main: {{ rules: [ \
+         {{ name: default, targets: [ {{ target: a/model }} ] }} ] }} \
          }}\naliases: {{ auto: main }}\n",
         provider("a", provider_url, "sk-upstream")
     )

@@ -14,7 +14,9 @@ fn routing(urls: [&str; 3]) -> String {
     let providers = ["a", "b", "c"].into_iter().zip(urls).collect::<Vec<_>>();
     let first = format!("base_url: {}\n", urls[0]);
     let opens = format!("{first}    breaker: {{ consecutive: 2, open: 300s }}\n");
-    let prices = "models: { b/model: { input_per_mtok: 1, output_per_mtok: 4000 } }\n";
+    let prices = "models: { b/model: { input_per_mtok: 1, output_per_mtok: 4000 },
+        a/model: { input_per_mtok: 0, output_per_mtok: 0 },
+        c/model: { input_per_mtok: 0, output_per_mtok: 0 } }\n";
     in_order(&providers, prices).replacen(&first, &opens, 1)
 }
 
@@ -107,9 +109,9 @@ async fn keys_are_listed_by_what_is_left_of_them() {
     make("idle", json!({})).await;
     let spent = make("spent", json!({"limits": {"budget": {"usd": 0.04, "per": "month"}}})).await;
     make("full", json!({"limits": {"budget": {"usd": 5, "per": "month"}}})).await;
+    let now = jiff::Timestamp::now();
     let answer = gateway.chat(&spent, chat_body("b/model", false).as_bytes()).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let now = jiff::Timestamp::now();
     let tomorrow = now + jiff::SignedDuration::from_hours(24);
     let lists: [(String, &[&str]); 7] = [
         (format!("expires_before={tomorrow}"), &["ends"]),

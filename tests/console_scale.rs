@@ -79,7 +79,11 @@ async fn pages_answer_quickly_with_many_captures() {
     let captures = count(CAPTURES, if full() { 100_000 } else { 2_000 });
     let provider = Provider::always(scripted::completion("well")).await;
     let document = in_order(&[("a", &provider.url()), ("b", &provider.url())], "");
-    let mut gateway = Setup::new(&document).threads(2).start().await;
+    let mut gateway = Setup::new(&document)
+        .threads(2)
+        .server("capture: { retention: { age: 60d } }")
+        .start()
+        .await;
     account(&gateway, EMAIL, "admin").await;
     let key = gateway.create_key().await;
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;

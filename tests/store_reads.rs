@@ -112,11 +112,13 @@ impl World {
         ));
         let (a, b) = (self.capture().await, self.capture().await);
         ids.push(("/v1/router/replay/{id}", a.clone()));
+        let revision = text(&self.host.ask("GET", "/health", None, None).await.json(), "revision");
         let mut asks = Vec::new();
         for path in
             ROUTES.iter().filter(|route| route.method == Method::GET).map(|route| route.path)
         {
             let compared = path.replace("{id}", &a).replace("{other}", &b);
+            let compared = compared.replace("{revision}", &revision);
             let one = ids
                 .iter()
                 .find(|(one, _)| *one == path)

@@ -16,7 +16,8 @@ use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::id::{AuditId, RequestId, UserId};
-use crate::store::{Action, AuditFilter, AuditRow, Event};
+pub(crate) use crate::store::Action;
+use crate::store::{AuditFilter, AuditRow, Event};
 
 /// Query parameters of the list.
 pub(super) const PARAMETERS: &[&str] =

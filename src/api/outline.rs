@@ -21,7 +21,10 @@ pub(super) fn outline(routing: &Routing) -> Value {
 }
 
 fn rule(rule: &Rule) -> Value {
-    let target = |choice: &WeightedTarget| json!({ "target": &*choice.target().entry().name, "weight": choice.weight() });
+    let target = |choice: &WeightedTarget| {
+        let name = &*choice.target().entry().name;
+        json!({ "target": name, "weight": choice.weight() })
+    };
     json!({
         "name": rule.name(), "when": rule.when().map(|when| when.text()),
         "strategy": rule.strategy().as_str(),

@@ -8,7 +8,7 @@ use super::layout::Tab;
 use super::links::with_query;
 use super::{pieces, times};
 use crate::api::ApiResult;
-use crate::store::Action;
+use crate::api::audit::Action;
 use crate::wire::query::encode;
 
 const FILTERS: [&str; 5] = ["action", "actor", "target", "since", "until"];

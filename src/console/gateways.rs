@@ -89,7 +89,8 @@ fn row(gateway: &Value) -> Markup {
             td .mono { (text("address")) }
             td .mono { (text("version")) }
             td .num {
-                (pieces::duration_ms(gateway.get("lease_ms").and_then(Value::as_f64).unwrap_or(0.0)))
+                @let lease = gateway.get("lease_ms").and_then(Value::as_f64);
+                (pieces::duration_ms(lease.unwrap_or(0.0)))
             }
             td .num { @match lag {
                 Some(0) => "none",

@@ -145,7 +145,8 @@ pub static PAGES: &[Route] = &[
     post(     "/console/routing/apply",           page!(routing::apply::apply, DocumentForm)),
     get(      "/console/routing/revisions",       page!(routing::revisions::show)),
     get(      "/console/routing/revisions/{a}/{b}", page!(routing::revisions::compare)),
-    post(     "/console/routing/revisions/{revision}/rollback", page!(routing::revisions::rollback)),
+    post(     "/console/routing/revisions/{revision}/rollback",
+                                                  page!(routing::revisions::rollback)),
 ];
 
 async fn asset(call: call::PageCall<'_>) -> ApiResult {

@@ -22,10 +22,10 @@ use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
-use super::respond::{self, Rejection, RequestEnd, StageReply, respond, write_answer};
+use super::respond::{self, Rejection, RequestEnd, StageReply, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
-use super::{ProxyHooks, allowance, gate, progress_stream, reply, shadow};
+use super::{ProxyHooks, allowance, gate, progress_stream, shadow};
 use crate::api::{BodyKind, Handler, ProgressHandler, Responder};
 use crate::app::{App, Live};
 use crate::auth::Principal;
@@ -476,15 +476,6 @@ impl Pipeline {
 
 fn decision_of(decided: &Result<(Arc<Decision>, LimitPermit)>) -> Option<Arc<Decision>> {
     decided.as_ref().ok().map(|(decision, _)| decision.clone())
-}
-
-/// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
-async fn turn_away(session: &mut ServerSession, exchange: &mut HttpExchange) -> RequestEnd {
-    let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
-        .retry_after(bounds::LIMIT_RETRY);
-    exchange.line.error = Some(error.kind().row().word.to_string());
-    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
-    write_answer(session, exchange, response, false).await
 }
 
 /// The request as handlers of `api/` take it.

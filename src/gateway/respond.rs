@@ -10,7 +10,7 @@ use super::{allowance, intake, reply};
 use crate::app::App;
 use crate::bounds;
 use crate::console;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::interface::Surface;
 
 /// How a request ended.
@@ -142,4 +142,16 @@ pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Byte
             response.headers_mut().insert(&reply::ANTHROPIC_REQUEST_ID, id);
         }
     }
+}
+
+/// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
+pub(super) async fn turn_away(
+    session: &mut ServerSession,
+    exchange: &mut HttpExchange,
+) -> RequestEnd {
+    let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
+        .retry_after(bounds::LIMIT_RETRY);
+    exchange.line.error = Some(error.kind().row().word.to_string());
+    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+    write_answer(session, exchange, response, false).await
 }

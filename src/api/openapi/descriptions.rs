@@ -59,7 +59,8 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
         ("usage", "group_by") => {
-            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` or, \
+            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` \
+             or, \
              for any interval, `time`. Default: one total."
         }
         (_, "expires_before") => {

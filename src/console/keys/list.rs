@@ -61,7 +61,8 @@ fn tabs(current: Interface) -> Markup {
         nav .tabs aria-label="Interfaces" {
             @for interface in [Interface::Router, Interface::Pin, Interface::Agent] {
                 a .tab href={ "/console/keys?interface=" (interface.as_str()) }
-                    aria-current=[(interface == current).then_some("page")] title=(title(interface)) {
+                    aria-current=[(interface == current).then_some("page")]
+                    title=(title(interface)) {
                     (interface.as_str().to_uppercase())
                 }
             }

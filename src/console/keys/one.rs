@@ -225,7 +225,8 @@ impl<'a> KeyPage<'a> {
                     }))
                     (state.of_kind(&Input {
                         label: "Expires (UTC)", name: "expires_at",
-                        before: times::minute(text("expires_at")), hint: "It can only come earlier.",
+                        before: times::minute(text("expires_at")),
+                        hint: "It can only come earlier.",
                     }, "datetime-local"))
                     (limits::inputs(state, limits, self.interface))
                     @if self.call.is_admin() && self.interface != Interface::Agent {

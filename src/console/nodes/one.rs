@@ -106,7 +106,8 @@ fn facts(node: &Value) -> Markup {
         dl .access-facts .card {
             dt { "State" } dd { (state(node)) }
             dt { "Requests" } dd .num { (load(node)) }
-            @if let Some(most) = node.pointer("/registered/max_concurrency").and_then(Value::as_u64) {
+            @let most = node.pointer("/registered/max_concurrency").and_then(Value::as_u64);
+            @if let Some(most) = most {
                 dt { "At once" } dd .num { "at most " (most) }
             }
             dt { "Breaker" } dd { (breaker(node)) }

@@ -15,7 +15,7 @@ use crate::wire::query::encode;
 const QUEUE: f64 = 0.8;
 
 /// Something that somebody should look at.
-pub(super) struct Finding {
+pub(super) struct Concern {
     /// Requests suffer now.
     urgent: bool,
     says: Markup,
@@ -23,24 +23,24 @@ pub(super) struct Finding {
     links: Vec<(&'static str, String)>,
 }
 
-impl Finding {
-    fn new(urgent: bool, says: Markup, label: &'static str, href: impl Into<String>) -> Finding {
-        Finding { urgent, says, links: vec![(label, href.into())] }
+impl Concern {
+    fn new(urgent: bool, says: Markup, label: &'static str, href: impl Into<String>) -> Concern {
+        Concern { urgent, says, links: vec![(label, href.into())] }
     }
 
-    fn and(mut self, label: &'static str, href: impl Into<String>) -> Finding {
+    fn and(mut self, label: &'static str, href: impl Into<String>) -> Concern {
         self.links.push((label, href.into()));
         self
     }
 }
 
 /// The urgent ones first.
-pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -> Vec<Finding> {
+pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -> Vec<Concern> {
     let unread = present.unread.iter().map(|(what, why)| {
         let says = html! { (what) " cannot be read: " (why) };
-        Finding::new(true, says, "Try again", "/console/")
+        Concern::new(true, says, "Try again", "/console/")
     });
-    let mut all: Vec<Finding> = unread
+    let mut all: Vec<Concern> = unread
         .chain(document(&present.status))
         .chain(present.targets().filter_map(|(provider, target)| of_target(provider, target)))
         .chain(present.nodes.iter().filter_map(of_node))
@@ -56,7 +56,7 @@ pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -
     all
 }
 
-pub(super) fn show(findings: &[Finding]) -> Markup {
+pub(super) fn show(findings: &[Concern]) -> Markup {
     html! {
         section.card aria-labelledby="attention" {
             h2 #attention { "What needs attention" }
@@ -79,7 +79,7 @@ pub(super) fn show(findings: &[Finding]) -> Markup {
     }
 }
 
-fn document(status: &Value) -> Option<Finding> {
+fn document(status: &Value) -> Option<Concern> {
     let refused = status.pointer("/document/refused").filter(|refused| !refused.is_null())?;
     let problems = refused.get("problems").and_then(Value::as_array);
     let problems: Vec<&str> = problems.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -88,10 +88,10 @@ fn document(status: &Value) -> Option<Finding> {
         "before stays live."
         ul { @for problem in problems.iter().take(3) { li { (problem) } } }
     };
-    Some(Finding::new(true, says, "Routing", "/console/routing"))
+    Some(Concern::new(true, says, "Routing", "/console/routing"))
 }
 
-fn of_target(provider: &str, target: &Value) -> Option<Finding> {
+fn of_target(provider: &str, target: &Value) -> Option<Concern> {
     let (kind, word) = state(target);
     if kind == "ok" {
         return None;
@@ -107,7 +107,7 @@ fn of_target(provider: &str, target: &Value) -> Option<Finding> {
     };
     let meant = format!("decided_provider={}&decided_model={}", encode(provider), encode(model));
     let finding =
-        Finding::new(kind == "bad", says, "Its state", format!("#{}", target_id(provider, model)));
+        Concern::new(kind == "bad", says, "Its state", format!("#{}", target_id(provider, model)));
     Some(
         finding
             .and("Requests meant for it", format!("/console/captures?{meant}"))
@@ -115,26 +115,26 @@ fn of_target(provider: &str, target: &Value) -> Option<Finding> {
     )
 }
 
-fn of_node(node: &Value) -> Option<Finding> {
+fn of_node(node: &Value) -> Option<Concern> {
     let registered = node.get("registered").is_some_and(|record| !record.is_null());
     let silent = registered && text(node, "state") == "unreachable";
     silent.then(|| {
         let says = html! { "The node " strong { (text(node, "name")) } " is silent." };
-        Finding::new(true, says, "Node", format!("/console/nodes/{}", encode(text(node, "id"))))
+        Concern::new(true, says, "Node", format!("/console/nodes/{}", encode(text(node, "id"))))
     })
 }
 
-fn of_gateway(gateway: &Value) -> Option<Finding> {
+fn of_gateway(gateway: &Value) -> Option<Concern> {
     let says = match text(gateway, "state") {
         "serving" => return None,
         "fenced" => "was too slow for a change and must register anew.",
         _ => "is silent: its lease has run out.",
     };
     let says = html! { "The gateway " strong { (text(gateway, "name")) } " " (says) };
-    Some(Finding::new(true, says, "Gateways", "/console/gateways"))
+    Some(Concern::new(true, says, "Gateways", "/console/gateways"))
 }
 
-fn captures(status: &Value) -> Option<Finding> {
+fn captures(status: &Value) -> Option<Concern> {
     let dropped = whole(status, "/captures/dropped");
     let limit = number(status, "/captures/queue_limit_bytes").max(1.0);
     let used = number(status, "/captures/queue_bytes") / limit;
@@ -145,13 +145,15 @@ fn captures(status: &Value) -> Option<Finding> {
         @if dropped > 0 {
             (count(dropped)) " captures were dropped since this gateway started. "
         }
-        @if used >= QUEUE { "The queue of captures is full to " (format!("{:.0}", used * 100.0)) " %. " }
+        @if used >= QUEUE {
+            "The queue of captures is full to " (format!("{:.0}", used * 100.0)) " %. "
+        }
         "The log says why: mostly the disk is full, or too slow."
     };
-    Some(Finding::new(used >= QUEUE, says, "Captures", "/console/captures"))
+    Some(Concern::new(used >= QUEUE, says, "Captures", "/console/captures"))
 }
 
-fn disk(status: &Value) -> Option<Finding> {
+fn disk(status: &Value) -> Option<Concern> {
     let low = status.pointer("/disk/low") == Some(&Value::Bool(true));
     low.then(|| {
         let mib = whole(status, "/disk/free_bytes") >> 20;
@@ -159,11 +161,11 @@ fn disk(status: &Value) -> Option<Finding> {
             "Only " (count(mib)) " MiB are free where the data directory is: a full disk stops "
             "captures and changes of keys."
         };
-        Finding::new(true, says, "Captures", "/console/captures")
+        Concern::new(true, says, "Captures", "/console/captures")
     })
 }
 
-fn certificates(status: &Value, now: Timestamp) -> Vec<Finding> {
+fn certificates(status: &Value, now: Timestamp) -> Vec<Concern> {
     let all = status.get("certificates").and_then(Value::as_array).into_iter().flatten();
     all.filter_map(|certificate| {
         let end = certificate.get("expires_at").and_then(Value::as_str);
@@ -180,7 +182,7 @@ fn certificates(status: &Value, now: Timestamp) -> Vec<Finding> {
             }
             ": renew its file; the gateway reads the new one by itself."
         };
-        Some(Finding::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
+        Some(Concern::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
     })
     .collect()
 }
@@ -195,7 +197,7 @@ fn named(key: &Value) -> Markup {
     html! { "The key " strong { (text(key, "name")) } " " span.mono { (text(key, "redacted")) } }
 }
 
-fn short_budget(key: &Value) -> Finding {
+fn short_budget(key: &Value) -> Concern {
     let budget = key.pointer("/usage/budget").unwrap_or(&Value::Null);
     let (limit, left) = (number(budget, "/limit_usd"), number(budget, "/remaining_usd"));
     let used = (1.0 - left / limit.max(f64::MIN_POSITIVE)) * 100.0;
@@ -203,15 +205,15 @@ fn short_budget(key: &Value) -> Finding {
         (named(key)) " has used " (format!("{used:.0} %")) " of the budget of its "
         (text(budget, "per")) ", until " (time(text(budget, "resets_at"))) "."
     };
-    Finding::new(left <= 0.0, says, "Key", page(key))
+    Concern::new(left <= 0.0, says, "Key", page(key))
 }
 
-fn expiring(key: &Value) -> Finding {
+fn expiring(key: &Value) -> Concern {
     let says = html! { (named(key)) " expires " (time(text(key, "expires_at"))) "." };
-    Finding::new(false, says, "Key", page(key))
+    Concern::new(false, says, "Key", page(key))
 }
 
-fn unused(key: &Value) -> Finding {
+fn unused(key: &Value) -> Concern {
     let says = html! {
         (named(key))
         @match key.get("last_used_at").and_then(Value::as_str) {
@@ -219,7 +221,7 @@ fn unused(key: &Value) -> Finding {
             None => { " was never used since " (time(text(key, "created_at"))) "." },
         }
     };
-    Finding::new(false, says, "Key", page(key))
+    Concern::new(false, says, "Key", page(key))
 }
 
 #[cfg(test)]

@@ -172,7 +172,8 @@ pub(in crate::console) async fn apply(call: PageCall<'_>) -> ApiResult {
 /// What the gate refused with its report, or the problems of the document.
 fn refused(body: &Value) -> Markup {
     html! {
-        (pieces::notice("bad", &html! { p { (text(body, "detail")) } p { "Nothing has changed." } }))
+        @let why = html! { p { (text(body, "detail")) } p { "Nothing has changed." } };
+        (pieces::notice("bad", &why))
         @if let Some(found) = body.get("report") { (report::report(found)) }
         @else { (messages(body)) }
     }

@@ -159,7 +159,8 @@ pub(super) fn draw(flows: &TargetFlows) -> Markup {
                 (draw_bar(bar, (LABEL, 0.0, LABEL - 8.0), "end", total))
             }
             @for bar in &layout.after {
-                (draw_bar(bar, (LABEL + BAR + BANDS, LABEL + 2.0 * BAR + BANDS, 8.0), "start", total))
+                @let place = (LABEL + BAR + BANDS, LABEL + 2.0 * BAR + BANDS, 8.0);
+                (draw_bar(bar, place, "start", total))
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) struct EdgeCurve {
     pub(super) width: f64,
 }
 
-/// The other ends of the edges at each node, in order: first by column, whether they leave the node,
+/// The other ends of the edges at each node, in order: by column, whether they leave the node,
 /// and its place.
 type EdgeEnds = BTreeMap<(usize, bool, usize), Vec<usize>>;
 
@@ -194,7 +194,8 @@ pub(super) fn in_words(graph: &RouteGraph, total: u64) -> Markup {
     html! {
         ul {
             @for edge in graph.edges.iter().filter(|edge| edge.column == 0) {
-                @if let (Some(alias), Some(recipe)) = (node(graph, 0, edge.from), node(graph, 1, edge.to)) {
+                @let ends = (node(graph, 0, edge.from), node(graph, 1, edge.to));
+                @if let (Some(alias), Some(recipe)) = ends {
                     li {
                         code { (alias.name) } " leads to the recipe " code { (recipe.name) }
                         (traffic(edge, total))
@@ -222,7 +223,8 @@ fn rules_in_words(graph: &RouteGraph, recipe: usize, total: u64) -> Markup {
                     li {
                         "Rule " code { (rule.name) } ": " (rule.detail) (traffic(edge, total))
                         ul {
-                            @for edge in graph.edges.iter().filter(|next| leaves(next, 2, edge.to)) {
+                            @let next = graph.edges.iter();
+                            @for edge in next.filter(|next| leaves(next, 2, edge.to)) {
                                 @if let Some(target) = node(graph, 3, edge.to) {
                                     li {
                                         code { (target.name) }

@@ -80,7 +80,8 @@ proptest! {
                 (layout.nodes[edge.column][edge.from], layout.nodes[edge.column + 1][edge.to]);
             for ((x, y), node) in [(curve.from, from), (curve.to, to)] {
                 prop_assert!(y > node.y && y < node.y + node.height, "{:?} at {:?}", curve, node);
-                prop_assert!(ports.insert((x.to_bits(), y.to_bits())), "two edges end at one place");
+                let is_new = ports.insert((x.to_bits(), y.to_bits()));
+                prop_assert!(is_new, "two edges end at one place");
             }
             prop_assert!((EDGE_THINNEST..=EDGE_WIDEST).contains(&curve.width));
         }

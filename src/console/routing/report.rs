@@ -47,7 +47,8 @@ fn summary(report: &Value) -> Markup {
         }
         @if unroutable > 0 {
             (pieces::notice("bad", &html! {
-                (pieces::count(unroutable)) " requests would find no target: they would get an error."
+                (pieces::count(unroutable))
+                " requests would find no target: they would get an error."
             }))
         }
     }
@@ -143,7 +144,8 @@ fn changes(report: &Value) -> Markup {
         }
         @let (rules, plans) = (count(report, "rule_changed"), count(report, "plan_changed"));
         p.muted {
-            "Another rule would decide " (pieces::count(rules)) " requests. The order of targets to \
+            "Another rule would decide " (pieces::count(rules))
+            " requests. The order of targets to \
              try would differ for " (pieces::count(plans)) "."
         }
     }

@@ -16,6 +16,10 @@ const ROLES: [(&str, &str); 2] = [("user", "user"), ("admin", "admin")];
 fn status(user: &Value) -> Markup {
     let disabled = user.get("disabled").and_then(Value::as_bool).unwrap_or(false);
     html! {
-        @if disabled { (pieces::badge("bad", "disabled")) } @else { (pieces::badge("ok", "enabled")) }
+        @if disabled {
+            (pieces::badge("bad", "disabled"))
+        } @else {
+            (pieces::badge("ok", "enabled"))
+        }
     }
 }

@@ -43,7 +43,8 @@ impl Line {
     pub(super) fn send_with(&self, line: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut with = SendAncillaryBuffer::new(&mut room);
-        if !with.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        let message = SendAncillaryMessage::ScmRights(descriptors);
+        if descriptors.len() > DESCRIPTORS || !with.push(message) {
             return Err(io::Error::other(format!("more than {DESCRIPTORS} descriptors")));
         }
         // They come with the first byte.
