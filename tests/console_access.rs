@@ -170,7 +170,7 @@ async fn the_playground_shows_the_routing_of_each_message() {
     let (gateway, provider, given) = start().await;
     let told = play("playground", given).await;
     let capture = gateway.capture(told["capture"].as_str().unwrap()).await;
-    assert_eq!(capture["alias"], "auto", "{capture}");
+    assert_eq!(capture["decision"]["alias"], "auto", "{capture}");
     let sent = provider.request(0).json();
     assert_eq!(sent["messages"][0], json!({"role": "system", "content": "Be brief."}));
     // A failed turn is no part of the conversation, a stopped one is.

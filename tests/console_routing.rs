@@ -30,6 +30,10 @@ aliases:
 /// A gateway with an admin and recorded traffic: six short requests, three long ones.
 async fn start() -> (Gateway, serde_json::Value) {
     let gateway = Setup::new(DOCUMENT).stored().start().await;
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
+    let put = gateway.send("PUT", "/v1/router/config", &headers, Some(DOCUMENT.as_bytes())).await;
+    assert_eq!(put.status, 200, "{}", put.text());
     let mut given = account(&gateway, EMAIL, "admin").await;
     let key = gateway.create_key().await;
     let mut last = String::new();

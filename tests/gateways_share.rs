@@ -136,7 +136,7 @@ async fn a_creation_that_is_repeated_at_another_gateway_makes_no_other_key() {
     let another = create(&two, &maker, "second", &body).await;
     assert_ne!(Key::of(&another).id, made.id);
     // At once, at both: one key, and one answer.
-    let all = (0..12).map(|n| create([&one, &two][n % 2], &maker, "at once", &body));
+    let all = (0..12).map(|n| create([&one, &two][n % 2], &maker, "at-once", &body));
     let all: Vec<_> = join_all(all).await.iter().map(told).collect();
     assert!(all[0].0 == 201 && all.iter().all(|answer| *answer == all[0]), "{all:?}");
     let list = two.manage("GET", &format!("{KEYS}?limit=100"), &two.admin_key, None).await.json();

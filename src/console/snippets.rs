@@ -89,7 +89,6 @@ impl Filling<'_> {
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     let filling = Filling { origin: origin(&call), key: None, model: model(&call).await };
     let main = html! {
-        h1 { "Set up a client" }
         p {
             "A client needs the address below and a ROUTER key. "
             a href="/console/keys/new?interface=router" { "A new key's page" }

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use super::columns::Columns;
 use super::sql::{Transaction, params};
-use super::transaction::revision;
 use super::{Store, StoreError};
 use crate::bounds;
 use crate::id::KeyId;
@@ -95,7 +94,7 @@ fn find(
         })
     })?;
     let Some(kept) = found else { return Ok(None) };
-    Ok(Some((kept, revision(transaction)?)))
+    Ok(Some((kept, transaction.revision()?)))
 }
 
 /// The time up to which answers are too old, in microseconds since the epoch. Gateways that share

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::sql::Transaction;
-use super::transaction::revision;
 use super::{Store, StoreError, load};
 
 /// Whether and how a store is being handed over.
@@ -46,7 +45,8 @@ impl Store {
         let handover = &self.databases.handover;
         handover.frozen.0.store(true, Ordering::Release);
         // The mutations before it are committed, and the tables have followed them.
-        let rev = self.databases.accounts.read_after_writes(revision).await?;
+        let rev =
+            self.databases.accounts.read_after_writes(|transaction| transaction.revision()).await?;
         *handover.caught_up.lock().await = rev;
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Store {
             return Ok(());
         };
         let mut caught_up = self.databases.handover.caught_up.lock().await;
-        if self.databases.accounts.read(revision).await? == *caught_up {
+        if self.databases.accounts.read(|transaction| transaction.revision()).await? == *caught_up {
             return Ok(());
         }
         let reload = tables.reload();

@@ -11,7 +11,6 @@ use super::keys::key_with;
 #[cfg(test)]
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
 use super::sql::{Row, Transaction};
-use super::transaction::revision;
 use super::{StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
 
@@ -96,5 +95,5 @@ fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u
     scan("sessions", &mut |row| Ok(Change::Session(sessions::session(row)?)))?;
     scan("agents", &mut |row| Ok(Change::Agent(agents::agent(row)?.into())))?;
     scan("nodes", &mut |row| Ok(Change::Node(nodes::node(row)?.into())))?;
-    revision(transaction)
+    transaction.revision()
 }

@@ -206,7 +206,7 @@ impl Store {
             let permit = permit.map_err(StoreError::unavailable)?;
             let check = move |transaction: &Transaction<'_>| {
                 let _checking = permit;
-                transaction::revision(transaction)
+                transaction.revision()
             };
             self.databases.accounts.try_out(check).await
         };

@@ -27,6 +27,12 @@ impl Transaction<'_> {
         matches!(self, Transaction::Postgres(_))
     }
 
+    /// The revision that this transaction sees.
+    pub(super) fn revision(&self) -> Result<u64, StoreError> {
+        let rev = self.int("SELECT rev FROM state", &[])?;
+        Ok(rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0))
+    }
+
     /// Runs a statement that finds no rows. Returns how many it changed.
     pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
         match self {

@@ -19,7 +19,7 @@ pub(super) fn mutate(
 ) -> Result<Committed, StoreError> {
     let changes = work(transaction)?;
     let rev = if changes.is_empty() {
-        revision(transaction)?
+        transaction.revision()?
     } else {
         event.map_or(Ok(()), |event| audit::insert_all(transaction, event, &changes))?;
         let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
@@ -30,11 +30,6 @@ pub(super) fn mutate(
         rev
     };
     Ok(Committed { rev, changes })
-}
-
-/// The revision that this transaction sees.
-pub(super) fn revision(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
-    Ok(unsigned(transaction.int("SELECT rev FROM state", &[])?))
 }
 
 fn unsigned(rev: Option<i64>) -> u64 {

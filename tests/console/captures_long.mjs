@@ -47,7 +47,7 @@ await scenario(async (browser) => {
   await quick('body', async () => {
     const message = page.locator('.cap-user');
     for (let times = 0; times < 3; times += 1) await more(message);
-    const raw = page.locator('details.cap-raw', { hasText: 'Request' });
+    const raw = page.locator('details.cap-raw').filter({ has: page.locator('summary', { hasText: /^Request/ }) });
     const [file] = await Promise.all([
       page.waitForEvent('download'),
       raw.locator('summary').click().then(() => raw.getByRole('link', { name: 'Download' }).click()),

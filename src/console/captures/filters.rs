@@ -53,21 +53,21 @@ const STREAMS: [Choice; 2] =
     [("yes", "streamed", "stream", "true"), ("no", "not streamed", "stream", "false")];
 
 /// What the list is filtered by, as written.
-pub(super) struct Filters {
+pub(super) struct ListFilters {
     /// Parameters of the page with their values, without empty ones.
     given: Vec<(&'static str, String)>,
     /// The place in the list.
     pub(super) after: Option<String>,
 }
 
-impl Filters {
+impl ListFilters {
     pub(super) fn read(call: &PageCall<'_>) -> Self {
         let own = ["span", "from", "to", "outcome", "kind", "streamed"];
         let value = |name| call.query(name).map(|text: String| text.trim().to_owned());
         let given = own.into_iter().chain(SHARED);
         let given = given.filter_map(|name| Some((name, value(name)?)));
         let given = given.filter(|(_, value)| !value.is_empty()).collect();
-        Filters { given, after: value("after").filter(|after| !after.is_empty()) }
+        ListFilters { given, after: value("after").filter(|after| !after.is_empty()) }
     }
 
     pub(super) fn get(&self, name: &str) -> &str {
@@ -227,9 +227,9 @@ mod tests {
     use super::*;
     use crate::clock::tests::at;
 
-    fn filters(given: &[(&'static str, &str)]) -> Filters {
+    fn filters(given: &[(&'static str, &str)]) -> ListFilters {
         let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        Filters { given, after: None }
+        ListFilters { given, after: None }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::address;
-use super::filters::Filters;
+use super::filters::ListFilters;
 use super::values::{cost, flag, outcome, span, target, text, visible, whole};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
@@ -17,7 +17,7 @@ const PAGE: usize = 50;
 
 /// `GET /console/captures`: the list with its filters; for htmx the list alone.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
-    let filters = Filters::read(&call);
+    let filters = ListFilters::read(&call);
     let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
     if call.is_fragment() {
         return call.page("Requests", Tab::Captures, rows(&filters, &found?));
@@ -30,7 +30,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Requests", Tab::Captures, main)
 }
 
-fn listed(filters: &Filters, found: Result<Value>) -> Result<Markup> {
+fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
     let found = match found {
         // A filter that the API refuses stays in the form, with the reason.
         Err(error) if error.field().is_some() => {
@@ -59,7 +59,7 @@ fn listed(filters: &Filters, found: Result<Value>) -> Result<Markup> {
 }
 
 /// The table, and the way to older requests.
-fn rows(filters: &Filters, found: &Value) -> Markup {
+fn rows(filters: &ListFilters, found: &Value) -> Markup {
     let entries = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let next = found.get("next").and_then(Value::as_str);
     let next = next.map(|next| filters.address(Some(next)));

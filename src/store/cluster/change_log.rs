@@ -161,13 +161,9 @@ pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(),
     transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
 }
 
-fn revision(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
-    Ok(unsigned(transaction.int("SELECT rev FROM state", &[])?.unwrap_or(0)))
-}
-
 /// The newest position of the log. In a transaction that loads all rows, it is theirs.
 pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
-    let rev = revision(transaction)?;
+    let rev = transaction.revision()?;
     let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
     let mark = transaction.row(mark, &params![signed(rev)], |row| Columns::of(row).get())?;
     Ok(LogPosition { rev, mark })
@@ -179,7 +175,7 @@ pub(super) fn read(
     from: &LogPosition,
     key: &SecretBytes,
 ) -> Result<LogBatch, StoreError> {
-    let newest = revision(transaction)?;
+    let newest = transaction.revision()?;
     if newest < from.rev {
         return Ok(LogBatch::Gap("its last revision went back"));
     }
