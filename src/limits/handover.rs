@@ -1,6 +1,6 @@
-//! Budgets while two processes draw on them: one that has handed over and ends its requests, and its
-//! successor. For so long each counts only its own grant in the store, as gateways that share one
-//! do.
+//! Budgets while two processes draw on them: one that has handed over and ends its requests, and
+//! its successor. For so long each changes only its own grant in the store, as gateways do that
+//! share one.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! The nodes in memory: identified by their signatures, with the state that their heartbeats
 //! report. Enrolments and registrations follow the store. Leases, reported load and breakers belong
-//! to this process: after a restart a node is unreachable until its next heartbeat. An upgrade hands
-//! leases and load over.
+//! to this process: after a restart a node is unreachable until its next heartbeat. An upgrade
+//! hands leases and load over.
 
 mod health_snapshot;
 mod lease;

@@ -14,10 +14,10 @@ use super::checkpoints;
 use crate::app::App;
 use crate::bounds;
 
-/// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves when no request is under way, and
-/// captures, spend and revocations are durable; what the store refuses is logged. Afterwards keys
-/// with a budget are refused. New connections are still accepted: stop the server before, and
-/// bound the wait.
+/// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves
+/// when no request is under way, and captures, spend and revocations are durable; what the store
+/// refuses is logged. Afterwards keys with a budget are refused. New connections are still
+/// accepted: stop the server before, and bound the wait.
 pub(crate) async fn drained(app: &App) {
     match app.is_handed_over() {
         true => connections_ended(app).await,

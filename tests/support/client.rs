@@ -379,7 +379,7 @@ impl Tls {
         Tls(Arc::new(config))
     }
 
-    /// Replaces `cert.pem` and `key.pem` in `dir` by others of the same CA. Returns the certificate.
+    /// Replaces `cert.pem` and `key.pem` in `dir` by others of the same CA; the new certificate.
     pub fn renew(dir: &Path) -> CertificateDer<'static> {
         let next = tempfile::tempdir_in(dir).unwrap();
         for file in ["ca.pem", "ca.key", "leaf.cnf"] {

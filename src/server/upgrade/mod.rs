@@ -5,7 +5,7 @@
 //! the new one (successor.rs)          the running one (predecessor.rs)
 //! reads and checks its documents
 //! HELLO                           →   refuses mutations, and waits for those under way
-//!                                 ←   Offer, with the listeners and the locks on the data directory
+//!                                 ←   Offer, with the listeners and the data directory's locks
 //! opens the store, loads its tables
 //! READY                           →   from here on it looks into the store before it checks a
 //!                                     credential, and refuses mutations for good
@@ -14,9 +14,9 @@
 //! ```
 //!
 //! Until READY either of them may give up by closing the connection, and the running one goes on as
-//! before. What both do after it is in the store by SQLite's own locking: each has an active segment
-//! of captures of its own, the new one removes none, and each counts its own grants of budgets.
-//! With PostgreSQL they are two gateways of a cluster.
+//! before. After it both write to the store, by SQLite's own locking: each has an active segment of
+//! captures of its own, the new one removes none while the other lives, and each has its own grants
+//! of budgets. With PostgreSQL they are two gateways of a cluster.
 
 mod predecessor;
 mod successor;

@@ -1,5 +1,5 @@
-//! Lines, and descriptors, over the socket of an upgrade. Blocking; a line is bounded in length, and
-//! each wait in time.
+//! Lines, and descriptors, over the socket of an upgrade. Blocking; a line is bounded in length,
+//! and each wait in time.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
