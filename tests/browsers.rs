@@ -356,7 +356,9 @@ async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Pr
         }
         "/page" => scripted::answer(200, &[("content-type", "text/html")], page.as_bytes()),
         "/report" => scripted::answer(204, &[], b""),
-        target if target.starts_with("/v1/") || target.starts_with("/console") => hand_on(request, gateway),
+        target if ["/v1/", "/console"].iter().any(|ours| target.starts_with(ours)) => {
+            hand_on(request, gateway)
+        }
         _ => scripted::answer(404, &[], b""),
     })
     .await

@@ -57,7 +57,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_read_without_harm(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200)
+        ) {
             let _read = Form::read(&bytes);
         }
 

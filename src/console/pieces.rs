@@ -186,7 +186,9 @@ pub(super) fn chart(chart: &Chart) -> Markup {
                         thead {
                             tr {
                                 th scope="col" { "Time" }
-                                @for series in &chart.series { th.num scope="col" { (series.label) } }
+                                @for series in &chart.series {
+                                    th.num scope="col" { (series.label) }
+                                }
                             }
                         }
                         tbody {

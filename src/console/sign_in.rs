@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::call::{PageCall, bearer, request};
-use super::pieces::field;
+use super::pieces::{field, notice};
 use super::refusal::{local, words};
 use crate::api::ApiResult;
 use crate::auth::set_agent_cookie;
@@ -16,6 +16,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 use crate::secret::Secret;
+use crate::store::Role;
 
 /// `/` and `/console`: browsers are led to the console.
 pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
@@ -31,7 +32,16 @@ pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
 
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     let next = call.query("next").unwrap_or_default();
-    call.plain_page(StatusCode::OK, "Sign in", &sign_in_form("", local(&next), None))
+    let no_admin = call.app.auth.users_with(|user| user.role == Role::Admin).is_empty();
+    let main = html! {
+        @if no_admin {
+            (notice("info", &html! {
+                p { "There is no admin yet: a link in the log of this gateway makes the first." }
+            }))
+        }
+        (sign_in_form("", local(&next), None))
+    };
+    call.plain_page(StatusCode::OK, "Sign in", &main)
 }
 
 /// By the API's login, with its throttle and its audit.
@@ -104,10 +114,9 @@ pub(super) async fn change_password(call: PageCall<'_>) -> ApiResult {
     };
     match changed {
         Ok(_) => {
+            let told = "The password is changed. All other sessions of yours have ended.";
             let done = html! {
-                div.notice.ok role="status" {
-                    p { "The password is changed. All other sessions of yours have ended." }
-                }
+                (notice("ok", &html! { p { (told) } }))
                 p { a href="/console/" { "To the overview" } }
             };
             call.plain_page(StatusCode::OK, "Password", &done)

@@ -1,9 +1,10 @@
 // What the scenarios of the console share. tests/support/browser.rs starts a scenario with node; its input is the
 // JSON in the variable CONSOLE, its result the last line that it prints.
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import net from 'node:net';
+import { delimiter, join } from 'node:path';
 
 const require = createRequire(new URL('../sdk/package.json', import.meta.url));
 const { chromium } = require('playwright-core');
@@ -12,10 +13,12 @@ const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 /** What the test gave: at least `url`, mostly `email` and `password`. */
 export const given = JSON.parse(process.env.CONSOLE);
 
+const chromiumPath = () => process.env.PATH.split(delimiter).map((folder) => join(folder, 'chromium')).find(existsSync);
+
 /** Runs a scenario with a browser. What it returns is printed for the test. */
 export async function scenario(run) {
   const browser = await chromium.launch({
-    executablePath: 'chromium',
+    executablePath: chromiumPath(),
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-background-networking'],
   });
   try {
