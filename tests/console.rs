@@ -145,10 +145,10 @@ async fn files_are_kept_by_browsers_for_ever_and_checked_again() {
 #[tokio::test]
 async fn the_console_can_be_turned_off() {
     let gateway = Setup::new(ROUTING).server("console: false").start().await;
+    assert!(!gateway.log().contains("/console/"), "{}", gateway.log());
     for path in ["/", "/console", "/console/", "/console/sign-in", "/console/first-admin"] {
         assert_eq!(gateway.send("GET", path, &[HTML], None).await.status, 404, "{path}");
     }
-    assert!(!gateway.log().contains("/console/"), "{}", gateway.log());
 }
 
 #[tokio::test]

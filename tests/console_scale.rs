@@ -241,6 +241,7 @@ async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
         [
             ("{id}", id),
             ("{other}", other.as_str()),
+            ("{side}", "request"),
             ("{a}", revision.as_str()),
             ("{b}", revision.as_str()),
         ]

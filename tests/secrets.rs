@@ -37,7 +37,8 @@ pub fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, into);
-        } else {
+        // Not the socket of an upgrade.
+        } else if path.is_file() {
             into.push((path.display().to_string(), std::fs::read(&path).unwrap()));
         }
     }

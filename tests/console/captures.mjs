@@ -103,7 +103,7 @@ await scenario(async (browser) => {
 
   // Deleted after a question, with its replay.
   await page.goto(at(given.plain));
-  await page.getByText('Delete it with its replays and its shadow').click();
+  await page.locator('summary', { hasText: 'Delete it with its replays and its shadow' }).click();
   await page.locator('details.confirm[open]').getByRole('button').click();
   await page.waitForURL('**/console/captures');
   const gone = await page.goto(at(given.plain));

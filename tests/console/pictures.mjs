@@ -22,7 +22,7 @@ await scenario(async (browser) => {
     await page.getByRole('region', { name: 'Why it went there' }).getByText('openai/gpt-5').first().waitFor();
     await take('capture');
     await page.goto(`/console/captures/${given.capture}/compare/${given.again}`);
-    await page.getByText('Thanks for reaching out.').locator('visible=true').first().waitFor();
+    await page.getByRole('heading', { name: 'Text' }).waitFor();
     await take('compare');
 
     await page.goto('/console/routing');

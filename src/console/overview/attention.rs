@@ -295,7 +295,11 @@ mod tests {
             unread: vec![("nodes", "the store is away".to_owned())],
         };
         let budget = json!({"limit_usd": 2.0, "remaining_usd": 0.2, "per": "day"});
-        let key = |name: &str| json!({"id": "key_1", "name": name, "interface": "router", "expires_at": soon});
+        let key = |name: &str| {
+            let mut key = json!({"id": "key_1", "name": name, "interface": "router"});
+            key["expires_at"] = json!(soon);
+            key
+        };
         let mut short = key("short");
         short["usage"] = json!({ "budget": budget });
         let concerns =
