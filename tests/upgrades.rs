@@ -290,7 +290,7 @@ async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
     let load = Load::on(&gateway);
     let clients = load.start(&key, gateway.tls());
     let mut ids = Vec::new();
-    let rounds = count("REROUTER_ROUNDS", 2).div_ceil(50).max(2);
+    let rounds = count("REROUTER_ROUNDS", 150).div_ceil(50);
     for _ in 0..rounds {
         let doomed = load.site.make_key().await;
         let streams = long_streams(&gateway, &key, &slow).await;

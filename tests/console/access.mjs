@@ -400,7 +400,8 @@ async function nodes(browser) {
     assert.equal(await chat(given.secret, 'nodes/qwen3'), 200);
     await page.evaluate(() => { window.same = true; });
     node.kill('SIGTERM');
-    await page.locator('.badge-bad', { hasText: 'gone' }).waitFor().catch(async (e) => { throw new Error(await page.locator('main').innerText() + e); });
+    // It drains first.
+    await page.locator('.badge', { hasText: /draining|gone/ }).waitFor();
     assert.equal(await page.evaluate(() => window.same), true);
 
     await press(page, 'Rotate');

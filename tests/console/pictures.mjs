@@ -27,7 +27,7 @@ await scenario(async (browser) => {
 
     await page.goto('/console/routing');
     await top(page.getByRole('heading', { name: 'The live document' }));
-    await page.locator('svg.rt-picture').getByText('mistral/mistral-small').first().waitFor();
+    await page.locator('svg.rt-picture title', { hasText: 'mistral/mistral-small' }).first().waitFor({ state: 'attached' });
     await take('routing');
     await page.getByLabel('Routing document', { exact: true }).fill(given.cheaper);
     await page.getByRole('button', { name: 'What would this change?' }).click();

@@ -64,7 +64,7 @@ await scenario(async (browser) => {
 
   // What would it change?
   await page.getByText('Which requests are decided again').click();
-  await page.getByLabel('Requests').selectOption('1000');
+  await page.locator('select[name=limit]').selectOption('1000');
   await page.getByRole('button', { name: 'What would this change?' }).click();
   const report = page.locator('#rt-report');
   await report.getByRole('heading', { name: 'What would change' }).waitFor();

@@ -416,6 +416,13 @@ type H2Body = Either<
     StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>,
 >;
 
+/// Whether the other side sent a GOAWAY that leaves the request out: it was not begun, and clients
+/// send it again (RFC 9113 section 6.8).
+fn was_told_to_go(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|it| it.downcast_ref::<h2::Error>());
+    cause.is_some_and(|it| it.is_go_away() && it.reason() == Some(h2::Reason::NO_ERROR))
+}
+
 /// One HTTP/2 connection over TLS; a clone sends on the same.
 #[derive(Clone)]
 pub struct H2 {
@@ -457,7 +464,7 @@ impl H2 {
         sent.expect("the connection takes requests")
     }
 
-    /// The same; `None` where the connection takes no more requests, and this one was not sent.
+    /// The same; `None` where the connection takes no more requests, and this one was not begun.
     pub async fn try_send(
         &mut self,
         method: &str,
@@ -483,7 +490,7 @@ impl H2 {
         };
         let sending = self.sender.send_request(builder.body(body).unwrap());
         let response = match timeout(PATIENCE, sending).await.expect("an answer within the bound") {
-            Err(error) if error.is_canceled() => return None,
+            Err(error) if error.is_canceled() || was_told_to_go(&error) => return None,
             response => response.expect("an HTTP/2 answer"),
         };
         let (head, body) = response.into_parts();

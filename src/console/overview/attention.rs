@@ -232,12 +232,11 @@ mod tests {
     use crate::clock::tests::at;
 
     fn found(present: &Present, concerns: &Concerns) -> Vec<(bool, String)> {
-        let found = findings(present, concerns, at(0));
-        found
+        findings(present, concerns, at(0))
             .iter()
             .map(|finding| {
-                let links: Vec<&str> =
-                    finding.links.iter().map(|(_, href)| href.as_str()).collect();
+                let links = finding.links.iter().map(|(_, href)| href.as_str());
+                let links: Vec<&str> = links.collect();
                 let says = finding.says.clone().into_string();
                 (finding.urgent, format!("{says} {}", links.join(" ")))
             })
@@ -295,11 +294,9 @@ mod tests {
             unread: vec![("nodes", "the store is away".to_owned())],
         };
         let budget = json!({"limit_usd": 2.0, "remaining_usd": 0.2, "per": "day"});
-        let key = |name: &str| {
-            let mut key = json!({"id": "key_1", "name": name, "interface": "router"});
-            key["expires_at"] = json!(soon);
-            key
-        };
+        let (id, via) = ("key_1", "router");
+        let key =
+            |name: &str| json!({"id": id, "name": name, "interface": via, "expires_at": soon});
         let mut short = key("short");
         short["usage"] = json!({ "budget": budget });
         let concerns =

@@ -43,8 +43,9 @@ impl Line {
     pub(super) fn send_with(&self, line: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut with = SendAncillaryBuffer::new(&mut room);
-        let message = SendAncillaryMessage::ScmRights(descriptors);
-        if descriptors.len() > DESCRIPTORS || !with.push(message) {
+        // The room is rounded up.
+        let fit = descriptors.len() <= DESCRIPTORS;
+        if !(fit && with.push(SendAncillaryMessage::ScmRights(descriptors))) {
             return Err(io::Error::other(format!("more than {DESCRIPTORS} descriptors")));
         }
         // They come with the first byte.
