@@ -175,8 +175,8 @@ async fn the_playground_shows_the_routing_of_each_message() {
     assert_eq!(sent["messages"][0], json!({"role": "system", "content": "Be brief."}));
     // A failed turn is no part of the conversation, a stopped one is.
     let all = (0..provider.count()).map(|at| provider.request(at).json());
-    let broken = all.filter(|body| body["messages"].to_string().contains("broken"));
-    let said = broken.last().unwrap()["messages"].as_array().unwrap().len();
+    let mut broken = all.filter(|body| body["messages"].to_string().contains("broken"));
+    let said = broken.next_back().unwrap()["messages"].as_array().unwrap().len();
     assert_eq!(said, 6, "system, two turns, and the message");
     provider.abandoned(1).await;
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, account, drive};
 use crate::support::documents::provider;
-use crate::support::gateway::{Gateway, Key};
+use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
 /// What the team asks, and by which of its keys.
@@ -35,7 +35,7 @@ const KEYS: [&str; 3] = ["support desk", "code review", "night report"];
 fn document(urls: [&str; 3]) -> String {
     let names = ["openai", "anthropic", "mistral"];
     let providers: String =
-        names.iter().zip(urls).map(|(name, url)| provider(name, url, "sk-demo")).collect();
+        names.iter().zip(urls).map(|(name, url)| provider(name, url, "${DEMO_API_KEY}")).collect();
     format!(
         r#"providers:
 {providers}models:
@@ -153,7 +153,7 @@ async fn a_day_can_be_looked_at() {
     let providers = providers().await;
     let urls = providers.each_ref().map(Provider::url);
     let document = document(urls.each_ref().map(String::as_str));
-    let mut gateway = Gateway::start(&document).await;
+    let mut gateway = Setup::new(&document).env("DEMO_API_KEY", "sk-demo").start().await;
     let mut given = account(&gateway, EMAIL, "admin").await;
     let admin = gateway.admin_key.clone();
     let (mut keys, mut users) = (Vec::new(), Vec::new());

@@ -46,6 +46,7 @@ async fn start() -> (Gateway, serde_json::Value) {
     gateway.capture(&last).await;
     given["key"] = json!(key.secret);
     given["document"] = json!(DOCUMENT);
+    given["base"] = json!(gateway.revision().await);
     (gateway, given)
 }
 

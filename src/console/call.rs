@@ -1,5 +1,4 @@
 //! What a page works with: its caller and request, calls of the API as that caller, and answers.
-#![allow(dead_code)]
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

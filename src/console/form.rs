@@ -1,5 +1,4 @@
 //! The fields of a form (`application/x-www-form-urlencoded`).
-#![allow(dead_code)]
 
 use crate::error::{Error, Kind, Result};
 use crate::wire::query::decode;

@@ -71,7 +71,7 @@ impl CallAccount {
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
             errors: u64::from(head.state == CaptureState::Failed),
-            took: is_timed.then(|| LatencyCounts::one(took)).unwrap_or_default(),
+            took: if is_timed { LatencyCounts::one(took) } else { LatencyCounts::default() },
             first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
         };
         app.limits.used(key, &sums);

@@ -379,7 +379,7 @@ async function nodes(browser) {
   const command = await page.locator('.snippet-code pre').textContent();
   assert.ok(command.includes(secret), command);
   const start = (command) => spawn('bash', ['-ec', command
-    .replace('\nrerouter node', `\nexec ${given.rerouter} node`)
+    .replace('\nrerouter node', `\nexec ${given.rerouter} node --drain 1`)
     .replace('http://127.0.0.1:11434', given.upstream)], { stdio: 'ignore' });
 
   // The list follows the node, without being loaded again.
@@ -400,8 +400,7 @@ async function nodes(browser) {
     assert.equal(await chat(given.secret, 'nodes/qwen3'), 200);
     await page.evaluate(() => { window.same = true; });
     node.kill('SIGTERM');
-    // It drains first.
-    await page.locator('.badge', { hasText: /draining|gone/ }).waitFor();
+    await page.locator('.badge-bad', { hasText: 'gone' }).waitFor();
     assert.equal(await page.evaluate(() => window.same), true);
 
     await press(page, 'Rotate');

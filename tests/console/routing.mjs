@@ -114,7 +114,7 @@ await scenario(async (browser) => {
   const live = page.getByRole('row').filter({ hasText: revision });
   assert.match(await live.innerText(), new RegExp(given.email));
   await live.getByText('live', { exact: true }).waitFor();
-  const first = page.getByRole('row').filter({ hasText: 'a file, or a start' });
+  const first = page.getByRole('row').filter({ hasText: given.base });
   assert.equal(await first.count(), 1);
   await page.getByRole('button', { name: 'Compare the two' }).click();
   await page.getByRole('heading', { name: 'Two revisions' }).waitFor();

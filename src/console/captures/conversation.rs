@@ -45,7 +45,7 @@ pub(in crate::console) async fn earlier(call: PageCall<'_>) -> ApiResult {
     let id = call.param(0);
     let path = format!("/v1/router/replay/{}?with=conversation", encode(&id));
     let capture = call.get(&path).await?;
-    let request = &capture["conversation"]["request"];
+    let request = capture.pointer("/conversation/request").unwrap_or(&Value::Null);
     let until = call.query("until").and_then(|until| until.parse().ok()).unwrap_or(usize::MAX);
     let mut view = ConversationView { id: &id, left: BYTES };
     let shown = view.messages(request, until.min(list(request, "/messages").len()));
@@ -118,7 +118,8 @@ impl ConversationView<'_> {
                 }
             }
             @for at in from..until {
-                @let message = &request["messages"][at];
+                @let message = request.get("messages").and_then(|all| all.get(at));
+                @let message = message.unwrap_or(&Value::Null);
                 @let role = text(message, "/role");
                 section class=(format!("cap-message cap-{role}"))
                     aria-label=(format!("Message {} of {role}", at + 1)) {

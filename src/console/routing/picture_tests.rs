@@ -17,7 +17,7 @@ fn outline(aliases: usize, recipes: usize, rules: usize, targets: usize, pick: &
         let first = pick(recipe + 3 * at, targets);
         let named = (0..=pick(recipe + at, targets.min(5)))
             .map(|next| json!({ "target": format!("p/m{}", (first + next) % targets) }));
-        let when = (at % 2 == 0).then_some("prompt_tokens > 60");
+        let when = at.is_multiple_of(2).then_some("prompt_tokens > 60");
         json!({
             "name": format!("rule{at}"), "when": when, "strategy": "priority",
             "targets": named.collect::<Vec<Value>>(),
