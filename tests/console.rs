@@ -189,6 +189,8 @@ async fn the_link_of_a_start_makes_one_admin() {
     })
     .await;
     assert_eq!(gateway.send("GET", &old, &[], None).await.status, 403, "of an earlier start");
+    let sign_in = gateway.send("GET", "/console/sign-in", &[], None).await.text();
+    assert!(sign_in.contains("a link in the log"), "{sign_in}");
     let token = new.split_once('=').unwrap().1;
     let body = |email: &str, password: &str, again: &str| {
         format!("token={token}&email={email}&password={password}&again={again}")
@@ -214,10 +216,13 @@ async fn the_link_of_a_start_makes_one_admin() {
     statuses.sort_unstable();
     assert_eq!(statuses[0], 303, "{} {}", both.0.text(), both.1.text());
     assert!([403, 409].contains(&statuses[1]), "{statuses:?}");
+    let sign_in = gateway.send("GET", "/console/sign-in", &[], None).await.text();
+    assert!(!sign_in.contains("a link in the log"), "{sign_in}");
     let users = gateway.manage("GET", "/v1/users", &gateway.admin_key, None).await.json();
     let users = users["data"].as_array().unwrap();
     assert_eq!((users.len(), &users[0]["role"]), (1, &json!("admin")));
     assert_eq!(gateway.send("GET", &new, &[], None).await.status, 403, "used");
+    assert_eq!(gateway.log().matches(token).count(), 1, "requests leave it out of the log");
     // Nor is there another link.
     let links = gateway.log().matches("first-admin?token=").count();
     gateway.restart().await;

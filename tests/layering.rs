@@ -582,6 +582,20 @@ fn only_one_folder_names_sqlite() {
     assert!(named.is_empty(), "{named:?}");
 }
 
+/// It shows nobody more than the API does, and audits the same, because it has no other way.
+#[test]
+fn the_console_asks_the_api_only() {
+    for (path, source) in production().into_iter().filter(|(path, _)| path.starts_with("console/"))
+    {
+        for way in ["::store", ".store", "::archive", ".archive", "::capture", ".captures"] {
+            let named = source.match_indices(way).any(|(at, _)| {
+                !source[at + way.len()..].starts_with(|next: char| next.is_alphanumeric())
+            });
+            assert!(!named, "{path} names {way}");
+        }
+    }
+}
+
 #[test]
 fn the_files_of_a_room_form_no_cycle() {
     let found = cycles(&imports(&production()));

@@ -15,11 +15,25 @@ use crate::id::UserId;
 use crate::secret::Secret;
 use crate::store::{Action, Role, StoreError, UserRow};
 
+/// Whether there is no admin, nor a disabled one.
+pub(crate) fn is_needed(app: &App) -> bool {
+    app.auth.users_with(|user| user.role == Role::Admin).is_empty()
+}
+
+/// Whether the log of this start has a link, which may be over by now.
+pub(crate) fn is_offered(app: &App) -> bool {
+    let needed = app.first_admin.is_offered() && is_needed(app);
+    if !needed {
+        // Whoever asks next need not wait for a look at every user.
+        app.first_admin.spend();
+    }
+    needed
+}
+
 /// 403 unless this gateway offers the token, and nobody was made an admin meanwhile.
 pub(crate) fn check(app: &App, token: &str) -> Result<()> {
     let digest = app.auth.digest(&Secret::new(token));
-    let no_admin = app.auth.users_with(|user| user.role == Role::Admin).is_empty();
-    if app.first_admin.takes(&digest, app.clock.now()) && no_admin {
+    if app.first_admin.takes(&digest, app.clock.now()) && is_needed(app) {
         return Ok(());
     }
     Err(Error::new(

@@ -16,6 +16,11 @@ impl FirstAdminLink {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((digest, until));
     }
 
+    /// Whether there is a token, good or over.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     pub(crate) fn takes(&self, digest: &[u8; 32], now: Timestamp) -> bool {
         let offered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         offered.as_ref().is_some_and(|(own, until)| constant_time_eq(own, digest) && now < *until)
@@ -41,7 +46,9 @@ mod tests {
         assert!(!link.takes(&[1; 32], at(60)) && !link.takes(&[2; 32], at(0)));
         link.offer([2; 32], at(60));
         assert!(!link.takes(&[1; 32], at(0)) && link.takes(&[2; 32], at(0)));
+        assert!(link.is_offered());
         link.spend();
+        assert!(!link.is_offered());
         assert!(!link.takes(&[2; 32], at(0)));
     }
 }

@@ -79,16 +79,18 @@ fn lead(ask: &PageAsk, to: &str) -> Response<Bytes> {
 }
 
 fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
+    let passes = error.status().is_server_error() || error.retry_after_s().is_some();
+    let (place, label) = match ask.safe {
+        false => (ask.place.as_str(), "Go back"),
+        true if passes => (ask.place.as_str(), "Try again"),
+        true => ("/console/", "To the overview"),
+    };
     let mut response = if ask.fragment {
         answer::html(error.status(), words(error))
     } else {
         let main = html! {
             (words(error))
-            @if ask.safe {
-                p { a.button href=(ask.place) { "Try again" } }
-            } @else {
-                p { a.button href=(ask.place) { "Go back" } }
-            }
+            p { a.button href=(place) { (label) } }
         };
         let title = error.status().canonical_reason().unwrap_or("Error");
         layout::page(error.status(), who, None, title, &main)
@@ -137,6 +139,36 @@ mod tests {
             "/console/\r\nx: y",
         ] {
             assert_eq!(local(bad), "/console/", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_can_be_done() {
+        let answer = |method: Method, fragment: bool, error: Error| {
+            let mut headers = HeaderMap::new();
+            if fragment {
+                headers.insert("hx-request", HeaderValue::from_static("true"));
+            }
+            let ask = PageAsk::new(&method, "/console/keys?a=<b>", &headers);
+            let response = refuse(&ask, &error);
+            (response.status().as_u16(), String::from_utf8(response.body().to_vec()).unwrap())
+        };
+        let busy = || {
+            let error = Error::new(Kind::Unavailable, "The <store> is away.");
+            error.retry_after(std::time::Duration::from_secs(3))
+        };
+        for (method, fragment, error, expected) in [
+            (Method::GET, false, busy(), "href=\"/console/keys?a=&lt;b&gt;\">Try again</a>"),
+            (Method::POST, false, busy(), "href=\"/console/\">Go back</a>"),
+            (Method::GET, false, Error::not_found("key"), "href=\"/console/\">To the overview</a>"),
+            (Method::GET, true, busy(), "Try again in 3 s."),
+        ] {
+            let status = error.status().as_u16();
+            let (found, html) = answer(method.clone(), fragment, error);
+            assert_eq!(found, status);
+            assert!(html.contains(expected), "{method}: {html}");
+            assert_eq!(html.contains("<html"), !fragment);
+            assert!(!html.contains("<store>") && html.contains("role=\"alert\""), "{html}");
         }
     }
 

@@ -10,13 +10,12 @@ use serde_json::json;
 use super::call::{PageCall, bearer, request};
 use super::pieces::{field, notice};
 use super::refusal::{local, words};
-use crate::api::ApiResult;
+use crate::api::{ApiResult, first_admin};
 use crate::auth::set_agent_cookie;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 use crate::secret::Secret;
-use crate::store::Role;
 
 /// `/` and `/console`: browsers are led to the console.
 pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
@@ -32,9 +31,8 @@ pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
 
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     let next = call.query("next").unwrap_or_default();
-    let no_admin = call.app.auth.users_with(|user| user.role == Role::Admin).is_empty();
     let main = html! {
-        @if no_admin {
+        @if first_admin::is_offered(call.app) {
             (notice("info", &html! {
                 p { "There is no admin yet: a link in the log of this gateway makes the first." }
             }))

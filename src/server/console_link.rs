@@ -2,11 +2,11 @@
 
 use super::Gateway;
 use super::first_key::url;
+use crate::api;
 use crate::app::App;
 use crate::bounds;
 use crate::interface::Interface;
 use crate::secret::Secret;
-use crate::store::Role;
 
 /// The address of the console, if it is served.
 pub(super) fn console(app: &App) -> Option<String> {
@@ -19,7 +19,7 @@ pub(super) fn console(app: &App) -> Option<String> {
 /// A link that makes the first admin, once and for an hour. `None` if there is an admin.
 pub(super) fn first_admin(app: &App) -> Option<String> {
     let console = console(app)?;
-    if !app.auth.users_with(|user| user.role == Role::Admin).is_empty() {
+    if !api::first_admin::is_needed(app) {
         return None;
     }
     let mut bytes = [0; 32];
