@@ -34,7 +34,7 @@ pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             grouped.push('\u{2009}');
         }
         grouped.push(digit);
