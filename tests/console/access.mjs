@@ -96,6 +96,7 @@ async function keys(browser) {
   assert.ok(!(await page.content()).includes(secret));
   const one = page.url();
   await page.goBack({ waitUntil: 'commit' }).catch(() => {});
+  await page.waitForLoadState('domcontentloaded').catch(() => {});
   assert.ok(!(await page.content()).includes(secret), 'the browser kept the page');
   page.faults = page.faults.filter((fault) => !fault.includes('ERR_CACHE_MISS'));
   await page.goto(one);
