@@ -2,6 +2,8 @@
 //! meant, and does nothing.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -359,7 +361,7 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     let serves = || {
         let log = std::fs::read_to_string(documents.path("log")).unwrap();
         let at = log.split("metrics on http://").nth(1).and_then(|rest| rest.split('/').next());
-        at.is_some_and(|at| std::net::TcpStream::connect(at).is_ok())
+        at.is_some_and(|at| answers(at))
     };
     while !serves() {
         assert!(began.elapsed() < PATIENCE, "it does not start");
@@ -390,6 +392,14 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0), "the check has not");
 }
 
+/// Whether something at this address answers HTTP. The kernel connects before anything serves.
+fn answers(address: &str) -> bool {
+    let Ok(mut connection) = TcpStream::connect(address) else { return false };
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let asked = connection.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\n\r\n");
+    asked.is_ok() && connection.read(&mut [0; 64]).is_ok_and(|read| read > 0)
+}
+
 fn base64(bytes: &[u8]) -> String {
     let mut child = Command::new("base64")
         .args(["-w0"])
@@ -397,7 +407,7 @@ fn base64(bytes: &[u8]) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), bytes).unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
