@@ -316,6 +316,18 @@ async fn a_database_that_cannot_be_reached_is_told_in_time_and_used_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_connects_and_says_nothing_is_passed_over() {
+    let cluster = Cluster::shared();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = cluster.database().await;
+    let both = url.replace("@", &format!("@127.0.0.1:{port},"));
+    assert_ne!(both, url);
+    assert_eq!(session(&both, |session| session.read(one).unwrap()).await, Some(1));
+    drop(silent);
+}
+
+#[tokio::test]
 async fn who_stops_in_a_write_holds_up_others_for_a_short_time_only() {
     let bed = PostgresBed::new().await;
     let store = bed.open().await;
