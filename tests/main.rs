@@ -68,6 +68,8 @@ mod codings;
 /// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of
 /// a provider.
 mod compatibility;
+/// The compose files, as far as they can be tried without containers.
+mod compose;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the
 /// store; under load.
 mod configuration;

@@ -40,7 +40,7 @@ pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 pub(crate) use source::demo_routing;
 pub use source::load;
 pub(crate) use source::{
-    DocumentSource, NO_FILE, load_routing, routing_path, server_source, stored_routing,
+    DEMO, DocumentSource, NO_FILE, load_routing, routing_path, server_source, stored_routing,
 };
 
 use crate::routing::{BuildContext, Finding, Routing};

@@ -192,6 +192,9 @@ fn read_routing(
     let config::DocumentSource { file, text } = source;
     let routing = config::read_routing(&file, &text, server, &**variables, Some(mock));
     let routing = routing.map_err(problems)?;
+    if file == config::DEMO {
+        warn!("there is no routing document: a mock provider answers");
+    }
     config::warnings(&file, &routing).iter().for_each(|warning| warn!("{warning}"));
     Ok(routing)
 }
@@ -245,8 +248,7 @@ fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
     if !has_admin_key && auth.users_with(is_admin).is_empty() {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, \
-             and use it as Bearer token to create one: POST /v1/users {{\"email\": …, \
-             \"password\": …, \"role\": \"admin\"}}"
+             which makes users, or use the console"
         );
     }
 }
