@@ -42,7 +42,9 @@ pub mod clock {
     pub use crate::clock::{Clock, rfc3339};
 }
 pub mod config {
-    pub use crate::config::{Problem, Server, load, read_routing, read_server, server_keys};
+    pub use crate::config::{
+        DocumentSource, Problem, Server, load, read_foreign, read_routing, read_server, server_keys,
+    };
 }
 pub mod console {
     pub use crate::console::PAGES;

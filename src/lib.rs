@@ -142,6 +142,8 @@
 //! - a provider that speaks a known protocol: the routing document only; to be named by one word, a
 //!   row in `routing/presets.rs`
 //! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
+//! - a key of a document: its reader in `config/`, its place in `conf/schema/`, its row in
+//!   `docs/reference/`; of the server document also the test in `tests/settings.rs`
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
 //!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in

@@ -39,7 +39,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(page: &str) -> String {
+pub(crate) fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
@@ -107,42 +107,51 @@ fn every_block_is_run_or_checked_or_says_why_not() {
     }
 }
 
-#[test]
-fn json_is_json_and_documents_are_good() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (server, routing) = (scratch.path().join("s.yaml"), scratch.path().join("r.yaml"));
-    let mut checked = 0;
+/// The documents of the pages: where each is, whether it is a routing document, and its text, which
+/// is completed where a page shows a part.
+pub(crate) fn documents() -> Vec<(String, bool, String)> {
+    let mut found = Vec::new();
     for page in pages() {
         for block in blocks(&page) {
-            let place = format!("{page}:{}", block.line);
-            if block.language == "json" {
-                serde_json::from_str::<Value>(&block.text).expect(&place);
-            }
-            let mut text = block.text;
             let is_routing = block.note == "routing document";
             if !is_routing && block.note != "server document" {
                 continue;
             }
-            // A page may show a part.
+            let mut text = block.text;
             for part in ["recipes", "aliases"].into_iter().filter(|_| is_routing) {
                 if !text.lines().any(|line| line.starts_with(&format!("{part}:"))) {
                     text.push_str(&format!("{part}: {{}}\n"));
                 }
             }
-            std::fs::write(&server, if is_routing { "{}" } else { &text }).unwrap();
-            let fallback = "recipes: {}\naliases: {}\n";
-            std::fs::write(&routing, if is_routing { &text } else { fallback }).unwrap();
-            let output = Command::new(env!("CARGO_BIN_EXE_rerouter"))
-                .args(["check", "--no-env", "--config"])
-                .args([&server, Path::new("--routing"), &routing])
-                .output()
-                .unwrap();
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{place}: {told}");
-            checked += 1;
+            found.push((format!("{page}:{}", block.line), is_routing, text));
         }
     }
-    assert!(checked >= 8, "{checked}");
+    found
+}
+
+#[test]
+fn json_is_json_and_documents_are_good() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (server, routing) = (scratch.path().join("s.yaml"), scratch.path().join("r.yaml"));
+    for page in pages() {
+        for block in blocks(&page).into_iter().filter(|block| block.language == "json") {
+            serde_json::from_str::<Value>(&block.text).expect(&format!("{page}:{}", block.line));
+        }
+    }
+    let documents = documents();
+    assert!(documents.len() >= 8, "{}", documents.len());
+    for (place, is_routing, text) in documents {
+        std::fs::write(&server, if is_routing { "{}" } else { &text }).unwrap();
+        let fallback = "recipes: {}\naliases: {}\n";
+        std::fs::write(&routing, if is_routing { &text } else { fallback }).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_rerouter"))
+            .args(["check", "--no-env", "--config"])
+            .args([&server, Path::new("--routing"), &routing])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: {told}");
+    }
 }
 
 /// Declares the pages whose commands are run, a test each.
@@ -310,7 +319,7 @@ async fn two_commands_make_a_node_of_a_server() {
     let script = here(&text("sh"), &gateway)
         .replace("127.0.0.1:11434", &server.address().to_string())
         // In the shell's place, so that it ends with it.
-        .replace("\nrerouter node", "\nexec rerouter node");
+        .replace("\nrerouter node ", "\nexec rerouter node ");
     let scratch = tempfile::tempdir().unwrap();
     let mut shell = shell(&["bash"], &script, &gateway, scratch.path());
     let _running = Running(shell.stdout(Stdio::null()).spawn().unwrap());

@@ -72,6 +72,50 @@ async fn shell(dir: &Path, line: &str) -> String {
     .await
 }
 
+/// The models that `auto` leads to have prices, by preset: else such a key is 403.
+#[tokio::test]
+async fn a_key_with_a_budget_is_served_with_any_one_key() {
+    let gemini = json!({
+        "responseId": "g1", "modelVersion": "m",
+        "candidates": [{"index": 0, "finishReason": "STOP",
+            "content": {"role": "model", "parts": [{"text": "well said"}]}}],
+        "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5},
+    });
+    let provider = Provider::start(move |request, _| match request.target.contains(":generate") {
+        true => scripted::json_answer(200, &gemini),
+        false => scripted::completion("well said"),
+    })
+    .await;
+    let root = format!("http://{}", provider.address());
+    for (name, target, header) in [
+        ("GEMINI", "/v1beta/models/gemini-2.5-flash:generateContent", "x-goog-api-key"),
+        ("OPENROUTER", "/api/v1/chat/completions", "authorization"),
+        ("GROQ", "/openai/v1/chat/completions", "authorization"),
+        ("MISTRAL", "/v1/chat/completions", "authorization"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (key, base) = (format!("{name}_API_KEY"), format!("{name}_BASE_URL"));
+        let started = Started::new(dir.path(), &[(&key, "sk-canary"), (&base, &root), NO_OLLAMA]);
+        let (_, line) = started.told().await;
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        let first = std::fs::read_to_string(dir.path().join("data/first-key")).unwrap();
+        let gateway = url.trim_end_matches("/v1/chat/completions");
+        let client = [("REROUTER_URL", gateway), ("REROUTER_API_KEY", first.trim())];
+        let create = ["keys", "create", "team", "--budget", "1/day", "--quiet"];
+        let made = run(dir.path(), &create, &client).await.well();
+        let body = r#"{"model": "auto", "messages": [{"role": "user", "content": "hello"}]}"#;
+        let ask = format!(
+            "curl -sS --fail-with-body {url} -H 'Authorization: Bearer {}' -H 'Content-Type: \
+             application/json' -d '{body}'",
+            made.trim()
+        );
+        let answer = shell(dir.path(), &ask).await;
+        assert!(answer.contains("well said"), "{name}: {answer}");
+        assert_eq!(provider.last().target, target);
+        assert!(provider.last().header(header).unwrap().ends_with("sk-canary"), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_in_the_environment_is_enough_to_serve() {
     let openai = Provider::always(scripted::completion("well said")).await;

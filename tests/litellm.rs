@@ -9,9 +9,10 @@ use crate::support::command::run;
 use crate::support::documents::chat_body;
 use crate::support::gateway::Setup;
 use crate::support::provider::{self as scripted, Provider};
+use crate::support::schema::assert_valid;
 
 /// Imports a configuration; gives the routing document and what was told.
-async fn import(dir: &Path, configuration: &str) -> (String, String) {
+pub(crate) async fn import(dir: &Path, configuration: &str) -> (String, String) {
     std::fs::write(dir.join("config.yaml"), configuration).unwrap();
     let imported = run(dir, &["import", "litellm", "config.yaml"], &[]).await;
     let (routing, told) = imported.well_told();
@@ -21,6 +22,10 @@ async fn import(dir: &Path, configuration: &str) -> (String, String) {
     run(dir, &write, &[]).await.well();
     let check = ["check", "--no-env", "--config", "conf/rerouter.yaml"];
     run(dir, &check, &[]).await.well();
+    for (document, file) in [("server", "rerouter.yaml"), ("routing", "routing.yaml")] {
+        let text = std::fs::read_to_string(dir.join("conf").join(file)).unwrap();
+        assert_valid(document, file, &text);
+    }
     (routing, told)
 }
 

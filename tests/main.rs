@@ -146,6 +146,8 @@ mod layering;
 mod limits;
 /// Configurations of LiteLLM: imported, checked, served, and what is told of the rest.
 mod litellm;
+/// The shapes of LiteLLM's public documentation: each imports, checks and serves.
+mod litellm_shapes;
 /// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how
 /// often.
 mod logins;
@@ -213,6 +215,8 @@ mod reroute_answers;
 /// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further
 /// than by its own.
 mod routes;
+/// The JSON Schemas of both documents: as the readers have it, and as the references say.
+mod schemas;
 /// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
 mod sdk_translations;

@@ -145,6 +145,8 @@ async fn documents_with_presets_are_checked_like_others() {
         "preset: groq",
         "preset: openai",
         "preset: anthropic",
+        "preset: gemini",
+        "preset: gemini, protocol: gemini",
         "preset: vllm",
         "preset: ollama",
         "preset: deepseek, api_key: \"${D_API_KEY}\"",
@@ -157,6 +159,7 @@ async fn documents_with_presets_are_checked_like_others() {
         ("preset: azure", "base_url: https://RESOURCE.openai.azure.com"),
         ("preset: bedrock", "base_url: https://bedrock-runtime.REGION.amazonaws.com"),
         ("preset: groq, protocol: anthropic", "`groq` speaks `openai`"),
+        ("preset: gemini, protocol: openai", "`gemini` speaks `gemini`"),
         (
             "preset: azure, base_url: https://x, api_key: \"${A_API_KEY}\", \
              headers: { api-key: \"${B_API_KEY}\" }",

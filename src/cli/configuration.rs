@@ -1,8 +1,8 @@
-//! `rerouter config`: the routing document of a gateway.
+//! `rerouter config`: the routing document of a gateway, and the schemas of both documents.
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -40,12 +40,20 @@ enum ConfigCommand {
         #[arg(long, short)]
         yes: bool,
     },
+    /// Print the JSON Schema of a document, for editors. Asks no gateway.
+    Schema { document: DocumentKind },
     /// List the revisions that were live, newest first.
     Revisions {
         /// Maximum number of revisions.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
         limit: u64,
     },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DocumentKind {
+    Server,
+    Routing,
 }
 
 #[derive(Args)]
@@ -77,14 +85,16 @@ const TABLE: RecordTable = RecordTable {
 
 pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let ConfigArguments { client, json, command } = arguments;
-    let client = ApiClient::new(&client, env)?;
+    let client = || ApiClient::new(&client, env);
     match command {
-        ConfigCommand::Get => get(&client, json),
-        ConfigCommand::Diff { file } => diff(&client, &file, json),
-        ConfigCommand::Put(wanted) => put(&client, &wanted, json),
-        ConfigCommand::Rollback { revision, yes } => rollback(&client, &revision, yes, json),
+        ConfigCommand::Schema { document: DocumentKind::Server } => print(config::SERVER_SCHEMA),
+        ConfigCommand::Schema { document: DocumentKind::Routing } => print(config::ROUTING_SCHEMA),
+        ConfigCommand::Get => get(&client()?, json),
+        ConfigCommand::Diff { file } => diff(&client()?, &file, json),
+        ConfigCommand::Put(wanted) => put(&client()?, &wanted, json),
+        ConfigCommand::Rollback { revision, yes } => rollback(&client()?, &revision, yes, json),
         ConfigCommand::Revisions { limit } => {
-            TABLE.list(&client, &format!("{CONFIG}/revisions"), &[], limit, json)
+            TABLE.list(&client()?, &format!("{CONFIG}/revisions"), &[], limit, json)
         }
     }
 }

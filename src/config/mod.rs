@@ -38,10 +38,8 @@ pub use settings::Server;
 pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 #[cfg(test)]
 pub(crate) use source::demo_routing;
-pub use source::load;
-pub(crate) use source::{
-    DEMO, DocumentSource, NO_FILE, load_routing, routing_path, server_source, stored_routing,
-};
+pub(crate) use source::{DEMO, NO_FILE, load_routing, routing_path, server_source, stored_routing};
+pub use source::{DocumentSource, load};
 
 use crate::routing::{BuildContext, Finding, Routing};
 use credentials::{CredentialReader, placeholder};
@@ -49,6 +47,11 @@ use diagnostics::Diagnostics;
 use positions::Positions;
 use problem::problems;
 use read::Field;
+
+/// The JSON Schemas of both documents, draft 7, for editors. `tests/schemas.rs` holds them to the
+/// readers.
+pub(crate) const SERVER_SCHEMA: &str = include_str!("../../conf/schema/server.schema.json");
+pub(crate) const ROUTING_SCHEMA: &str = include_str!("../../conf/schema/routing.schema.json");
 
 /// Looks up a variable of the environment.
 pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -192,7 +195,7 @@ pub(crate) fn read_remembered(
 }
 
 /// The YAML of another program as a JSON value. Problems quote no value.
-pub(crate) fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Problem>> {
+pub fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Problem>> {
     let parsed = tree::parse(&source.text).map_err(|faults| problems(&source.file, faults))?;
     if !parsed.duplicates.is_empty() {
         return Err(problems(&source.file, parsed.duplicates));

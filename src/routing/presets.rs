@@ -67,7 +67,7 @@ const OPENAI: Preset = Preset {
 /// Without responses.
 const OLDER: Option<&[Endpoint]> = Some(&[Endpoint::ChatCompletions, Endpoint::Embeddings]);
 
-pub(crate) static PRESETS: [Preset; 10] = [
+pub(crate) static PRESETS: [Preset; 11] = [
     OPENAI,
     Preset {
         name: "anthropic",
@@ -107,6 +107,16 @@ pub(crate) static PRESETS: [Preset; 10] = [
         prices: None,
         ..OPENAI
     },
+    // ai.google.dev/api: Google's own protocol
+    Preset {
+        name: "gemini",
+        protocol: Protocol::Gemini,
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        path: "/v1beta",
+        key: KeyHeader::Named("x-goog-api-key"),
+        prices: Some("gemini"),
+        ..OPENAI
+    },
     Preset {
         name: "groq",
         base_url: Some("https://api.groq.com/openai/v1"),
@@ -127,7 +137,7 @@ pub(crate) static PRESETS: [Preset; 10] = [
         name: "openrouter",
         base_url: Some("https://openrouter.ai/api/v1"),
         path: "/api/v1",
-        prices: None,
+        prices: Some("openrouter"),
         ..OPENAI
     },
     Preset { name: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), prices: None, ..OPENAI },
@@ -142,7 +152,7 @@ mod tests {
         for preset in &PRESETS {
             let whole = preset.base_url.map(|url| BaseUrl::parse(url).unwrap());
             match whole {
-                Some(whole) if preset.protocol == Protocol::OpenAi => {
+                Some(whole) if !whole.path.is_empty() => {
                     let bare = BaseUrl { path: String::new(), ..whole.clone() };
                     assert_eq!(preset.complete(bare), whole, "{}", preset.name);
                 }

@@ -10,12 +10,13 @@ use serde::Deserialize;
 use super::prices::Prices;
 
 /// The parts of the list, by host.
-const HOSTS: [(&str, &str); 5] = [
+const HOSTS: [(&str, &str); 6] = [
     ("api.openai.com", "openai"),
     ("api.anthropic.com", "anthropic"),
     ("generativelanguage.googleapis.com", "gemini"),
     ("api.mistral.ai", "mistral"),
     ("api.groq.com", "groq"),
+    ("openrouter.ai", "openrouter"),
 ];
 
 /// The list, with a model of each part by its exact name. A list that cannot be read is empty; a

@@ -19,6 +19,7 @@ pub mod otlp;
 pub mod postgres;
 pub mod provider;
 pub mod recorded;
+pub mod schema;
 pub mod tls_provider;
 
 use std::future::Future;

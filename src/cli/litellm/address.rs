@@ -58,7 +58,8 @@ pub(super) fn address(
         BaseUrl::parse(given.trim()).map_err(|_| "its `api_base` is not a URL")?;
     }
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if version.is_some_and(|version| !version.bytes().all(is_plain)) {
+    let is_version = |text: &str| variable(text).is_some() || text.bytes().all(is_plain);
+    if version.is_some_and(|version| !is_version(version)) {
         return Err("its `api_version` is none");
     }
     match (provider.kind, base) {
@@ -70,9 +71,9 @@ pub(super) fn address(
         (ProviderKind::Preset(word), base) => {
             set("preset", word.to_owned());
             let base = match version.filter(|_| azure) {
-                Some(version) => {
-                    base.map(|base| format!("{}?api-version={version}", base.trim_end_matches('/')))
-                }
+                Some(version) => base.map(|base| {
+                    format!("{}?api-version={}", base.trim_end_matches('/'), expanded(version))
+                }),
                 None => base,
             };
             if let Some(base) = base {
@@ -84,11 +85,6 @@ pub(super) fn address(
             set("base_url", base.to_owned());
         }
         (ProviderKind::OpenAiElsewhere, None) => return Err("it needs an `api_base`"),
-        (ProviderKind::Gemini, base) => {
-            let usual = || "https://generativelanguage.googleapis.com/v1beta".to_owned();
-            set("protocol", "gemini".to_owned());
-            set("base_url", base.unwrap_or_else(usual));
-        }
     }
     Ok(settings)
 }

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::address::{address, duration, pattern};
-use super::notes::{Notes, expanded, number, scalar, variable};
-use super::params::{model_settings, note_params};
+use super::notes::{Notes, expanded, number, scalar, texts, variable};
+use super::params::{model_settings, note_info, note_params};
 use super::providers::{LitellmProvider, of_model};
 use super::settings::LitellmDefaults;
 use crate::bounds;
@@ -22,6 +22,10 @@ pub(super) struct LitellmDeployment {
     /// Its share among those of its name, by what the entry has: weight, requests or tokens a
     /// minute.
     pub(super) shares: [Option<f64>; 3],
+    /// Its place among those of its name, the lowest first.
+    pub(super) order: Option<f64>,
+    /// Requests with one of these tags go there.
+    pub(super) tags: Vec<String>,
 }
 
 /// What `model_list` becomes.
@@ -37,7 +41,7 @@ pub(super) struct DeploymentList {
 }
 
 /// Modes that no endpoint serves.
-const MODES: [&str; 9] = [
+const MODES: [&str; 13] = [
     "image_generation",
     "image_edit",
     "audio_transcription",
@@ -47,6 +51,10 @@ const MODES: [&str; 9] = [
     "completion",
     "batch",
     "realtime",
+    "video_generation",
+    "ocr",
+    "search",
+    "vector_store",
 ];
 
 /// Reads the entries; what cannot be carried is noted.
@@ -99,6 +107,7 @@ impl EntryReader<'_> {
         }
         let settings = self.provider(provider, &params, notes)?;
         note_params(self.place, &params, notes);
+        note_info(self.place, info, notes);
         let provider = list.provider(provider.prefix, settings, |name| {
             notes.add(
                 &format!("{}.litellm_params.api_key", self.place),
@@ -125,6 +134,8 @@ impl EntryReader<'_> {
             id: scalar(info.and_then(|info| info.get("id"))),
             target,
             shares,
+            order: number(get("order")),
+            tags: texts(get("tags")),
         });
         Ok(())
     }

@@ -36,7 +36,7 @@ pub(super) fn groups(
         if groups.iter().any(|group| group.name == *name) {
             continue;
         }
-        let own: Vec<&LitellmDeployment> = of_name(deployments, name);
+        let own = for_all(of_name(deployments, name), defaults, notes);
         let later = later(deployments, name, defaults, notes);
         let (strategy, weights) = strategy(&own, !later.is_empty(), defaults, notes);
         let mut targets: Vec<(String, Option<f64>)> = Vec::new();
@@ -91,6 +91,25 @@ pub(super) fn names(
 
 fn of_name<'d>(deployments: &'d [LitellmDeployment], name: &str) -> Vec<&'d LitellmDeployment> {
     deployments.iter().filter(|deployment| deployment.name == name).collect()
+}
+
+/// The entries that requests without a tag go to, in their order.
+fn for_all<'d>(
+    mut own: Vec<&'d LitellmDeployment>,
+    defaults: &LitellmDefaults,
+    notes: &mut Notes,
+) -> Vec<&'d LitellmDeployment> {
+    let is_default = |one: &&LitellmDeployment| one.tags.iter().any(|tag| tag == "default");
+    if defaults.by_tags && own.iter().any(is_default) {
+        for one in own.iter().filter(|one| !is_default(one)) {
+            let place = format!("model_list ({}): {}", one.name, one.target);
+            notes.add(&place, "left out, as only requests with its tags go there: write a rule");
+        }
+        own.retain(is_default);
+    }
+    // Entries without an order come last.
+    own.sort_by(|a, b| a.order.unwrap_or(f64::MAX).total_cmp(&b.order.unwrap_or(f64::MAX)));
+    own
 }
 
 /// A target once; the same entry may be there twice.
@@ -155,6 +174,9 @@ fn strategy(
 ) -> (&'static str, Option<Vec<f64>>) {
     let first = own.first().map(|one| one.target.as_str());
     if own.iter().all(|one| Some(one.target.as_str()) == first) {
+        return ("priority", None);
+    }
+    if own.iter().any(|one| one.order.is_some()) {
         return ("priority", None);
     }
     let place = "router_settings.routing_strategy";

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::notes::{Notes, number};
 
 /// Parameters that are carried, or that mean nothing here.
-const CARRIED: [&str; 20] = [
+const CARRIED: [&str; 21] = [
     "model",
     "api_key",
     "api_base",
@@ -26,6 +26,7 @@ const CARRIED: [&str; 20] = [
     "tpm",
     "cache_read_input_token_cost",
     "id",
+    "order",
 ];
 
 /// Why a parameter is not carried, by the beginning of its name.
@@ -38,11 +39,17 @@ const REASONS: &[(&str, &str)] = &[
     ("stream_timeout", "a provider has `timeouts.first_byte` and `timeouts.idle`"),
     ("max_retries", "a recipe has `retry.attempts`"),
     ("num_retries", "a recipe has `retry.attempts`"),
-    ("tags", "labels of keys and conditions of rules do that: `key.labels`"),
+    ("tag", "labels of keys and conditions of rules do that: `key.labels`"),
     ("mock_response", "a provider with `protocol: mock` answers without a server"),
     ("budget", "budgets belong to keys and users"),
     ("max_budget", "budgets belong to keys and users"),
     ("region_name", "choose the region by the provider's URL"),
+    ("input_cost_per_", "prices are by the token"),
+    ("output_cost_per_", "prices are by the token"),
+    ("access_groups", "a key names its models: `rerouter keys create --model NAME`"),
+    ("supported_environments", "write a routing document for each environment"),
+    ("base_model", "prices, context and abilities belong to `models`"),
+    ("health_check", "a provider has `health: { path, interval }`"),
 ];
 
 const DEFAULTS: [&str; 12] = [
@@ -72,9 +79,43 @@ pub(super) fn note_params(place: &str, params: &Map<String, Value>, notes: &mut 
             notes.add(&place, "defaults of requests belong to agents: `rerouter agents create`");
             continue;
         }
-        let reason = REASONS.iter().find(|(beginning, _)| key.starts_with(beginning));
-        notes.add(&place, reason.map_or("has no counterpart", |(_, why)| *why));
+        notes.add(&place, reason(key));
     }
+}
+
+/// What `model_info` may hold that is carried, or only describes.
+const DESCRIBED: [&str; 16] = [
+    "id",
+    "mode",
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "litellm_provider",
+    "description",
+    "metadata",
+    "version",
+    "created_at",
+    "updated_at",
+    "created_by",
+    "updated_by",
+];
+
+/// Notes each member of `model_info` that is not carried.
+pub(super) fn note_info(place: &str, info: Option<&Map<String, Value>>, notes: &mut Notes) {
+    for (key, value) in info.into_iter().flatten() {
+        let is_off = matches!(value, Value::Null | Value::Bool(false));
+        if !(is_off || DESCRIBED.contains(&key.as_str()) || key.starts_with("supports_")) {
+            notes.add(&format!("{place}.model_info.{key}"), reason(key));
+        }
+    }
+}
+
+fn reason(key: &str) -> &'static str {
+    let reason = REASONS.iter().find(|(beginning, _)| key.starts_with(beginning));
+    reason.map_or("has no counterpart", |(_, why)| *why)
 }
 
 /// Prices and abilities that the entry sets.

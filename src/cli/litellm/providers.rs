@@ -18,21 +18,20 @@ pub(super) enum ProviderKind {
     OpenAi(&'static str),
     /// OpenAI's protocol, at the URL that has to be given.
     OpenAiElsewhere,
-    Gemini,
 }
 
 const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> LitellmProvider {
     LitellmProvider { prefix, kind, key }
 }
 
-use ProviderKind::{Gemini, OpenAi, OpenAiElsewhere, Preset};
+use ProviderKind::{OpenAi, OpenAiElsewhere, Preset};
 
 /// Base URLs are those of the providers' documentation of their OpenAI-compatible APIs.
 static PROVIDERS: &[LitellmProvider] = &[
     row("openai", Preset("openai"), "OPENAI_API_KEY"),
     row("anthropic", Preset("anthropic"), "ANTHROPIC_API_KEY"),
     row("azure", Preset("azure"), "AZURE_API_KEY"),
-    row("gemini", Gemini, "GEMINI_API_KEY"),
+    row("gemini", Preset("gemini"), "GEMINI_API_KEY"),
     row("mistral", Preset("mistral"), "MISTRAL_API_KEY"),
     row("groq", Preset("groq"), "GROQ_API_KEY"),
     row("openrouter", Preset("openrouter"), "OPENROUTER_API_KEY"),
@@ -49,6 +48,14 @@ static PROVIDERS: &[LitellmProvider] = &[
     row("nvidia_nim", OpenAi("https://integrate.api.nvidia.com/v1"), "NVIDIA_NIM_API_KEY"),
     row("deepinfra", OpenAi("https://api.deepinfra.com/v1/openai"), "DEEPINFRA_API_KEY"),
     row("sambanova", OpenAi("https://api.sambanova.ai/v1"), "SAMBANOVA_API_KEY"),
+    row("cohere", OpenAi("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
+    row("cohere_chat", OpenAi("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
+    row("moonshot", OpenAi("https://api.moonshot.ai/v1"), "MOONSHOT_API_KEY"),
+    row(
+        "dashscope",
+        OpenAi("https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
+        "DASHSCOPE_API_KEY",
+    ),
     row("custom_openai", OpenAiElsewhere, ""),
     row("openai_like", OpenAiElsewhere, ""),
     row("lm_studio", OpenAiElsewhere, ""),
@@ -76,6 +83,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("huggingface", "write it by hand, if the server has OpenAI's API: `protocol: openai`"),
 ];
 
+/// Words before the name of a model that say how LiteLLM should call it.
+const ROUTES: [&str; 3] = ["responses/", "o_series/", "gpt5_series/"];
+
 /// The provider of a model, and its name there; else why there is none.
 pub(super) fn of_model<'m>(
     model: &'m str,
@@ -85,6 +95,9 @@ pub(super) fn of_model<'m>(
     let find = |name: &str| PROVIDERS.iter().find(|provider| provider.prefix == name);
     let refused =
         |name: &str| REFUSED.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+    if model.trim().starts_with("os.environ/") {
+        return Err("the name of the model is in a variable: write it down");
+    }
     if let Some(custom) = custom {
         let rest = model.strip_prefix(custom).and_then(|rest| rest.strip_prefix('/'));
         let provider = find(custom).ok_or_else(|| refused(custom).unwrap_or(UNKNOWN))?;
@@ -92,9 +105,16 @@ pub(super) fn of_model<'m>(
     }
     match model.split_once('/') {
         Some((prefix, rest)) => match find(prefix) {
+            Some(provider) if ["openai", "azure"].contains(&prefix) => {
+                let name = ROUTES.iter().find_map(|route| rest.strip_prefix(route));
+                Ok((provider, name.unwrap_or(rest)))
+            }
             Some(provider) => Ok((provider, rest)),
             None => Err(refused(prefix).unwrap_or(UNKNOWN)),
         },
+        None if model == "*" => {
+            Err("all models of all providers: write an entry for each, such as `openai/*`")
+        }
         // Names that LiteLLM knows without a provider.
         None => {
             let named = |beginnings: &[&str]| beginnings.iter().any(|b| model.starts_with(b));
@@ -122,10 +142,14 @@ mod tests {
             ("openrouter/google/palm", None, ("openrouter", "google/palm")),
             ("my-model", Some("openai"), ("openai", "my-model")),
             ("azure/gpt-4o-eu", Some("azure"), ("azure", "gpt-4o-eu")),
+            ("openai/responses/o1-pro", None, ("openai", "o1-pro")),
+            ("azure/o_series/my-o3", None, ("azure", "my-o3")),
+            ("openrouter/responses/x", None, ("openrouter", "responses/x")),
         ] {
             assert_eq!(split(model, custom), Ok(wanted), "{model}");
         }
-        for model in ["bedrock/anthropic.claude-v2", "vertex_ai/gemini-pro", "cohere/x", "mystery"]
+        for model in
+            ["bedrock/x", "vertex_ai/gemini-pro", "voyage/x", "mystery", "*", "os.environ/M"]
         {
             assert!(split(model, None).is_err(), "{model}");
         }

@@ -23,6 +23,8 @@ pub(super) struct LitellmDefaults {
     pub(super) context_fallbacks: Vec<(String, Vec<String>)>,
     /// The same for every name.
     pub(super) default_fallbacks: Vec<String>,
+    /// Whether requests are led by their tags.
+    pub(super) by_tags: bool,
 }
 
 /// What is carried from `litellm_settings` and `router_settings`.
@@ -85,8 +87,15 @@ const REASONS: &[(&str, &str)] = &[
     ("custom_auth", "keys, users and sessions are rerouter's own"),
     ("enable_jwt_auth", "there is no single sign-on"),
     ("litellm_jwtauth", "there is no single sign-on"),
-    ("ui_", "there is no console"),
+    ("ui_", "the console has accounts of its own: `rerouter users`"),
+    ("provider_budget", "budgets belong to keys and users"),
+    ("tag_budget", "budgets belong to keys and users"),
+    ("default_key_generate", "limits belong to each key: `rerouter keys create`"),
+    ("upperbound_key_generate", "a key with the scope `keys` bounds those that it makes"),
+    ("key_generation", "the scope `keys` says which keys may make others"),
+    ("completion_model", "each request names its model"),
     ("enable_tag_filtering", "labels of keys and conditions of rules do that: `key.labels`"),
+    ("tag_filtering", "labels of keys and conditions of rules do that: `key.labels`"),
     ("allowed_routes", "listeners choose interfaces; keys have scopes"),
     ("json_logs", "logs are JSON as they are: `access_log`"),
     (
@@ -172,6 +181,7 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
         fallbacks: pairs(get("fallbacks")),
         context_fallbacks,
         default_fallbacks: texts(get("default_fallbacks")),
+        by_tags: get("enable_tag_filtering") == Some(&Value::Bool(true)),
     }
 }
 

@@ -10,7 +10,7 @@ pub(in crate::cli) struct NodeArguments {
     /// of its listener.
     #[arg(long, value_name = "URL")]
     pub(super) gateway: String,
-    /// Id of the node, from `POST /v1/nodes`. Its secret is read from REROUTER_NODE_SECRET.
+    /// Id of the node, from `rerouter nodes create`. Its secret is read from REROUTER_NODE_SECRET.
     #[arg(long, value_name = "NODE")]
     pub(super) id: String,
     /// Generation of the secret: 1, plus one for each rotation.

@@ -98,6 +98,15 @@ mod tests {
             let read = config::read_routing("made", &text, &server, &env, None);
             read.unwrap_or_else(|problems| panic!("{text}\n{problems:?}"));
         }
+        // A key with a budget may use each model that `auto` leads to.
+        for known in &KNOWN {
+            let found = known.wanted(&env, &[]);
+            let target = format!("{}/{}", known.name, found.model);
+            let text = routing_document(&[found]);
+            let routing = config::read_routing("made", &text, &server, &env, None).unwrap();
+            let shipped = routing.shipped_prices().1.iter().any(|name| **name == *target);
+            assert!(shipped || known.prices.contains("output_per_mtok"), "{target} has no price");
+        }
         let text = server_document("127.0.0.1:8080", "/var/lib/a \"b\"", "conf/routing.yaml", &[]);
         let read = config::read_server("made", &text, &env).unwrap();
         assert_eq!(read.data_dir.to_str(), Some("/var/lib/a \"b\""));

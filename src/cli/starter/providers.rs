@@ -58,7 +58,7 @@ pub(in crate::cli) static KNOWN: [KnownProvider; 7] = [
         name: "gemini",
         key: Some("GEMINI_API_KEY"),
         base_url: Some("GEMINI_BASE_URL"),
-        settings: "protocol: gemini",
+        settings: "preset: gemini",
         model: "gemini-2.5-flash",
         names: &["gemini-*"],
         ..KEYED
@@ -97,9 +97,6 @@ pub(in crate::cli) static KNOWN: [KnownProvider; 7] = [
     },
 ];
 
-/// Base URL of a provider without a preset.
-const GEMINI: &str = "https://generativelanguage.googleapis.com/v1beta";
-
 /// A provider for a first configuration.
 #[derive(Debug)]
 pub(in crate::cli) struct FoundProvider {
@@ -124,10 +121,9 @@ impl KnownProvider {
         let from_env = self.base_url.filter(|name| {
             env(name).is_some_and(|url| !url.trim().is_empty() && !leads_to(&url, own))
         });
-        let usual = (self.name == "gemini").then(|| GEMINI.to_owned());
         FoundProvider {
             known: self,
-            base_url: from_env.map(|name| format!("${{{name}}}")).or(usual),
+            base_url: from_env.map(|name| format!("${{{name}}}")),
             model: self.model.to_owned(),
             place: self.key.unwrap_or(self.name).to_owned(),
         }
