@@ -28,6 +28,8 @@ const SHARED: [&str; 15] = [
     "replay_of",
     "shadow_of",
 ];
+/// The parameter of the page with the capture that one is chosen for, to compare the two.
+pub(super) const COMPARE: &str = "compare";
 /// Spans of time, with their seconds.
 const SPANS: [(&str, &str, u64); 4] = [
     ("15m", "last 15 minutes", 15 * 60),
@@ -62,7 +64,7 @@ pub(super) struct ListFilters {
 
 impl ListFilters {
     pub(super) fn read(call: &PageCall<'_>) -> Self {
-        let own = ["span", "from", "to", "outcome", "kind", "streamed"];
+        let own = ["span", "from", "to", "outcome", "kind", "streamed", COMPARE];
         let value = |name| call.query(name).map(|text: String| text.trim().to_owned());
         let given = own.into_iter().chain(SHARED);
         let given = given.filter_map(|name| Some((name, value(name)?)));
@@ -149,6 +151,8 @@ impl ListFilters {
         html! {
             form.cap-filters.card method="get" action="/console/captures" role="search"
                 aria-label="Filter requests" {
+                @let compare = self.get(COMPARE);
+                @if !compare.is_empty() { input type="hidden" name=(COMPARE) value=(compare); }
                 div.cap-fields {
                     (self.select("Time", "span", spans))
                     (input("Alias", "alias", ""))
