@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use rerouter::internals::clock::rfc3339;
-use rerouter::internals::console::PAGES;
 use rerouter::internals::id::{KeyId, Random, RequestId, UserId};
 use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_slot};
 use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, PASSWORD, account};
 use crate::support::client::Answer;
+use crate::support::console_pages::Page;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -216,42 +216,14 @@ async fn fill_usage(data: &Path, captures: u64, now: Timestamp) -> usize {
     days.len()
 }
 
-/// Every page that can be looked at, and some views of them.
+/// Every page that needs a session, and some views of them.
 async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
     let admin = &gateway.admin_key;
     let newest = gateway.manage("GET", "/v1/router/replay?limit=2", admin, None).await.json();
     let mut ids = newest["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
     let other = ids.find(|id| *id != capture).unwrap().to_owned();
-    let node = json!({"name": "scale"});
-    let node = gateway.manage("POST", "/v1/nodes", admin, Some(&node)).await.json();
-    let agent = json!({"name": "scale", "model": "auto"});
-    let agent = gateway.manage("POST", "/v1/agents", admin, Some(&agent)).await.json();
-    let users = gateway.manage("GET", "/v1/users", admin, None).await.json();
-    let key = gateway.create_key().await;
-    let revision = gateway.revision().await;
-    let filled = |path: &str| {
-        let id = match path.split('/').nth(2) {
-            Some("captures") => capture,
-            Some("nodes") => node["id"].as_str().unwrap(),
-            Some("agents") => agent["id"].as_str().unwrap(),
-            Some("users") => users["data"][0]["id"].as_str().unwrap(),
-            Some("keys") => key.id.as_str(),
-            _ => "",
-        };
-        [
-            ("{id}", id),
-            ("{other}", other.as_str()),
-            ("{side}", "request"),
-            ("{a}", revision.as_str()),
-            ("{b}", revision.as_str()),
-        ]
-        .into_iter()
-        .fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
-    };
-    // The parts of a text are named by the page of its capture.
-    let own = PAGES.iter().filter(|page| !page.path.ends_with("/text"));
-    let own = own.filter(|page| page.method == "GET" && !page.policy.is_open());
-    let own = own.map(|page| filled(page.path));
+    let own = Page::all(gateway, capture, &other).await.into_iter();
+    let own = own.filter(|page| !page.is_open).map(|page| page.address);
     let views = [
         "/console/?range=hour&by=target",
         "/console/?range=day&by=key",
@@ -263,10 +235,7 @@ async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
         "/console/captures?model=o5",
         "/console/captures?recipe=none",
     ];
-    let all: Vec<String> = own.chain(views.map(str::to_owned)).collect();
-    for path in &all {
-        assert!(!path.contains('{'), "the page {path} needs something to show");
-    }
+    let all = own.chain(views.map(str::to_owned)).collect();
     // A gateway that has just started may still read its index.
     until("the captures", async || {
         let path = format!("/v1/router/replay/{other}");
