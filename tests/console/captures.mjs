@@ -90,7 +90,7 @@ await scenario(async (browser) => {
   await picture(page, 'console-compare');
   await checkLooks(page, page.url().slice(given.url.length));
   await page.goto(at(given.plain));
-  await page.getByRole('link', { name: 'compare' }).waitFor();
+  await page.getByRole('link', { name: 'compare', exact: true }).waitFor();
   await page.goto('/console/captures?kind=replays');
   assert.equal(await rows.count(), 1);
   assert.match(await rows.first().textContent(), /replay/);

@@ -15,8 +15,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// All of them: nothing is left out but files of the binary and what only leads elsewhere. Makes
-    /// a key, a node and an agent to show beside these two captures, of which both have a body.
+    /// All of them: nothing is left out but files of the binary and what only leads elsewhere.
+    /// Makes a key, a node and an agent to show beside these two captures, which have bodies.
     pub async fn all(gateway: &Gateway, capture: &str, other: &str) -> Vec<Page> {
         let make = async |path: &str, body: Value| {
             let made = gateway.manage("POST", path, &gateway.admin_key, Some(&body)).await;
