@@ -1,15 +1,18 @@
 //! Captures of several gateways are seen, read, replayed, evaluated and deleted from each of them:
 //! with one index in PostgreSQL, and segments in an object store.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use futures::future::join_all;
+use futures::future::join;
 use serde_json::{Value, json};
 
 use crate::support::client::Answer;
 use crate::support::command::run;
-use crate::support::fleet::{MASTER_KEY, Member, fleet, setup};
+use crate::support::documents::chat_body;
+use crate::support::fleet::{MASTER_KEY, Member, fleet, pause, setup};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::postgres::Cluster;
 use crate::support::{free_port, until};
@@ -72,9 +75,12 @@ fn in_folder(folder: &Path) -> String {
 
 /// The line of `rerouter doctor` about the object store.
 async fn doctor(gateway: &Gateway) -> String {
-    let master = ("REROUTER_MASTER_KEY", MASTER_KEY);
+    doctor_with(gateway, &[("REROUTER_MASTER_KEY", MASTER_KEY)]).await
+}
+
+async fn doctor_with(gateway: &Gateway, environment: &[(&str, &str)]) -> String {
     let arguments = ["doctor", "--config", "rerouter.yaml"];
-    let ran = run(gateway.dir(), &arguments, &[master]).await;
+    let ran = run(gateway.dir(), &arguments, environment).await;
     let line = ran.out.lines().find(|line| line.contains("objects"));
     line.unwrap_or_else(|| panic!("{}{}", ran.out, ran.error)).to_owned()
 }
@@ -234,12 +240,12 @@ struct S3 {
 }
 
 impl S3 {
+    /// With an empty bucket.
     async fn start() -> S3 {
         let port = free_port();
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/moto/bin/moto_server");
-        assert!(program.is_file(), "./test installs it");
-        let child = Command::new(program)
-            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/venv/bin/python");
+        let child = Command::new(python)
+            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -254,6 +260,25 @@ impl S3 {
 
     fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on it accepts no credentials, or any.
+    fn refuse_all(&self, refuse: bool) {
+        let accepted = if refuse { "0" } else { "inf" };
+        ureq::post(format!("{}/moto-api/reset-auth", self.url())).send(accepted).unwrap();
+    }
+
+    /// A gateway that shares this database, and has the bucket.
+    async fn gateway(&self, url: &str) -> Gateway {
+        let objects = "s3://bucket/captures/eu";
+        let capture = format!("capture: {{ {RETENTION}, objects: \"{objects}\" }}\n");
+        setup(url, "10s", &capture)
+            .env("AWS_ACCESS_KEY_ID", "id")
+            .env("AWS_SECRET_ACCESS_KEY", "secret-canary")
+            .env("AWS_ENDPOINT_URL", &self.url())
+            .env("AWS_ALLOW_HTTP", "true")
+            .start()
+            .await
     }
 
     /// The listing of the bucket, as XML.
@@ -274,18 +299,7 @@ impl Drop for S3 {
 async fn segments_go_to_s3_and_leave_it() {
     let s3 = S3::start().await;
     let url = Cluster::shared().database().await;
-    let capture = format!("capture: {{ {RETENTION}, objects: \"s3://bucket/captures/eu\" }}\n");
-    let start = async || {
-        setup(&url, "10s", &capture)
-            .env("AWS_ACCESS_KEY_ID", "id")
-            .env("AWS_SECRET_ACCESS_KEY", "secret-canary")
-            .env("AWS_ENDPOINT_URL", &s3.url())
-            .env("AWS_ALLOW_HTTP", "true")
-            .start()
-            .await
-    };
-    let mut gateways = join_all([start(), start()]).await;
-    let (b, mut a) = (gateways.pop().unwrap(), gateways.pop().unwrap());
+    let (mut a, b) = join(s3.gateway(&url), s3.gateway(&url)).await;
     let key = a.create_key().await;
     // More than a part of an upload.
     let noise: String = (0..200_000_u64)
@@ -310,8 +324,91 @@ async fn segments_go_to_s3_and_leave_it() {
     // A start begins with the retention.
     a.restart().await;
     until("no objects", async || (!s3.objects().contains("<Key>")).then_some(())).await;
-    for gateway in [&a, &b] {
-        assert!(!gateway.log().contains("secret-canary"), "{}", gateway.log());
-        assert!(!gateway.metrics().await.contains("canary"));
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_told_and_stop_neither_traffic_nor_captures() {
+    let s3 = S3::start().await;
+    let gateway = s3.gateway(&Cluster::shared().database().await).await;
+    let health = async || gateway.manage("GET", "/health", "", None).await;
+    assert_eq!(health().await.json()["objects"], "ok");
+    s3.refuse_all(true);
+    let key = gateway.create_key().await;
+    let large = captured(&gateway, &key, true).await;
+    until("a failed upload", async || {
+        let failed = gateway.metric("rerouter_capture_uploads_total", &["failed"]).await;
+        (failed >= 1.0).then_some(())
+    })
+    .await;
+    let told = health().await;
+    assert_eq!((told.status, &told.json()["objects"]), (200, &json!("unavailable")));
+    assert_eq!(gateway.capture(&large).await["id"], large.as_str());
+    let environment = [
+        ("REROUTER_MASTER_KEY", MASTER_KEY),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret-canary"),
+        ("AWS_ENDPOINT_URL", &s3.url()),
+        ("AWS_ALLOW_HTTP", "true"),
+    ];
+    let doctor = doctor_with(&gateway, &environment).await;
+    assert!(doctor.starts_with("fail"), "{doctor}");
+    let log = gateway.log();
+    for said in [&doctor, &log] {
+        assert!(said.contains("403") && !said.contains("secret-canary"), "{said}");
     }
+    assert!(!gateway.metrics().await.contains("canary"));
+    s3.refuse_all(false);
+    until("the object", async || s3.objects().contains(".seg</Key>").then_some(())).await;
+    until("its health", async || (health().await.json()["objects"] == "ok").then_some(())).await;
+}
+
+/// The files of segments in a folder, by their names.
+fn segments(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = dir.path().join("objects");
+    let (mut a, b) = two(&in_folder(&objects)).await;
+    let key = a.gateway.create_key().await;
+    let late = json!({
+        "providers": {"demo": {"protocol": "mock"}, "late": {"protocol": "mock", "latency": "10s"}},
+        "recipes": {
+            "all": {"rules": [{"name": "default", "targets": [{"target": "demo/echo"}]}]},
+            "late": {"rules": [{"name": "default", "targets": [{"target": "late/echo"}]}]}
+        },
+        "aliases": {"auto": "all", "late": "late"}
+    });
+    let path = "/v1/router/config";
+    let put = a.gateway.manage("PUT", path, &a.gateway.admin_key, Some(&late)).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let request = a.gateway.chat_request(&key, chat_body("late", false).as_bytes());
+    let mut connection = a.gateway.connect().await;
+    let last = tokio::spawn(async move { connection.exchange(&request).await });
+    let mut ids = vec![captured(&a.gateway, &key, true).await];
+    is_listed(&b.gateway, &ids[0]).await;
+    a.gateway.upgrade().await;
+    // Both write segments now.
+    while !last.is_finished() {
+        ids.push(captured(&a.gateway, &key, true).await);
+        pause(200).await;
+    }
+    let answer = last.await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    ids.push(answer.request_id());
+    a.gateway.predecessors_end().await;
+    for _ in 0..5 {
+        ids.push(captured(&a.gateway, &key, true).await);
+        pause(200).await;
+    }
+    for id in &ids {
+        read_later(&b.gateway, id).await;
+    }
+    a.gateway.stop().await;
+    let written = segments(&a.gateway.dir().join("data/captures"));
+    assert!(written.len() > 1);
+    assert!(segments(&objects) == written, "no segment was uploaded before its end");
 }

@@ -82,7 +82,13 @@ impl Archive {
             }
             remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
         }
-        self.index.drop_segment(number).await
+        self.index.drop_segment(number).await?;
+        if let Some(remote) = &self.remote {
+            // An upload may have ended in between. One that ends later finds no row, and deletes
+            // its object.
+            remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
+        }
+        Ok(())
     }
 
     async fn drop_captures(&self, number: i64) -> Result<(), StoreError> {

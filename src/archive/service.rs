@@ -53,6 +53,8 @@ pub(super) struct Shared {
     reported: Mutex<HashSet<RequestId>>,
     /// The index's write-ahead log may hold deleted rows.
     pub(super) log_holds_deleted: AtomicBool,
+    /// The object store refused the last segment, or could not be reached.
+    pub(super) objects_fail: AtomicBool,
     /// Another process uses the data directory from now on.
     pub(super) handed_over: AtomicBool,
 }

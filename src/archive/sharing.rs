@@ -94,7 +94,15 @@ impl Archive {
         Ok(())
     }
 
+    /// Whether the object store took the last segment; `None` without one, and `true` before the
+    /// first.
+    pub(crate) fn objects_answer(&self) -> Option<bool> {
+        let fails = self.shared.objects_fail.load(Ordering::Acquire);
+        self.remote.is_some().then_some(!fails)
+    }
+
     fn count_upload(&self, outcome: &str) {
+        self.shared.objects_fail.store(outcome == "failed", Ordering::Release);
         if let Some(metrics) = &self.metrics {
             metrics.capture_upload(outcome);
         }

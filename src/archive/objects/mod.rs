@@ -59,7 +59,8 @@ impl SegmentObjects {
         })))
     }
 
-    /// Uploads a segment that is written no more, from this file. Returns its bytes.
+    /// Uploads a segment that is written no more, from this file. Returns its bytes. An error of
+    /// kind `NotFound`: the file is not there.
     pub(super) async fn upload(&self, number: i64, file: PathBuf) -> io::Result<u64> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         self.run(async move { upload(&*store, &path, file).await }).await
@@ -69,7 +70,9 @@ impl SegmentObjects {
     pub(super) fn read(&self, number: i64, range: ByteRange) -> io::Result<Bytes> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         let range = range.offset..range.offset.saturating_add(range.length.into());
-        self.wait(async move { store.get_range(&path, range).await.map_err(|error| told(&error)) })
+        self.wait(
+            async move { store.get_range(&path, range).await.map_err(|error| absent(&error)) },
+        )
     }
 
     /// Copies a whole segment into a new file. An error of kind `NotFound`: it is not there.
@@ -79,7 +82,7 @@ impl SegmentObjects {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(to)?;
         let head = {
             let (store, path) = (Arc::clone(&store), path.clone());
-            async move { store.head(&path).await.map_err(|error| told(&error)) }
+            async move { store.head(&path).await.map_err(|error| absent(&error)) }
         };
         let size = self.wait(head)?.size;
         let mut from = 0;
@@ -87,7 +90,7 @@ impl SegmentObjects {
             let until = size.min(from + bounds::OBJECT_PART as u64);
             let (store, path) = (Arc::clone(&store), path.clone());
             let part =
-                async move { store.get_range(&path, from..until).await.map_err(|e| told(&e)) };
+                async move { store.get_range(&path, from..until).await.map_err(|e| absent(&e)) };
             file.write_all(&self.wait(part)?)?;
             from = until;
         }
@@ -189,11 +192,17 @@ async fn delete(store: &dyn ObjectStore, path: &ObjectPath) -> io::Result<()> {
     }
 }
 
-/// The error without what a server adds to it at length.
-fn told(error: &object_store::Error) -> io::Error {
-    if matches!(error, object_store::Error::NotFound { .. }) {
-        return io::ErrorKind::NotFound.into();
+/// The error of a read, of kind `NotFound` if there is no such object.
+fn absent(error: &object_store::Error) -> io::Error {
+    match error {
+        object_store::Error::NotFound { .. } => io::ErrorKind::NotFound.into(),
+        error => told(error),
     }
+}
+
+/// The error without what a server adds to it at length. It is never of kind `NotFound`, which a
+/// bucket that is not there would be too.
+fn told(error: &object_store::Error) -> io::Error {
     let all: String = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     io::Error::other(all.chars().take(bounds::OBJECT_ERROR).collect::<String>())
 }

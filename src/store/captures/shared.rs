@@ -149,24 +149,19 @@ pub(super) fn insert(
     }
     let ids = || rows.iter().map(|(row, _)| &row.id);
     let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(()) };
-    let drop = format!(
-        "DELETE FROM captures c WHERE id BETWEEN ?1 AND ?2 AND (
-           EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id = c.id) OR {} OR {})
-         RETURNING id, owner",
-        copy_of_deleted("replay_of"),
-        copy_of_deleted("shadow_of"),
-    );
-    let dropped = transaction
-        .rows(&drop, &params![first, last], |row| Ok(RequestId::known(Columns::of(row).text()?)))?;
     // What comes of these is not stored either.
-    dropped.iter().try_for_each(|id| mark_deleted(transaction, id, true, None))
-}
-
-fn copy_of_deleted(column: &str) -> String {
-    format!(
-        "EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id = c.{column} AND d.copies = 1
-           AND (d.owner IS NULL OR d.owner = c.owner))"
-    )
+    let mark = format!(
+        "INSERT INTO deleted_captures (id, at, copies, owner)
+           SELECT c.id, {NOW}, 1, d.owner FROM captures c
+             JOIN deleted_captures d ON d.id IN (c.replay_of, c.shadow_of)
+           WHERE c.id BETWEEN ?1 AND ?2 AND d.copies = 1 AND (d.owner IS NULL OR d.owner = c.owner)
+         ON CONFLICT (id) DO NOTHING"
+    );
+    transaction.execute(&mark, &params![first, last])?;
+    let drop = "DELETE FROM captures c WHERE id BETWEEN ?1 AND ?2
+        AND EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id = c.id)";
+    transaction.execute(drop, &params![first, last])?;
+    Ok(())
 }
 
 /// An insert of so many rows. One that is there already is replaced.
