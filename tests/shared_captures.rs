@@ -302,9 +302,8 @@ async fn segments_go_to_s3_and_leave_it() {
     let (mut a, b) = join(s3.gateway(&url), s3.gateway(&url)).await;
     let key = a.create_key().await;
     // More than a part of an upload.
-    let noise: String = (0..20_000_u64)
-        .map(|at| format!("{:x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-        .collect();
+    let noise: String =
+        (0..20_000_u64).map(|at| format!("{:x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
     let body = json!({"model": "auto", "messages": [{"role": "user", "content": noise}]});
     let body = body.to_string();
     for _ in 0..4 {
