@@ -229,6 +229,8 @@ mod settings;
 mod shadows;
 /// A budget over a hundred keys below it: with new secrets, a changed parent, another process.
 mod shared_budgets;
+/// Captures of several gateways, from each of them: one index, and an object store.
+mod shared_captures;
 /// The signals that are found out for a document's conditions only, live and in reroutes under
 /// another document.
 mod signals;
