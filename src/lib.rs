@@ -189,7 +189,7 @@
 //! - a requirement on the machine, for `check`: `server/ready.rs`
 //! - a table of accounts: `store/sqlite/schema.rs`, the file of its noun in `store/`, what it
 //!   promises in `store/tests/` (a line of `suite!` there)
-//! - the index of captures: `store/captures/`; where gateways share it, `archive/sharing.rs` too, and
+//! - the index of captures: `store/captures/`; where gateways share it, `archive/sharing.rs`, and
 //!   for the object store `archive/objects/`
 //! - another database: a variant in `store/backend.rs` and `store/sql.rs`, a folder like
 //!   `store/sqlite/`, which runs the suite

@@ -311,6 +311,7 @@ async fn segments_go_to_s3_and_leave_it() {
         assert!(answers.iter().all(|answer| answer.status == 200), "{}", answers[0].text());
     }
     let large = captured(&a, &key, true).await;
+    is_listed(&b, &large).await;
     assert_eq!(read_later(&b, &large).await, read(&a, &large).await.json());
     for id in listed(&b).await.into_iter().step_by(9) {
         assert_eq!(read_later(&b, &id).await["id"], id);

@@ -74,10 +74,11 @@ impl Archive {
             match objects.upload(number, self.settings.folder.path(number)).await {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    log::error!(
-                        "a segment is not there, and is not uploaded: {}",
-                        file_name(number)
-                    );
+                    // If it has a row it was not removed.
+                    if self.index.note_uploaded(number).await? {
+                        log::error!("a segment is lost, and not uploaded: {}", file_name(number));
+                    }
+                    continue;
                 }
                 Err(error) => {
                     self.count_upload("failed");

@@ -55,6 +55,10 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.node.value, TreeValue::Null)
+    }
+
     pub(super) fn section(&self, faults: &mut Diagnostics) -> Option<Section<'a>> {
         match &self.node.value {
             TreeValue::Map(entries) => Some(Section {

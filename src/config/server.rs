@@ -34,7 +34,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
     let (metrics, metrics_hosts) = metrics(&mut top, &listeners, faults);
     let loopback_only =
         listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
-    let store = store(&mut top, faults);
+    let (store, may_be_shared) = store(&mut top, faults);
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
         hosts: top
@@ -45,7 +45,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
         data_dir: top.read("data_dir", faults, path).unwrap_or_else(|| PathBuf::from("./data")),
         routing: routing_file(&mut top, faults),
-        capture: capture(&mut top, faults, matches!(store.url, StoreUrl::Postgres(_))),
+        capture: capture(&mut top, faults, may_be_shared),
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         console: top.read("console", faults, |f, p| f.bool(p)).unwrap_or(true),
@@ -75,13 +75,18 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<boo
     call_untrusted
 }
 
-fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> StoreSettings {
+/// The settings, and whether other gateways may share the store: also where the variables of its
+/// URL are not known.
+fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> (StoreSettings, bool) {
     let usual = StoreSettings::default();
     let mut section = top.below("store", faults);
+    let url = section.read("url", faults, |field, faults| database(field, faults, StoreUrl::parse));
+    let may_be_shared = match &url {
+        Some(url) => matches!(url, StoreUrl::Postgres(_)),
+        None => section.take("url").is_some_and(|field| !field.is_null()),
+    };
     let found = StoreSettings {
-        url: section
-            .read("url", faults, |field, faults| database(field, faults, StoreUrl::parse))
-            .unwrap_or(usual.url),
+        url: url.unwrap_or(usual.url),
         direct_url: section.read("direct_url", faults, |field, faults| {
             database(field, faults, PostgresTarget::parse)
         }),
@@ -104,7 +109,7 @@ fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> StoreSettings {
             .push(warning.hint(Some("use `sslmode=verify-full` unless the network is yours")));
     }
     section.finish(faults);
-    found
+    (found, may_be_shared)
 }
 
 fn database<T>(

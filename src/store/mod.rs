@@ -19,6 +19,7 @@ mod cluster;
 mod columns;
 mod creations;
 mod data_dir;
+mod directory_names;
 mod documents;
 mod error;
 mod faults;
@@ -61,8 +62,8 @@ use crate::secret::SecretBytes;
 use backend::Backend;
 use captures::SharedCaptures;
 use cluster::Cluster;
+use directory_names::DirectoryNames;
 use handover::HandoverState;
-use sharing::DirectoryNames;
 use sql::Transaction;
 use sqlite::CaptureDatabase;
 
@@ -77,6 +78,7 @@ pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub(crate) use creations::KeptCreation;
 pub use data_dir::DataDir;
 pub(crate) use data_dir::{DataLocks, free_bytes};
+pub(crate) use directory_names::INSTANCE;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use latency::LatencyCounts;
@@ -95,7 +97,6 @@ pub(crate) use rows::{
     Registration, Role, Seen, SessionRow, UserRow,
 };
 pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub(crate) use sharing::INSTANCE;
 pub(crate) use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub(crate) use usage::{BudgetGrant, BudgetShare, SpendWish};
 pub(crate) use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};

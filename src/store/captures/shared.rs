@@ -10,8 +10,8 @@ use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::store::StoreError;
 use crate::store::columns::Columns;
+use crate::store::directory_names::DirectoryNames;
 use crate::store::postgres::{Database, PostgresTarget};
-use crate::store::sharing::DirectoryNames;
 use crate::store::sql::{ToValue, Transaction, Value, params};
 
 /// Rows of one statement.

@@ -1,5 +1,5 @@
-//! How rows of captures are inserted: many with one statement, without the door of other statements,
-//! which costs each capture a fifth more.
+//! How rows of captures are inserted: many with one statement, without the door of other
+//! statements, which costs each capture a fifth more.
 
 use std::sync::LazyLock;
 
