@@ -118,7 +118,10 @@ pub(super) fn code(text: &str) -> Markup {
 pub(super) fn confirm_form(action: &str, label: &str, question: &str) -> Markup {
     html! {
         details.confirm {
-            summary.button.bad { (label) }
+            summary.button {
+                span.confirm-ask { (label) }
+                span.confirm-cancel { "Cancel" }
+            }
             form method="post" action=(action) {
                 p { (question) }
                 button.bad { (label) }

@@ -10,7 +10,7 @@ use super::apply::applied;
 use super::diff;
 use super::document::revision_text;
 use super::fields::{list, text};
-use super::workbench::{RoutingTab, tabs};
+use super::workbench::{LiveRouting, RoutingTab, tabs};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
@@ -32,13 +32,14 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let page = call.get(&path).await?;
     let rows = list(&page, "data");
     let authors = Authors::read(call, rows).await;
+    let live = LiveRouting::read(call).await?.revision;
     let next = page.get("next").and_then(Value::as_str);
     let next = next.map(|next| format!("/console/routing/revisions?after={}", encode(next)));
     let main = html! {
         (tabs(RoutingTab::Revisions))
         p.muted {
-            "A revision is what a document says: texts that differ in comments only have the same, \
-             and the last of them is kept."
+            "A revision stands for what a document says. Two texts that differ only in comments \
+             have the same revision, and the later text is kept."
         }
         // Forms do not nest, and each row has one to roll back.
         form #rt-compare method="get" action="/console/routing/revisions" {}
@@ -46,11 +47,11 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
             table.table {
                 thead { tr {
                     th scope="col" { "From" } th scope="col" { "To" } th scope="col" { "Revision" }
-                    th scope="col" { "Live since" } th scope="col" { "First made" }
-                    th scope="col" { "By" } th scope="col" { "Back to it" }
+                    th scope="col" { "Went live" } th scope="col" { "First made" }
+                    th scope="col" { "By" } th scope="col" { "What to do" }
                 } }
                 tbody {
-                    @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors)) }
+                    @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors, &live)) }
                 }
             }
         }
@@ -64,7 +65,7 @@ fn compare_path(a: &str, b: &str) -> String {
     format!("/console/routing/revisions/{}/{}", encode(a), encode(b))
 }
 
-fn listed(row: &Value, at: usize, authors: &Authors) -> Markup {
+fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
     let revision = text(row, "revision");
     let is_live = row.get("live").and_then(Value::as_bool).unwrap_or_default();
     // The newest two are chosen first: what the last change did.
@@ -87,10 +88,11 @@ fn listed(row: &Value, at: usize, authors: &Authors) -> Markup {
             td {
                 @if !is_live {
                     a href=(format!("/console/routing?from={}", encode(revision))) { "Edit" } " "
+                    a href=(compare_path(live, revision)) { "Compare with live" } " "
                     (pieces::confirm_form(
                         &format!("/console/routing/revisions/{}/rollback", encode(revision)),
                         "Roll back",
-                        "This text becomes live at once, without the gate.",
+                        "This text becomes live at once. No requests are decided again first.",
                     ))
                 }
             }
@@ -114,6 +116,9 @@ pub(in crate::console) async fn compare(call: PageCall<'_>) -> ApiResult {
         p.row {
             a.button href=(format!("/console/routing?from={}", encode(&a))) { "Edit " (a) }
             a.button href=(format!("/console/routing?from={}", encode(&b))) { "Edit " (b) }
+            a.button href=(format!("/console/routing/evaluate?from={}", encode(&b))) {
+                "What would " (b) " change?"
+            }
         }
     };
     call.page("Two revisions", Tab::Routing, main)
