@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::filters::{COMPARE, ListFilters};
-use super::values::{cost, flag, outcome, span, target, text, visible, whole};
+use super::filters::{COMPARE, ID, ListFilters};
+use super::values::{cost, flag, list, outcome, reason, span, target, text, visible, whole};
 use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
@@ -18,6 +18,12 @@ const PAGE: usize = 50;
 /// `GET /console/captures`: the list with its filters; for htmx the list alone.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let filters = ListFilters::read(&call);
+    if let Some(id) = call.query(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()) {
+        return call.redirect(&match filters.get(COMPARE) {
+            "" => address(&id, ""),
+            compare => compared(compare, &id),
+        });
+    }
     let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
     if call.is_fragment() {
         return call.page("Requests", Tab::Captures, rows(&filters, &found?));
@@ -126,6 +132,11 @@ fn row(entry: &Value, compare: &str) -> Markup {
                     span.muted { (before) (decided) }
                 }
                 @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
+                @for left_out in list(entry, "/decision/left_out") {
+                    @let (name, why) = (target(left_out, ""), text(left_out, "/reason"));
+                    " " (badge("warn", &format!("without {}: {}", name.unwrap_or_default(),
+                        visible(reason(why)))))
+                }
                 (marks(entry))
             }
             td { (outcome(entry)) }
