@@ -2,7 +2,6 @@
 //! what is promised.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -31,6 +30,8 @@ const PART: u64 = 5_000;
 const DAYS: u64 = 29;
 /// Users, each with two keys.
 const USERS: u64 = 300;
+/// Keys beside theirs that are used in every hour of the last week, for figures.
+const BUSY_KEYS: u64 = 5_000;
 const MODELS: [&str; 5] = ["gpt-5", "gpt-5-mini", "claude-opus-5", "o5", "mistral-large"];
 const RECIPES: [&str; 3] = ["main", "cheap", "careful"];
 
@@ -92,7 +93,12 @@ async fn pages_answer_quickly_with_many_captures() {
     let template = gateway.capture(&answer.request_id()).await;
     fill_captures(&gateway, &template, captures, now).await;
     gateway.stop().await;
-    let rows = fill_usage(&gateway.dir().join("data"), captures, now).await;
+    let store = Store::open(&gateway.dir().join("data")).await.unwrap();
+    let rows = fill_usage(&store, captures, now).await;
+    if std::env::var_os(CAPTURES).is_some() {
+        fill_busy_keys(&store, now).await;
+    }
+    drop(store);
     gateway.start_again().await;
     eprintln!(
         "{captures} captures of {DAYS} days, {USERS} users, {rows} rows of usage by day; filled in \
@@ -172,8 +178,7 @@ async fn fill_captures(gateway: &Gateway, template: &Value, captures: u64, now: 
 }
 
 /// Writes the usage of the requests as a gateway would have. Gives the number of its rows by day.
-async fn fill_usage(data: &Path, captures: u64, now: Timestamp) -> usize {
-    let store = Store::open(data).await.unwrap();
+async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
     let recent = (now - SignedDuration::from_hours(8 * 24)).as_second();
     let mut sums: HashMap<UsageKey, UsageSums> = HashMap::new();
     let mut days: HashSet<(i64, UserId, Option<KeyId>, String)> = HashSet::new();
@@ -214,6 +219,31 @@ async fn fill_usage(data: &Path, captures: u64, now: Timestamp) -> usize {
         }
     }
     days.len()
+}
+
+/// Writes the usage of [`BUSY_KEYS`].
+async fn fill_busy_keys(store: &Store, now: Timestamp) {
+    for hour in 0..7 * 24 {
+        let at = usage_slot(now - SignedDuration::from_hours(hour));
+        let of_key = |key: u64| {
+            let key = UsageKey {
+                at,
+                user: UserId::known(&user_id(USERS + key / 2)),
+                key: Some(KeyId::known(&key_id(USERS * 2 + key))),
+                model: Some("a/gpt-5".into()),
+                alias: Some("auto".into()),
+                recipe: "main".into(),
+                rule: Some("default".into()),
+                replay: false,
+            };
+            let took = LatencyCounts::one(Duration::from_millis(900));
+            let nano = 6_000_000;
+            (key, UsageSums { requests: 3, nano, priced: 3, took, ..UsageSums::default() })
+        };
+        let rows: Vec<(UsageKey, UsageSums)> = (0..BUSY_KEYS).map(of_key).collect();
+        store.write_usage(Vec::new(), rows.clone()).await.unwrap();
+        store.write_recent_usage(rows).await.unwrap();
+    }
 }
 
 /// Every page that needs a session, and some views of them.

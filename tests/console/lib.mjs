@@ -102,6 +102,15 @@ export async function picture(page, name, options = {}) {
   await page.screenshot({ path: `${given.pictures}/${name}.png`, animations: 'disabled', ...options });
 }
 
+/** What a picture of the page from one element to another takes, over the whole width. */
+export async function between(page, from, to) {
+  await page.evaluate(() => window.scrollTo(0, 0));
+  const [first, last] = [await from.boundingBox(), await to.boundingBox()];
+  const y = Math.max(first.y - 8, 0);
+  const { width } = page.viewportSize();
+  return { fullPage: true, clip: { x: 0, y, width, height: last.y + last.height - y } };
+}
+
 /** A proxy before the gateway that can hold all bytes, or cut all connections. */
 export async function proxy(to = given.url) {
   const { hostname, port } = new URL(to);

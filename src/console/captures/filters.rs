@@ -5,29 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use crate::api::replays::PARAMETERS;
 use crate::clock::rfc3339;
 use crate::console::call::PageCall;
 use crate::console::pieces::field;
 use crate::wire::query::encode;
 
-/// Parameters that the page and the API have in common.
-const SHARED: [&str; 15] = [
-    "alias",
-    "recipe",
-    "provider",
-    "model",
-    "decided_provider",
-    "decided_model",
-    "status",
-    "state",
-    "key",
-    "owner",
-    "stream",
-    "replay",
-    "shadow",
-    "replay_of",
-    "shadow_of",
-];
 /// The parameter of the page with the capture that one is chosen for, to compare the two.
 pub(super) const COMPARE: &str = "compare";
 /// The parameter of the page with the id of one request, which is opened.
@@ -56,6 +39,12 @@ const KINDS: [Choice; 3] = [
 const STREAMS: [Choice; 2] =
     [("yes", "streamed", "stream", "true"), ("no", "not streamed", "stream", "false")];
 
+/// Parameters of the API that the page has as they are.
+fn shared() -> impl Iterator<Item = &'static str> {
+    let others = ["limit", "after", "since", "until"];
+    PARAMETERS.iter().copied().filter(move |name| !others.contains(name))
+}
+
 /// What the list is filtered by, as written.
 pub(super) struct ListFilters {
     /// Parameters of the page with their values, without empty ones.
@@ -68,7 +57,7 @@ impl ListFilters {
     pub(super) fn read(call: &PageCall<'_>) -> Self {
         let own = ["span", "from", "to", "outcome", "kind", "streamed", COMPARE];
         let value = |name| call.query(name).map(|text: String| text.trim().to_owned());
-        let given = own.into_iter().chain(SHARED);
+        let given = own.into_iter().chain(shared());
         let given = given.filter_map(|name| Some((name, value(name)?)));
         let given = given.filter(|(_, value)| !value.is_empty()).collect();
         ListFilters { given, after: value("after").filter(|after| !after.is_empty()) }
@@ -99,9 +88,10 @@ impl ListFilters {
         let choices =
             [chosen("outcome", &OUTCOMES), chosen("kind", &KINDS), chosen("streamed", &STREAMS)];
         // A parameter that is written out wins.
-        let written = |name: &str| SHARED.contains(&name) && !self.get(name).is_empty();
+        let is_shared = |name: &str| shared().any(|own| own == name);
+        let written = |name: &str| is_shared(name) && !self.get(name).is_empty();
         asked.extend(choices.into_iter().flatten().filter(|(name, _)| !written(name)));
-        let shared = self.given.iter().filter(|(name, _)| SHARED.contains(name));
+        let shared = self.given.iter().filter(|(name, _)| is_shared(name));
         asked.extend(shared.cloned());
         let span = SPANS.iter().find(|(word, ..)| *word == self.get("span"));
         let since =
