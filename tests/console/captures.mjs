@@ -37,7 +37,7 @@ await scenario(async (browser) => {
   await page.getByRole('button', { name: 'Filter' }).click();
   await page.waitForURL('**/console/captures?*provider=b*');
   assert.equal(await rows.count(), 1);
-  assert.match(await rows.first().textContent(), /auto.*b\/plain.*instead of a\/plain.*200.*2$/s);
+  assert.match(await rows.first().textContent(), /200.*auto.*b\/plain.*instead of a\/plain.*2$/s);
   await page.goto('/console/captures?status=teapot');
   await page.getByText('status must be').waitFor();
   assert.equal(await page.getByLabel('Status').inputValue(), 'teapot');

@@ -26,7 +26,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     }
     let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
     if call.is_fragment() {
-        return call.page("Requests", Tab::Captures, rows(&filters, &found?));
+        return call.page("Captures", Tab::Captures, rows(&filters, &found?));
     }
     let listed = listed(&filters, found)?;
     let compare = filters.get(COMPARE);
@@ -42,7 +42,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
         (filters.form(call.is_admin()))
         (listed)
     };
-    call.page("Requests", Tab::Captures, main)
+    call.page("Captures", Tab::Captures, main)
 }
 
 fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
@@ -85,6 +85,10 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                 (empty("None among the requests that were looked at.", "Older ones may follow."))
             } @else if filters.is_empty() {
                 (empty("No requests yet.", "Each inference request appears here when it ends."))
+                p.row {
+                    a.button href="/console/playground" { "Send one in the playground" }
+                    a.button href="/console/clients" { "Set up a client" }
+                }
             } @else {
                 (empty("No request fits these filters.", ""))
             }
@@ -93,8 +97,8 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Time" }
-                        th scope="col" { "Model → target" }
                         th scope="col" { "Outcome" }
+                        th scope="col" { "Model → target" }
                         th.num scope="col" { "Tokens" }
                         th.num scope="col" { "Cost" }
                         th.num scope="col" { "First token" }
@@ -124,6 +128,7 @@ fn row(entry: &Value, compare: &str) -> Markup {
     html! {
         tr {
             td { a href=(address(id, "")) { (time(text(entry, "/created_at"))) } }
+            td { (outcome(entry)) }
             td.cap-target {
                 span { (visible(if asked.is_empty() { "–" } else { asked })) }
                 @if let Some(served) = &served { " → " span { (served) } }
@@ -139,7 +144,6 @@ fn row(entry: &Value, compare: &str) -> Markup {
                 }
                 (marks(entry))
             }
-            td { (outcome(entry)) }
             td.num { (tokens(entry)) }
             td.num { (cost(entry, "/cost_usd")) }
             td.num { (span(entry, "/latency/ttft_ms")) }
@@ -176,5 +180,22 @@ pub(super) fn tokens(entry: &Value) -> String {
             of("/usage/prompt_tokens"),
             of("/usage/completion_tokens")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_which_target_was_left_out() {
+        let entry = json!({"id": "req_1", "status": 200, "state": "completed", "model": "auto",
+            "served": {"provider": "south", "model": "medium"},
+            "decision": {"provider": "south", "model": "medium", "rule": "code", "left_out": [
+                {"provider": "north", "model": "<big>", "reason": "cooldown"}]}});
+        let shown = row(&entry, "").into_string();
+        assert!(shown.contains("without north/&lt;big&gt;: pause"), "{shown}");
     }
 }

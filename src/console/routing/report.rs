@@ -232,24 +232,24 @@ fn more(rows: usize) -> Markup {
 
 /// Why captures are skipped, by the words of the API.
 const SKIPPED: [(&str, &str); 6] = [
-    ("replays", "are replays"),
-    ("shadows", "are copies for a shadow"),
-    ("undecided", "were refused before a decision"),
-    ("version", "were recorded by a version that kept other facts"),
-    ("imported", "were imported from elsewhere"),
-    ("redacted", "lost a name that the decision needs to redaction"),
+    ("replays", "replays"),
+    ("shadows", "copies for a shadow"),
+    ("undecided", "refused before a decision"),
+    ("version", "recorded by a version that kept other facts"),
+    ("imported", "imported from elsewhere"),
+    ("redacted", "without a name that the decision needs, by redaction"),
 ];
 
 /// What the report does not know.
 fn doubts(report: &Value) -> Markup {
     let nothing = Value::Null;
     let skipped = report.get("skipped").unwrap_or(&nothing);
-    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says}: left out")));
+    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says} (left out)")));
     let others = [
-        ("inexact", "were decided without a text that was not kept: another rule may match"),
-        ("assumed", "could reach targets that did not exist then: these count as healthy and idle"),
-        ("unroutable_before", "find no target under the live document either"),
-        ("unreadable", "could not be read: left out"),
+        ("inexact", "decided without a text that was not kept: another rule may match"),
+        ("assumed", "with targets that did not exist then: these count as healthy and idle"),
+        ("unroutable_before", "without a target under the live document too"),
+        ("unreadable", "not readable (left out)"),
     ];
     let rows: Vec<(u64, String)> = rows
         .into_iter()
@@ -260,7 +260,7 @@ fn doubts(report: &Value) -> Markup {
         @if !rows.is_empty() {
             h2 { "What could not be judged" }
             ul {
-                @for (requests, says) in rows { li { (pieces::count(requests)) " " (says) } }
+                @for (requests, says) in rows { li { (pieces::count(requests)) ": " (says) } }
             }
         }
     }
@@ -304,8 +304,8 @@ mod tests {
             "not known for 99 of 101",
             "href=\"/console/captures/req_1\"",
             "&lt;script&gt;",
-            "6 are replays: left out",
-            "4 were decided without a text",
+            "6: replays (left out)",
+            "4: decided without a text",
             "has no known price",
         ] {
             assert!(shown.contains(there), "no {there} in {shown}");

@@ -12,6 +12,7 @@ use super::document::revision_text;
 use super::fields::{list, text};
 use super::workbench::{LiveRouting, RoutingTab, tabs};
 use crate::api::ApiResult;
+use crate::console::audit::actor_name;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces;
@@ -154,7 +155,7 @@ impl Authors {
             let Some(change) = change(call, text(row, "revision")).await else { continue };
             let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
             if !authors.names.contains_key(actor) {
-                let name = name(call, actor).await;
+                let name = actor_name(call, actor).await;
                 authors.names.insert(actor.to_owned(), name);
             }
             authors.changes.insert(text(row, "revision").to_owned(), change);
@@ -195,24 +196,6 @@ fn is_of(began: &str, live_at: &str) -> bool {
     took.is_some_and(|(began, live)| {
         (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
     })
-}
-
-/// The address of a session's user, the admin key, or the id as it is.
-async fn name(call: PageCall<'_>, actor: &str) -> String {
-    if actor == "usr_admin" {
-        return "ADMIN_API_KEY".to_owned();
-    }
-    if !actor.starts_with("sess_") {
-        return actor.to_owned();
-    }
-    let login = format!("/v1/audit?limit=1&action=session.create&actor={}", encode(actor));
-    let login = call.get(&login).await.unwrap_or_default();
-    let user = login.pointer("/data/0/target/id").and_then(Value::as_str).unwrap_or_default();
-    let user = call.get(&format!("/v1/users/{}", encode(user))).await.unwrap_or_default();
-    match text(&user, "email") {
-        "" => actor.to_owned(),
-        email => email.to_owned(),
-    }
 }
 
 #[cfg(test)]
