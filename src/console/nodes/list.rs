@@ -37,7 +37,8 @@ fn table(rows: &[Value]) -> Markup {
     if rows.is_empty() {
         return pieces::empty(
             "No nodes.",
-            "A node is a machine of yours that serves models. A new one gets its start command here.",
+            "A node is a machine of yours that serves models. A new one gets its start command \
+             here.",
         );
     }
     let headings = ["Name", "State", "Requests", "Breaker", "Models", "Lease until"];
