@@ -14,7 +14,7 @@ use crate::dialect::stream;
 use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
-use crate::routing::{AgentRef, Decision, Inputs};
+use crate::routing::{AgentRef, Candidate, Decision, Inputs};
 use crate::trace_context::TraceId;
 
 /// How a request ended.
@@ -160,6 +160,15 @@ pub struct Capture {
     pub bodies: Bodies,
 }
 
+/// Targets that were not in the plan because of their state then.
+fn left_out(decision: &Decision) -> Vec<Value> {
+    let entry = |candidate: &Candidate| {
+        let Candidate { provider, model, reason, .. } = candidate;
+        json!({ "provider": provider, "model": model, "reason": reason })
+    };
+    decision.kept_away().into_iter().map(entry).collect()
+}
+
 impl Head {
     /// The newest version that this build reads. A head is written with the oldest version that
     /// reads it right.
@@ -271,7 +280,7 @@ impl Head {
             let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
             json!({
                 "provider": provider, "model": model, "recipe": recipe, "rule": rule,
-                "revision": revision,
+                "revision": revision, "left_out": left_out(decision),
             })
         });
         let served = self

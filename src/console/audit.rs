@@ -1,5 +1,7 @@
 //! `/console/audit`: who did what to what, for admins.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -36,12 +38,18 @@ pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
         .and_then(Value::as_str)
         .map(|next| with_query("/console/audit", &[&filters[..], &[("after", next)]].concat()));
     let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut names = BTreeMap::new();
+    for actor in rows.iter().filter_map(|row| row.pointer("/actor/id")?.as_str()) {
+        if !names.contains_key(actor) {
+            names.insert(actor.to_owned(), actor_name(call, actor).await);
+        }
+    }
     let main = html! {
         (form(&filters))
         @if rows.is_empty() {
             (pieces::empty("Nothing here.", "No action fits these filters."))
         } @else {
-            (table(rows))
+            (table(rows, &names))
         }
         (pieces::pager(next.as_deref()))
     };
@@ -79,38 +87,64 @@ fn form(filters: &[(&str, &str)]) -> Markup {
     }
 }
 
-fn table(rows: &[Value]) -> Markup {
-    let headings = ["Time", "Action", "Actor", "Target", "Address", "Request"];
-    pieces::table("Audit", &headings, &html! { @for event in rows { (row(event)) } })
+/// The address of a session's user, the admin key, or the id as it is.
+pub(super) async fn actor_name(call: PageCall<'_>, actor: &str) -> String {
+    if actor == "usr_admin" {
+        return "ADMIN_API_KEY".to_owned();
+    }
+    if !actor.starts_with("sess_") {
+        return actor.to_owned();
+    }
+    let login = format!("/v1/audit?limit=1&action=session.create&actor={}", encode(actor));
+    let login = call.get(&login).await.unwrap_or_default();
+    let user = login.pointer("/data/0/target/id").and_then(Value::as_str).unwrap_or_default();
+    let user = call.get(&format!("/v1/users/{}", encode(user))).await.unwrap_or_default();
+    match user.get("email").and_then(Value::as_str).unwrap_or_default() {
+        "" => actor.to_owned(),
+        email => email.to_owned(),
+    }
 }
 
-fn row(event: &Value) -> Markup {
+fn table(rows: &[Value], names: &BTreeMap<String, String>) -> Markup {
+    let headings = ["Time", "Action", "Actor", "Target", "Address", "Request"];
+    pieces::table("Audit", &headings, &html! { @for event in rows { (row(event, names)) } })
+}
+
+fn row(event: &Value, names: &BTreeMap<String, String>) -> Markup {
     let text = |at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default();
+    let actor = (text("/actor/type"), text("/actor/id"));
+    let target = (text("/target/type"), text("/target/id"));
+    // A document that was only evaluated is no revision.
+    let was_live = target.0 != "config" || text("/action").starts_with("config.");
+    let name = names.get(actor.1).map_or(actor.1, String::as_str);
     let action = Action::parse(text("/action"));
     html! {
         tr {
             td { (pieces::time(text("/at"))) }
             td title=[action.map(Action::meaning)] { (text("/action")) }
-            td { (who(text("/actor/type"), text("/actor/id"), "actor")) }
-            td { (who(text("/target/type"), text("/target/id"), "target")) }
+            td { (who(actor, name, page_of(actor.0, actor.1), "actor")) }
+            td {
+                (who(target, target.1, page_of(target.0, target.1).filter(|_| was_live), "target"))
+            }
             td .mono { (text("/address")) }
             td .mono title=(text("/request_id")) { (pieces::short_id(text("/request_id"))) }
         }
     }
 }
 
-/// An actor or a target: its page, if it has one, and a link to all rows of it.
-fn who(kind: &str, id: &str, filter: &str) -> Markup {
-    let page = page_of(kind, id);
+/// An actor or a target: its name, or its id with its page, if it has one; and a link to the rows
+/// of it alone.
+fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str) -> Markup {
     html! {
         (kind) " "
         @match page {
+            _ if name != id => span title=(id) { (name) },
             Some(page) => (pieces::id_link(&page, id)),
             None => span .mono title=(id) { (pieces::short_id(id)) },
         }
         " "
         a .muted href=(with_query("/console/audit", &[(filter, id)]))
-            aria-label=(format!("All rows of {kind} {id}")) { "all" }
+            aria-label=(format!("Only rows of {kind} {id}")) { "only these" }
     }
 }
 

@@ -41,6 +41,11 @@ pub(super) fn count(number: u64) -> String {
     grouped
 }
 
+/// `1 request`, `2 requests`.
+pub(super) fn some(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A time span: `340 ms`, `1.2 s`, `3.4 min`, `5.6 h`.
 pub(super) fn duration_ms(ms: f64) -> String {
     match ms {
@@ -130,7 +135,10 @@ pub(super) fn code(text: &str) -> Markup {
 pub(super) fn confirm_form(action: &str, label: &str, question: &str) -> Markup {
     html! {
         details.confirm {
-            summary.button.bad { (label) }
+            summary.button {
+                span.confirm-ask { (label) }
+                span.confirm-cancel { "Cancel" }
+            }
             form method="post" action=(action) {
                 p { (question) }
                 button.bad { (label) }
@@ -247,6 +255,7 @@ mod tests {
         for (number, text) in [(0, "0"), (999, "999"), (1_234_567, "1\u{2009}234\u{2009}567")] {
             assert_eq!(count(number), text);
         }
+        assert_eq!([some(1, "request"), some(0, "request")], ["1 request", "0 requests"]);
         for (ms, text) in [(0.4, "0.4 ms"), (340.0, "340 ms"), (1_240.0, "1.2 s")] {
             assert_eq!(duration_ms(ms), text);
         }

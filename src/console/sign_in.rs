@@ -37,6 +37,14 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
                 p { "There is no admin yet: a link in the log of this gateway makes the first." }
             }))
         }
+        @if !matches!(local(&next), "/console/") {
+            (notice("info", &html! {
+                p {
+                    "You are not signed in, or your session has ended. Sign in, and the page that \
+                     you asked for opens."
+                }
+            }))
+        }
         (sign_in_form("", local(&next), None))
     };
     call.plain_page(StatusCode::OK, "Sign in", &main)

@@ -7,7 +7,6 @@ use super::decided_case::{DecidedCase, first};
 use super::judge::target_name;
 use super::otherwise;
 use crate::capture::record::{Attempt, CaptureState, Head};
-use crate::clock::rfc3339;
 use crate::routing::{
     Candidate, Decision, Inputs, Routing, RuleTrial, Strategy, decide, estimated_cost,
     node_targets, trials,
@@ -58,6 +57,14 @@ fn rule(trial: &RuleTrial<'_>, decision: &Decision) -> Value {
 
 /// How the targets of the rule were ordered.
 fn order(decision: &Decision) -> String {
+    let last = match decision.candidates.iter().all(|candidate| candidate.eligible) {
+        true => "",
+        false => " Those that were left out stand last.",
+    };
+    format!("{}{last}", order_of_plan(decision))
+}
+
+fn order_of_plan(decision: &Decision) -> String {
     let is = |strategy: Strategy| decision.strategy == strategy.as_str();
     let share = format!("{:.0}%", decision.propensity * 100.0);
     if is(Strategy::Weighted) {
@@ -161,7 +168,9 @@ impl DecidedCase<'_> {
             "breaker_open" => "Left out: its breaker was open after too many failures.".to_owned(),
             "cooldown" => {
                 let until = state.and_then(|state| state.cooldown_until);
-                let until = until.map_or_else(String::new, |at| format!(", until {}", rfc3339(at)));
+                let until = until.map_or_else(String::new, |at| {
+                    format!(", until {}", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+                });
                 format!("Left out: its provider had asked for a pause{until}.")
             }
             "concurrency" => {

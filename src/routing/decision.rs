@@ -38,6 +38,19 @@ pub struct Decision {
     pub trace: Vec<Trace>,
 }
 
+impl Decision {
+    /// The targets that were kept out of the plan by their state then, not by what the request
+    /// asks for.
+    pub(crate) fn kept_away(&self) -> Vec<&Candidate> {
+        let by_state = ["no_node", "breaker_open", "cooldown", "concurrency"];
+        let is_state = |reason: &String| by_state.contains(&reason.as_str());
+        self.candidates
+            .iter()
+            .filter(|candidate| candidate.reason.as_ref().is_some_and(is_state))
+            .collect()
+    }
+}
+
 /// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanEntry {

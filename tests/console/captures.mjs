@@ -37,13 +37,32 @@ await scenario(async (browser) => {
   await page.getByRole('button', { name: 'Filter' }).click();
   await page.waitForURL('**/console/captures?*provider=b*');
   assert.equal(await rows.count(), 1);
-  assert.match(await rows.first().textContent(), /auto.*b\/plain.*instead of a\/plain.*200.*2$/s);
+  assert.match(await rows.first().textContent(), /200.*auto.*b\/plain.*instead of a\/plain.*2$/s);
   await page.goto('/console/captures?status=teapot');
   await page.getByText('status must be').waitFor();
   assert.equal(await page.getByLabel('Status').inputValue(), 'teapot');
   await check(page);
   await page.goto('/console/captures?kind=replays');
   await page.getByText('No request fits these filters.').waitFor();
+
+  // Found by its id; a wrong one leads back to the list.
+  await page.goto('/console/captures');
+  await page.getByLabel('Request id').fill(` ${given.plain} `);
+  await page.getByRole('button', { name: 'Filter' }).click();
+  await page.waitForURL(`**${at(given.plain)}`);
+  const none = await page.goto('/console/captures?id=req_none');
+  assert.equal(none.status(), 404);
+  await page.getByText('No such request.').waitFor();
+  await check(page);
+  await page.getByRole('link', { name: 'To the captures' }).click();
+  await page.waitForURL('**/console/captures');
+
+  // An answer that is an error does not look like a good one.
+  const refused = await ask('Please refuse this.');
+  await page.goto(at(refused));
+  await page.locator('.badge-warn', { hasText: 'answered with an error' }).first().waitFor();
+  assert.equal(await page.getByRole('main').locator('.badge-ok').count(), 0);
+  await check(page);
 
   // Why it went to the second provider.
   await page.goto('/console/captures?provider=b');

@@ -68,7 +68,7 @@ await scenario(async (browser) => {
   await page.getByRole('button', { name: 'What would this change?' }).click();
   const report = page.locator('#rt-report');
   await report.getByRole('heading', { name: 'What would change' }).waitFor();
-  await report.getByText('3 of 9 requests (33 %) would go to another target.').waitFor();
+  await report.getByText('3 of 9 requests (33 %) would have another first choice.').waitFor();
   assert.match(await report.locator('.rt-stats').innerText(), /Difference\s+−\$/);
   await report.locator('svg.rt-flow').getByText('other/large · 3 · 33 %').waitFor();
   const row = report.getByRole('row').filter({ hasText: 'other/large' }).last();
@@ -84,6 +84,9 @@ await scenario(async (browser) => {
   await page.getByRole('heading', { name: 'Your change' }).waitFor();
   assert.equal(await page.locator('del.rt-line').count(), 1);
   assert.match(await page.locator('del.rt-line mark').first().innerText(), /other|large/);
+  await page.getByText('No problem was found.').waitFor();
+  await page.getByRole('button', { name: 'What would this change?' }).click();
+  await report.getByText('3 of 9 requests (33 %) would have another first choice.').waitFor();
   await check(page);
   await page.getByLabel('no more would go elsewhere than').fill('1%');
   const apply = page.getByRole('button', { name: 'Make it live' });
@@ -122,6 +125,10 @@ await scenario(async (browser) => {
   assert.match(await page.locator('ins.rt-line').innerText(), /demo\/small/);
   await check(page);
   await picture(page, 'console-revisions');
+  await page.getByRole('link', { name: `What would ${revision} change?` }).click();
+  await page.getByText(`The text below is that of revision ${revision}.`).waitFor();
+  await check(page);
+  await page.goBack();
   await page.goBack();
   await first.locator('summary').focus();
   await page.keyboard.press('Enter');
@@ -146,7 +153,7 @@ await scenario(async (browser) => {
   await slow.getByText('The evaluation did not end.').waitFor();
   between.open();
   await slow.getByRole('button', { name: 'Try again' }).click();
-  await slow.getByText('Each request would go where it goes now.').waitFor();
+  await slow.getByText('Each request would have the first choice that it has now.').waitFor();
   between.close();
 
   // A text that is not applied is not lost without a question: neither in the editor nor in the review.
@@ -183,5 +190,29 @@ await scenario(async (browser) => {
   await writer.getByRole('link', { name: 'Captures', exact: true }).first().click();
   await writer.waitForURL('**/console/captures');
   assert.equal(dialogs, 0);
-  assert.deepEqual([...page.faults, ...writer.faults], []);
+
+  // The session ends while somebody writes: the page stays with the text, and says how to go on.
+  const late = await open(browser);
+  await signIn(late, { to: '/console/routing' });
+  const own = late.getByLabel('Routing document', { exact: true });
+  await late.getByText('No problem was found.').waitFor();
+  await late.context().clearCookies();
+  await own.fill(cheap);
+  const ended = late.getByText('Your session has ended. What you wrote is still here');
+  await ended.waitFor();
+  await late.evaluate(() => document.getElementById('messages').replaceChildren());
+  await late.getByRole('button', { name: 'Review and apply…' }).click();
+  await ended.waitFor();
+  const signIns = late.getByRole('button', { name: 'Sign in' });
+  const [tab] = await Promise.all([late.waitForEvent('popup'), signIns.click()]);
+  await tab.getByText('You are not signed in, or your session has ended.').waitFor();
+  await tab.getByLabel('E-mail').fill(given.email);
+  await tab.getByLabel('Password').fill(given.password);
+  await tab.getByRole('button', { name: 'Sign in' }).click();
+  await tab.waitForURL('**/console/routing');
+  assert.equal(await own.inputValue(), cheap);
+  await late.getByRole('button', { name: 'Review and apply…' }).click();
+  await late.getByRole('heading', { name: 'Your change' }).waitFor();
+  assert.equal(await late.locator('del.rt-line').count(), 1);
+  assert.deepEqual([...page.faults, ...writer.faults, ...late.faults], []);
 });

@@ -14,13 +14,19 @@ await scenario(async (browser) => {
   const changed = given.document.replace(dear, '[ { target: demo/small } ]');
   await area.fill(changed);
   await page.getByRole('button', { name: 'What would this change?' }).click();
-  await page.getByText('3 of 9 requests (33 %) would go to another target.').waitFor();
+  await page.getByText('3 of 9 requests (33 %) would have another first choice.').waitFor();
   assert.equal(await area.inputValue(), changed);
 
   // A document that cannot run is not evaluated: its problems are told instead.
   await area.fill('recipes: [');
   await page.getByRole('button', { name: 'What would this change?' }).click();
   await page.getByRole('heading', { name: 'The document cannot be evaluated' }).waitFor();
+  // Nor can it become live.
+  await page.getByRole('button', { name: 'Review and apply…' }).click();
+  await page.getByText('This document cannot become live.').waitFor();
+  await page.getByRole('link', { name: /^Line \d+, column \d+$/ }).first().waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Make it live' }).count(), 0);
+  await page.getByRole('button', { name: 'Back to the editor' }).click();
   await area.fill(changed);
   const [file] = await Promise.all([
     page.waitForEvent('download'),
@@ -32,7 +38,7 @@ await scenario(async (browser) => {
   await page.getByRole('button', { name: 'Review and apply…' }).click();
   await most.fill('many');
   await page.getByRole('button', { name: 'Make it live' }).click();
-  await page.getByText('max_changed must be').waitFor();
+  await page.getByText('How many may go elsewhere must be a percentage').waitFor();
   await most.fill('50%');
   await page.getByRole('button', { name: 'Make it live' }).click();
   await page.getByRole('heading', { name: 'The change is live' }).waitFor();

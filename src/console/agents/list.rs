@@ -27,7 +27,8 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
         @if rows.is_empty() {
             (pieces::empty(
                 "No agents.",
-                "An agent is a preset with a name: an alias, instructions, defaults, tools.",
+                "An agent is a preset with a name: an alias, instructions, defaults, tools. “New \
+                 agent” makes one.",
             ))
         } @else {
             (pieces::table(

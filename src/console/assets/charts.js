@@ -56,6 +56,8 @@
         x: { range: (_, first, last) => [first - beside, last + beside] },
         y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] },
       },
+      // Room for half of the last time.
+      padding: [null, 28, null, null],
       axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
       series: [{}, ...series],
     };

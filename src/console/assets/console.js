@@ -15,21 +15,21 @@
     }
   };
 
-  // Shows a message for a while; `repeat` is called by its button.
-  const tell = (text, kind = 'bad', repeat = null) => {
+  // Shows a message for a while; one with a button, which calls `act`, stays.
+  const tell = (text, kind = 'bad', act = null, label = 'Try again') => {
     const message = document.createElement('div');
     message.className = `notice ${kind}`;
     message.append(document.createElement('p'));
     message.firstChild.textContent = text;
-    if (repeat) {
+    if (act) {
       const button = document.createElement('button');
       button.type = 'button';
-      button.textContent = 'Try again';
-      button.addEventListener('click', () => { message.remove(); repeat(); });
+      button.textContent = label;
+      button.addEventListener('click', () => { message.remove(); act(); });
       message.append(button);
     }
     document.getElementById('messages').replaceChildren(message);
-    if (!repeat) setTimeout(() => message.remove(), 8000);
+    if (!act) setTimeout(() => message.remove(), 8000);
   };
 
   const signIn = () => {

@@ -87,7 +87,7 @@
     facts(item, [
       ['Answered by', target],
       ['Recipe · rule', rule],
-      ['Attempts', get('attempts')],
+      ['Tries', get('attempts')],
       ['Revision', get('revision')],
       ['Left out', get('dropped')],
       ['Left of limits', left.join(', ')],
@@ -133,10 +133,10 @@
       for (const choice of whole.choices || []) take(choice, choice.message || {});
     }
     if (tools) item.querySelector('.chat-text').append(element('pre', 'code', tools));
-    const seconds = (ms) => (ms === null ? null : (ms / 1000).toFixed(2) + ' s');
+    const took = (ms) => ms && (ms < 1000 ? ms.toFixed(0) + ' ms' : (ms / 1000).toFixed(1) + ' s');
     facts(item, [
-      ['First token', seconds(first)],
-      ['In all', seconds(performance.now() - began)],
+      ['First token', took(first)],
+      ['Total', took(performance.now() - began)],
       ['Tokens', usage && usage.prompt_tokens + ' in, ' + usage.completion_tokens + ' out'],
       ['Ended by', finish],
     ]);
@@ -195,6 +195,11 @@
     if (!form) return;
     event.preventDefault();
     send(form);
+  });
+
+  // A decision on something else than what is written now.
+  document.addEventListener('input', (event) => {
+    chatOf(event)?.querySelector('[data-decision]')?.replaceChildren();
   });
 
   document.addEventListener('keydown', (event) => {

@@ -56,6 +56,12 @@
     if (rest) yield JSON.parse(rest);
   }
 
+  // The session ended while somebody wrote: the text stays here, so the way in opens elsewhere.
+  const tellSessionEnded = () => window.rerouter.tell(
+    'Your session has ended. What you wrote is still here: sign in in a new tab, then go on.',
+    'bad', () => window.open('/console/sign-in?next=/console/routing'), 'Sign in',
+  );
+
   let work = null;
 
   const show = (html) => {
@@ -91,9 +97,8 @@
         },
         signal: own.signal,
       });
-      const elsewhere = answer.headers.get('hx-redirect');
-      if (elsewhere) {
-        location.assign(elsewhere);
+      if (answer.headers.has('hx-redirect')) {
+        tellSessionEnded();
         return;
       }
       const kind = answer.headers.get('content-type') ?? '';
@@ -129,15 +134,32 @@
     if (!isTaken && area() && isWritten(area())) event.preventDefault();
   });
 
+  // Sends the form, and with it the text, only while the session lasts.
+  const send = async (form, submitter) => {
+    const answer = await fetch('/v1/auth/me').catch(() => null);
+    if (answer?.status === 401) {
+      tellSessionEnded();
+      return;
+    }
+    isTaken = true;
+    // A download does not leave the page.
+    setTimeout(() => { isTaken = false; }, 1000);
+    form.requestSubmit(submitter);
+  };
+
   document.addEventListener('submit', (event) => {
     if (event.submitter?.getAttribute('formaction') === EVALUATE) {
       event.preventDefault();
       evaluate(event.target);
-    } else if (event.target.contains(area())) {
-      isTaken = true;
-      // A download does not leave the page.
-      setTimeout(() => { isTaken = false; }, 1000);
+    } else if (!isTaken && event.target.contains(area())) {
+      event.preventDefault();
+      send(event.target, event.submitter);
     }
+  });
+  document.addEventListener('htmx:beforeOnLoad', (event) => {
+    if (!area() || event.detail.xhr.getResponseHeader('hx-redirect') === null) return;
+    event.preventDefault();
+    tellSessionEnded();
   });
   document.addEventListener('click', (event) => {
     if (event.target.closest?.('#rt-stop')) work?.abort();

@@ -77,6 +77,8 @@ fn row(field: &Value) -> Markup {
 fn label(name: &str) -> String {
     let words = match name {
         "cost_usd" => "cost",
+        "decision.provider" => "first choice: provider",
+        "decision.model" => "first choice: model",
         "latency.ttft_ms" => "first token",
         "latency.total_ms" => "total time",
         name => name,

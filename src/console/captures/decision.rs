@@ -3,14 +3,17 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::values::{flag, list, pretty, target, text, visible, whole};
+use super::values::{flag, list, pretty, reason, target, text, visible, whole};
 use crate::console::pieces::{badge, code, table};
 
 /// The explanation in a capture of the API.
 pub(super) fn decision(capture: &Value) -> Markup {
     let Some(told) = capture.get("explanation").filter(|told| !told.is_null()) else {
         return html! {
-            p { "No decision was made: the request was refused before." }
+            p {
+                "No target was chosen: the request was refused. The message at the top says why; \
+                 where it names targets, it has the reason why each was left out."
+            }
         };
     };
     html! {
@@ -25,7 +28,7 @@ pub(super) fn decision(capture: &Value) -> Markup {
         }
         h3 { "Targets" }
         p.muted { (visible(text(told, "/order"))) }
-        (targets(list(told, "/targets")))
+        (targets(list(told, "/targets"), whole(capture, "/status").unwrap_or(0)))
         @if !list(told, "/rules").is_empty() {
             h3 { "Rules" }
             (rule_table(list(told, "/rules")))
@@ -57,7 +60,7 @@ fn sentence(capture: &Value) -> Markup {
             @else { "Recipe " }
             strong { (visible(recipe)) } ", where rule " strong { (visible(rule)) } " matched."
         }
-        " First choice: " strong { (decided) } ". "
+        " First choice: " strong { (decided) } (passed_over(capture, &decided)) ". "
         @match served {
             Some(served) if served == decided => "It answered.",
             Some(served) => { "Answered by: " strong { (served) } "." }
@@ -66,7 +69,24 @@ fn sentence(capture: &Value) -> Markup {
     }
 }
 
-fn targets(targets: &[Value]) -> Markup {
+/// Those that stand before the first choice in the document and were left out.
+fn passed_over(capture: &Value, decided: &str) -> Markup {
+    let candidates = list(capture, "/decision/candidates");
+    let name = |candidate| target(candidate, "").unwrap_or_default();
+    let before = candidates.iter().take_while(|candidate| name(candidate) != decided);
+    let left_out: Vec<&Value> = before.filter(|one| !flag(one, "/eligible")).collect();
+    // Another strategy may have taken the first choice anyway.
+    let is_why = text(capture, "/decision/strategy") == "priority";
+    html! {
+        @for (at, one) in left_out.iter().enumerate() {
+            @if at > 0 { ", " } @else if is_why { ", because left out: " } @else { "; left out: " }
+            strong { (name(one)) } " (" (visible(reason(text(one, "/reason")))) ")"
+        }
+    }
+}
+
+/// `status` is that of the answer.
+fn targets(targets: &[Value], status: u64) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Targets" {
             table.table {
@@ -88,7 +108,7 @@ fn targets(targets: &[Value]) -> Markup {
                                 }
                             }
                             th scope="row" { (visible(text(target, "/target"))) }
-                            td { (target_outcome(text(target, "/outcome"))) }
+                            td { (target_outcome(text(target, "/outcome"), status)) }
                             td {
                                 (visible(text(target, "/detail")))
                                 @if !text(target, "/measure").is_empty() {
@@ -103,8 +123,9 @@ fn targets(targets: &[Value]) -> Markup {
     }
 }
 
-fn target_outcome(outcome: &str) -> Markup {
+fn target_outcome(outcome: &str, status: u64) -> Markup {
     match outcome {
+        "answered" if status >= 400 => badge("warn", "answered with an error"),
         "answered" => badge("ok", "answered"),
         "failed" => badge("bad", "failed"),
         "left_out" => badge("warn", "left out"),
@@ -144,6 +165,43 @@ fn rule_row(rule: &Value) -> Markup {
                 @else { (badge("", "does not match")) }
             }
             td { (visible(text(rule, "/target"))) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decided(strategy: &str) -> Value {
+        json!({"decision": {
+            "provider": "south", "model": "medium", "recipe": "main", "rule": "code",
+            "strategy": strategy, "served": {"provider": "south", "model": "medium"},
+            "candidates": [
+                {"provider": "north", "model": "<big>", "eligible": false, "reason": "cooldown"},
+                {"provider": "south", "model": "medium", "eligible": true, "reason": null},
+                {"provider": "west", "model": "late", "eligible": false, "reason": "breaker_open"},
+            ],
+        }})
+    }
+
+    #[test]
+    fn a_target_that_was_passed_over_is_the_reason() {
+        let shown = sentence(&decided("priority")).into_string();
+        let because = "<strong>south/medium</strong>, because left out: \
+                       <strong>north/&lt;big&gt;</strong> (pause). It answered.";
+        assert!(shown.contains(because), "{shown}");
+        let shown = sentence(&decided("cheapest")).into_string();
+        assert!(shown.contains("; left out: ") && !shown.contains("because"), "{shown}");
+    }
+
+    #[test]
+    fn an_answer_with_an_error_does_not_look_good() {
+        for (status, kind) in [(200, "badge-ok"), (400, "badge-warn")] {
+            let shown = target_outcome("answered", status).into_string();
+            assert!(shown.contains(kind), "{status}: {shown}");
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::wire::query::encode;
 
 /// The parameter of the page with the capture that one is chosen for, to compare the two.
 pub(super) const COMPARE: &str = "compare";
+/// The parameter of the page with the id of one request, which is opened.
+pub(super) const ID: &str = "id";
 /// Spans of time, with their seconds.
 const SPANS: [(&str, &str, u64); 4] = [
     ("15m", "last 15 minutes", 15 * 60),
@@ -147,6 +149,7 @@ impl ListFilters {
                     (self.select("Time", "span", spans))
                     (input("Alias", "alias", ""))
                     (input("Answered by provider", "provider", ""))
+                    (input("Request id", ID, "Opens the request: req_…"))
                     (self.choose("Outcome", "outcome", &OUTCOMES))
                 }
                 details open[open] {

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::filters::{COMPARE, ListFilters};
-use super::values::{cost, flag, outcome, span, target, text, visible, whole};
+use super::filters::{COMPARE, ID, ListFilters};
+use super::values::{cost, flag, list, outcome, reason, span, target, text, visible, whole};
 use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
@@ -18,9 +18,15 @@ const PAGE: usize = 50;
 /// `GET /console/captures`: the list with its filters; for htmx the list alone.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let filters = ListFilters::read(&call);
+    if let Some(id) = call.query(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()) {
+        return call.redirect(&match filters.get(COMPARE) {
+            "" => address(&id, ""),
+            compare => compared(compare, &id),
+        });
+    }
     let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
     if call.is_fragment() {
-        return call.page("Requests", Tab::Captures, rows(&filters, &found?));
+        return call.page("Captures", Tab::Captures, rows(&filters, &found?));
     }
     let listed = listed(&filters, found)?;
     let compare = filters.get(COMPARE);
@@ -36,7 +42,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
         (filters.form(call.is_admin()))
         (listed)
     };
-    call.page("Requests", Tab::Captures, main)
+    call.page("Captures", Tab::Captures, main)
 }
 
 fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
@@ -79,6 +85,10 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                 (empty("None among the requests that were looked at.", "Older ones may follow."))
             } @else if filters.is_empty() {
                 (empty("No requests yet.", "Each inference request appears here when it ends."))
+                p.row {
+                    a.button href="/console/playground" { "Send one in the playground" }
+                    a.button href="/console/clients" { "Set up a client" }
+                }
             } @else {
                 (empty("No request fits these filters.", ""))
             }
@@ -87,8 +97,8 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Time" }
-                        th scope="col" { "Model → target" }
                         th scope="col" { "Outcome" }
+                        th scope="col" { "Model → target" }
                         th.num scope="col" { "Tokens" }
                         th.num scope="col" { "Cost" }
                         th.num scope="col" { "First token" }
@@ -118,6 +128,7 @@ fn row(entry: &Value, compare: &str) -> Markup {
     html! {
         tr {
             td { a href=(address(id, "")) { (time(text(entry, "/created_at"))) } }
+            td { (outcome(entry)) }
             td.cap-target {
                 span { (visible(if asked.is_empty() { "–" } else { asked })) }
                 @if let Some(served) = &served { " → " span { (served) } }
@@ -126,9 +137,13 @@ fn row(entry: &Value, compare: &str) -> Markup {
                     span.muted { (before) (decided) }
                 }
                 @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
+                @for left_out in list(entry, "/decision/left_out") {
+                    @let (name, why) = (target(left_out, ""), text(left_out, "/reason"));
+                    " " (badge("warn", &format!("without {}: {}", name.unwrap_or_default(),
+                        visible(reason(why)))))
+                }
                 (marks(entry))
             }
-            td { (outcome(entry)) }
             td.num { (tokens(entry)) }
             td.num { (cost(entry, "/cost_usd")) }
             td.num { (span(entry, "/latency/ttft_ms")) }
@@ -165,5 +180,22 @@ pub(super) fn tokens(entry: &Value) -> String {
             of("/usage/prompt_tokens"),
             of("/usage/completion_tokens")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_which_target_was_left_out() {
+        let entry = json!({"id": "req_1", "status": 200, "state": "completed", "model": "auto",
+            "served": {"provider": "south", "model": "medium"},
+            "decision": {"provider": "south", "model": "medium", "rule": "code", "left_out": [
+                {"provider": "north", "model": "<big>", "reason": "cooldown"}]}});
+        let shown = row(&entry, "").into_string();
+        assert!(shown.contains("without north/&lt;big&gt;: pause"), "{shown}");
     }
 }

@@ -1,7 +1,7 @@
 //! One capture: what happened, why, what was said, and what to do with it.
 
-use http::Method;
 use http::header::HOST;
+use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
-use crate::console::pieces::{code, confirm_form, copy, id_link, notice, time};
+use crate::console::pieces::{code, confirm_form, copy, id_link, notice, short_id, time};
+use crate::error::Kind;
 use crate::wire::query::encode;
 
 /// Replays and shadows that are listed.
@@ -27,7 +28,10 @@ const COPIES: usize = 20;
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let id = call.param(0);
     let path = format!("/v1/router/replay/{}?with=conversation,explanation", encode(&id));
-    let capture = call.get(&path).await?;
+    let capture = match call.get(&path).await {
+        Err(error) if error.kind() == Kind::NotFound => return absent(&call),
+        found => found?,
+    };
     let id = text(&capture, "/id");
     let copies = async |of: &str| {
         call.get(&format!("/v1/router/replay?{of}={}&limit={COPIES}", encode(id))).await
@@ -36,7 +40,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let copies = [list(&replays, "/data"), list(&shadows, "/data")].concat();
     let base = base(&call);
     let main = html! {
-        (facts(&capture))
+        (facts(&capture, call.is_admin()))
         (actions(&capture, &base))
         (related(&capture, &copies))
         section aria-labelledby="why" {
@@ -72,6 +76,17 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Request", Tab::Captures, main)
 }
 
+/// The page of what is not there, or another user's.
+fn absent(call: &PageCall<'_>) -> ApiResult {
+    let main = html! {
+        (notice("bad", &html! {
+            p { "No such request. Its id may be wrong, or its capture has been deleted." }
+        }))
+        p { a.button href="/console/captures" { "To the captures" } }
+    };
+    call.plain_page(StatusCode::NOT_FOUND, "Not Found", &main)
+}
+
 /// `POST /console/captures/{id}/delete`.
 pub(in crate::console) async fn delete(call: PageCall<'_>) -> ApiResult {
     let copies = call.query("replays").is_some_and(|all| all == "true");
@@ -90,10 +105,12 @@ fn base(call: &PageCall<'_>) -> String {
     format!("{scheme}://{host}")
 }
 
-fn facts(capture: &Value) -> Markup {
+fn facts(capture: &Value, is_admin: bool) -> Markup {
     let served = target(capture, "/served");
     let error = text(capture, "/error");
-    let agent = text(capture, "/agent");
+    let at = |folder: &str, id: &str| format!("/console/{folder}/{}", encode(id));
+    let [agent, user, key, revision] =
+        ["/agent", "/user", "/key", "/decision/revision"].map(|of| text(capture, of));
     let ids = [
         ("Id", text(capture, "/id")),
         ("Client's id", text(capture, "/client_request_id")),
@@ -115,12 +132,14 @@ fn facts(capture: &Value) -> Markup {
                 (fact("First token", &html! { (span(capture, "/latency/ttft_ms")) }))
                 (fact("Total", &html! { (span(capture, "/latency/total_ms")) }))
                 (fact("Endpoint", &html! { (text(capture, "/endpoint")) }))
-                (fact("User", &html! { span.mono { (text(capture, "/user")) } }))
-                @if !text(capture, "/key").is_empty() {
-                    (fact("Key", &html! { span.mono { (text(capture, "/key")) } }))
+                (fact("User", &if is_admin { id_link(&at("users", user), user) }
+                    else { html! { span.mono { (short_id(user)) } } }))
+                @if !key.is_empty() { (fact("Key", &id_link(&at("keys", key), key))) }
+                @if !revision.is_empty() {
+                    (fact("Revision", &html! { span.mono { (revision) } }))
                 }
                 @if !agent.is_empty() {
-                    (fact("Agent", &id_link(&format!("/console/agents/{}", encode(agent)), agent)))
+                    (fact("Agent", &id_link(&at("agents", agent), agent)))
                 }
                 @for (name, id) in ids.iter().filter(|(_, id)| !id.is_empty()) {
                     (fact(name, &html! { span.mono { (visible(id)) } " " (copy(id)) }))

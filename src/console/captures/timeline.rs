@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::values::{list, number, span, target, text, visible, whole};
+use super::values::{list, number, outcome, span, target, text, visible, whole};
 use crate::console::pieces::{badge, duration_ms};
 
 /// Units of a bar.
@@ -16,7 +16,7 @@ struct TimelineStep {
     name: String,
     from: f64,
     to: f64,
-    /// `ok`, `bad` or empty.
+    /// `ok`, `warn` (an answer that is an error), `bad` or empty.
     kind: &'static str,
     said: String,
 }
@@ -26,15 +26,19 @@ fn steps(capture: &Value) -> Vec<TimelineStep> {
     let total = number(capture, "/latency/total_ms").unwrap_or(0.0);
     let attempts = list(capture, "/decision/attempts");
     let took = |attempt: &Value| number(attempt, "/duration_ms").unwrap_or(0.0);
-    // What comes before the first attempt is what is left of the whole.
-    let mut at = (total - attempts.iter().map(took).sum::<f64>()).max(0.0);
+    let routing = number(capture, "/latency/routing_us").map(|us| us / 1_000.0);
+    // What comes before the first attempt is what is left of the whole, in whole milliseconds.
+    let rest = total - attempts.iter().map(took).sum::<f64>();
+    let mut at = rest.max(routing.unwrap_or(0.0));
+    let is_decided = capture.get("decision").is_some_and(|decision| !decision.is_null());
     let mut steps = vec![TimelineStep {
-        name: "Received and decided".to_owned(),
+        name: if is_decided { "Received and decided" } else { "Received and refused" }.to_owned(),
         from: 0.0,
         to: if attempts.is_empty() { total } else { at },
         kind: "",
-        said: number(capture, "/latency/routing_us")
-            .map(|us| format!("the decision took {}", duration_ms(us / 1_000.0)))
+        said: routing
+            .filter(|_| is_decided)
+            .map(|ms| format!("the decision took {}", duration_ms(ms)))
             .unwrap_or_default(),
     }];
     for attempt in attempts {
@@ -51,7 +55,11 @@ fn steps(capture: &Value) -> Vec<TimelineStep> {
             name: target(attempt, "").unwrap_or_default(),
             from,
             to: at,
-            kind: if error.is_empty() { "ok" } else { "bad" },
+            kind: match whole(attempt, "/status") {
+                _ if !error.is_empty() => "bad",
+                Some(400..) => "warn",
+                _ => "ok",
+            },
             said: said.join(", "),
         });
     }
@@ -83,6 +91,7 @@ pub(super) fn timeline(capture: &Value) -> Markup {
                             td {
                                 @match step.kind {
                                     "ok" => { (badge("ok", "answered")) " " }
+                                    "warn" => { (badge("warn", "answered with an error")) " " }
                                     "bad" => { (badge("bad", "failed")) " " }
                                     _ => {}
                                 }
@@ -102,7 +111,7 @@ pub(super) fn timeline(capture: &Value) -> Markup {
                         th scope="row" { "End" }
                         td { (mark(total, total)) }
                         td.num { (span(capture, "/latency/total_ms")) }
-                        td { (text(capture, "/state")) }
+                        td { (outcome(capture)) }
                     }
                 }
             }
@@ -143,6 +152,14 @@ mod tests {
 
     #[test]
     fn attempts_follow_each_other_up_to_the_end() {
+        let answered = |status: u64| {
+            json!({"latency": {"total_ms": 9}, "status": status, "state": "completed",
+                "decision": {"attempts": [{"provider": "p", "model": "m", "status": status}]}})
+        };
+        assert_eq!(steps(&answered(400))[1].kind, "warn");
+        let shown = timeline(&answered(400)).into_string();
+        assert!(!shown.contains("badge-ok") && !shown.contains("completed"), "{shown}");
+        assert!(timeline(&answered(200)).into_string().contains("badge-ok"));
         let attempt = |model: &str, ms: u64, error: Option<&str>| {
             json!({"provider": "p", "model": model, "status": 503, "error": error,
                 "duration_ms": ms})

@@ -44,6 +44,21 @@ pub(super) fn cost(value: &Value, pointer: &str) -> String {
     number(value, pointer).map_or_else(|| "–".to_owned(), money)
 }
 
+/// Why a target was left out, in a few words.
+pub(super) fn reason(word: &str) -> &str {
+    match word {
+        "breaker_open" => "too many failures",
+        "cooldown" => "pause",
+        "concurrency" => "at its limit of requests",
+        "no_node" => "no node was ready",
+        "context" => "the request is too long for it",
+        "capability" => "it lacks a capability",
+        "translation" => "the request cannot be translated",
+        "endpoint" => "it does not serve this endpoint",
+        other => other,
+    }
+}
+
 /// How a request ended.
 pub(super) fn outcome(summary: &Value) -> Markup {
     let (status, state) = (whole(summary, "/status").unwrap_or(0), text(summary, "/state"));

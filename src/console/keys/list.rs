@@ -44,7 +44,8 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
             }
         }
         @if rows.is_empty() {
-            (pieces::empty("No keys here.", "A key is what a client or a program shows."))
+            (pieces::empty("No keys here.",
+                "A key is what a client or a program shows. “New key” makes one."))
         } @else {
             (table(interface, rows, shows_owner))
         }

@@ -35,7 +35,11 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
 
 fn table(rows: &[Value]) -> Markup {
     if rows.is_empty() {
-        return pieces::empty("No nodes.", "A node is a machine of yours that serves models.");
+        return pieces::empty(
+            "No nodes.",
+            "A node is a machine of yours that serves models. A new one gets its start command \
+             here.",
+        );
     }
     let headings = ["Name", "State", "Requests", "Breaker", "Models", "Lease until"];
     pieces::table("Nodes", &headings, &html! { @for node in rows { (row(node)) } })

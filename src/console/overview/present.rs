@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::traffic::{maybe_number, rows, whole};
 use crate::console::call::PageCall;
-use crate::console::pieces::{badge, count, duration_ms, id_link, time};
+use crate::console::pieces::{badge, count, id_link, some, time};
 use crate::wire::query::encode;
 
 /// Entries of a list that are looked at: the longest page of the API.
@@ -118,7 +118,7 @@ fn gateway(present: &Present) -> Markup {
                 div.muted { "Process" }
                 div {
                     "rerouter " (text(status, "version")) " since " (time(at("/started_at"))) ", "
-                    (count(whole(status, "/requests_under_way"))) " requests under way"
+                    (some(whole(status, "/requests_under_way"), "request")) " under way"
                     @if let Some(free) = maybe_number(status, "/disk/free_bytes") {
                         ", " (format!("{:.1} GiB", free / f64::from(1 << 30))) " of disk free"
                     }
@@ -148,9 +148,7 @@ fn targets(present: &Present) -> Markup {
                     tr {
                         th scope="col" { "Target" }
                         th scope="col" { "State" }
-                        @for column in
-                            ["Under way", "Last minute", "Failed of these", "First content"]
-                        {
+                        @for column in ["Under way", "Last minute", "Failed of these"] {
                             th.num scope="col" { (column) }
                         }
                     }
@@ -184,9 +182,6 @@ fn line(provider: &str, target: &Value) -> Markup {
             }
             td.num { (count(whole(target, "/requests_1m"))) }
             td.num { (count(whole(target, "/errors_1m"))) }
-            td.num {
-                (maybe_number(target, "/ewma_ms").map_or_else(|| "–".to_owned(), duration_ms))
-            }
         }
     }
 }
@@ -195,7 +190,7 @@ fn line(provider: &str, target: &Value) -> Markup {
 pub(super) fn state(target: &Value) -> (&'static str, &'static str) {
     match (text(target, "breaker"), target.get("retry_at").is_some_and(Value::is_string)) {
         ("open", _) => ("bad", "breaker open"),
-        ("half_open", _) => ("warn", "tried again"),
+        ("half_open", _) => ("warn", "breaker half open"),
         (_, true) => ("warn", "cools down"),
         _ => ("ok", "ready"),
     }

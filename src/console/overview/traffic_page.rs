@@ -20,7 +20,12 @@ pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
             (choices(view, is_admin))
             @if whole(&traffic.total, "/requests") == 0 {
                 (empty("No request ended in this time.",
-                    "Requests show here a moment after they end; the playground sends one."))
+                    "Requests show here a moment after they end."))
+                p.row {
+                    a.button href="/console/playground" { "Send one in the playground" }
+                    a.button href="/console/keys/new?interface=router" { "Make a key" }
+                    a.button href="/console/clients" { "Set up a client" }
+                }
             } @else {
                 (numbers(&traffic.total))
                 (charts(traffic, view))
@@ -71,12 +76,15 @@ fn numbers(total: &Value) -> Markup {
                 @if replays == 1 { "1 reroute beside them" }
                 @else if replays > 1 { (count(replays)) " reroutes beside them" }
             }))
-            (stat("errors", "Errors", &count(errors), &html! { (format!("{share:.1} %")) }))
+            (stat("errors", "Errors", &count(errors), &html! {
+                (format!("{share:.1} %")) "; without what was "
+                a href="/console/captures?outcome=refused" { "refused at once" }
+            }))
             (stat("latency", "Latency", &quantile(total, "/latency_ms/p50"), &html! {
                 "median; 95 % below " (quantile(total, "/latency_ms/p95"))
             }))
             (stat("first-token", "First token", &quantile(total, "/first_token_ms/p50"), &html! {
-                "median of streams; 95 % below " (quantile(total, "/first_token_ms/p95"))
+                "median; 95 % below " (quantile(total, "/first_token_ms/p95"))
             }))
             (stat("tokens", "Tokens", &count(whole(total, "/total_tokens")), &html! {
                 (count(whole(total, "/prompt_tokens"))) " in, "

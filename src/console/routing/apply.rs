@@ -6,9 +6,9 @@ use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::document::revision_text;
+use super::document::{check_text, revision_text};
 use super::fields::{list, text};
-use super::workbench::{Draft, LiveRouting, RoutingTab, messages, tabs};
+use super::workbench::{Draft, LiveRouting, RoutingTab, messages, report_place, tabs};
 use super::{diff, report};
 use crate::api::{ApiRequest, ApiResult};
 use crate::console::call::PageCall;
@@ -75,7 +75,7 @@ impl GateFields {
                     label for="max_changed" { "no more would go elsewhere than" }
                     input #max_changed name="max_changed" value=(self.max_changed) size="6"
                         placeholder="any" aria-describedby="max_changed-hint";
-                    p.hint #max_changed-hint { "For example 2%. Empty: any number." }
+                    p.hint #max_changed-hint { "A share such as 2%. Empty: any number." }
                 }
                 div.field { label {
                     input type="checkbox" name="forbid_unroutable" checked[self.forbid_unroutable];
@@ -83,7 +83,7 @@ impl GateFields {
                 } }
                 div.field { label {
                     input type="checkbox" name="allow_empty" checked[self.allow_empty];
-                    " (apply also if there are no such requests)"
+                    " apply it also if there were no requests in that time"
                 } }
             }
         }
@@ -109,6 +109,7 @@ async fn review_page(
     told: &Markup,
 ) -> ApiResult {
     let diff = diff::compare(live.text.clone(), draft.text.clone()).await?;
+    let (can_run, messages) = check_text(call, &draft.text).await?;
     let main = html! {
         (tabs(RoutingTab::Document))
         (told)
@@ -118,19 +119,28 @@ async fn review_page(
         } @else {
             (diff.show("Difference between the live document and yours"))
         }
+        div #rt-messages.rt-messages { (messages) }
         form method="post" action="/console/routing/apply" {
             (draft.hidden())
-            (gate.show())
+            @if can_run { (gate.show()) }
             div.row.rt-buttons {
-                button.primary { "Make it live" }
+                @if can_run {
+                    button.primary { "Make it live" }
+                    button formaction="/console/routing/evaluate" { "What would this change?" }
+                }
                 button formaction="/console/routing/check" { "Back to the editor" }
                 button formaction="/console/routing/download" { "Download" }
             }
         }
-        p.muted {
-            "The requests are decided again first, which may take some seconds. "
-            @if let Some(file) = &live.file { "The text is written to " code { (file) } "." }
+        @if can_run {
+            p.muted {
+                "The requests are decided again first, which may take some seconds. "
+                @if let Some(file) = &live.file { "The text is written to " code { (file) } "." }
+            }
+        } @else {
+            p { "This document cannot become live. Mend it in the editor." }
         }
+        (report_place(&html! {}))
     };
     with_status(status, call.page("Review and apply", Tab::Routing, main))
 }
@@ -159,6 +169,11 @@ pub(in crate::console) async fn apply(call: PageCall<'_>) -> ApiResult {
             return conflict(call, &draft, &live, Some(&error)).await;
         }
         Err(error) => match error.kind() {
+            Kind::InvalidRequest if error.field() == Some("max_changed") => {
+                // The page's own word for it.
+                let says = error.detail().replace("max_changed", "How many may go elsewhere");
+                (error.status(), pieces::notice("bad", &html! { p { (says) } }))
+            }
             Kind::NoCaptures | Kind::ReadOnly | Kind::InvalidRequest => {
                 (error.status(), refusal::words(&error))
             }

@@ -5,7 +5,7 @@ use http::{HeaderValue, Method, Request};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::fields::text;
+use super::fields::{list, text};
 use super::graph::{self, HealthTable, RouteGraph};
 use super::picture;
 use super::traffic::DayTraffic;
@@ -29,12 +29,29 @@ const PROVIDER_PAGES: usize = 10;
 /// `GET /console/routing`; with `from` the text of that revision is in the editor.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let live = LiveRouting::read(call).await?;
+    let draft = draft(call, &live).await?;
+    page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
+}
+
+/// The live text, or with `from` that of another revision, to replace the live one.
+pub(super) async fn draft(call: PageCall<'_>, live: &LiveRouting) -> Result<Draft> {
     let text = match call.query("from") {
         Some(revision) => revision_text(call, &revision).await?,
         None => live.text.clone(),
     };
-    let draft = Draft { text, base: live.revision.clone(), is_written: false };
-    page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
+    Ok(Draft { text, base: live.revision.clone(), is_written: false })
+}
+
+/// Which revision's text is in the editor, where it is not the live one's.
+pub(super) fn source(call: PageCall<'_>) -> Markup {
+    let revision = call.query("from").filter(|_| call.request.method() == Method::GET);
+    html! {
+        @if let Some(revision) = revision {
+            (pieces::notice("info", &html! {
+                p { "The text below is that of revision " code { (revision) } "." }
+            }))
+        }
+    }
 }
 
 /// The text of a document that was live.
@@ -47,7 +64,7 @@ pub(super) async fn revision_text(call: PageCall<'_>, revision: &str) -> Result<
 pub(in crate::console) async fn check(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let draft = Draft::read(&form);
-    let messages = check_text(call, &draft.text).await?;
+    let (_, messages) = check_text(call, &draft.text).await?;
     if call.is_fragment() {
         return call.fragment(http::StatusCode::OK, messages);
     }
@@ -55,7 +72,8 @@ pub(in crate::console) async fn check(call: PageCall<'_>) -> ApiResult {
     page(call, &live, &draft, &EvaluateOptions::read(&form), &messages).await
 }
 
-async fn check_text(call: PageCall<'_>, document: &str) -> Result<Markup> {
+/// Whether the text could become live, and what the gateway says of it.
+pub(super) async fn check_text(call: PageCall<'_>, document: &str) -> Result<(bool, Markup)> {
     let request = Request::builder()
         .method(Method::POST)
         .uri("/v1/router/config/validate")
@@ -65,10 +83,11 @@ async fn check_text(call: PageCall<'_>, document: &str) -> Result<Markup> {
     match call.send(request).await {
         Ok(response) => {
             let validation: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-            Ok(workbench::messages(&validation))
+            Ok((list(&validation, "problems").is_empty(), workbench::messages(&validation)))
         }
         Err(error) if error.kind() == Kind::InvalidRequest => {
-            Ok(html! { p { (pieces::badge("bad", "problem")) " " (error.detail()) } })
+            let says = html! { p { (pieces::badge("bad", "problem")) " " (error.detail()) } };
+            Ok((false, says))
         }
         Err(error) => Err(error),
     }
@@ -99,6 +118,7 @@ async fn page(
     let main = html! {
         (tabs(RoutingTab::Document))
         (standing(live, draft))
+        (source(call))
         (editor(draft, options, messages))
         (report_place(&html! {}))
         (drawing)

@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::report;
 use super::workbench::{
     Draft, EvaluateOptions, LiveRouting, RoutingTab, editor, messages, report_place, tabs,
 };
+use super::{document, report};
 use crate::api::{ApiResult, ProgressStep, ProgressStream};
 use crate::console::call::{self, PageCall};
 use crate::console::form::Form;
@@ -23,7 +23,7 @@ const TITLE: &str = "What would this change?";
 /// `GET /console/routing/evaluate`.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let live = LiveRouting::read(call).await?;
-    let draft = Draft { text: live.text, base: live.revision, is_written: false };
+    let draft = document::draft(call, &live).await?;
     page(call, &draft, &EvaluateOptions::read(&Form::default()), &html! {})
 }
 
@@ -39,6 +39,7 @@ fn page(
             "Captured requests are decided again under the document below, and compared with the \
              decisions of the live one. No provider is called."
         }
+        (document::source(call))
         (editor(draft, options, &html! {}))
         (report_place(report))
     };

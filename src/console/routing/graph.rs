@@ -60,8 +60,6 @@ pub(super) fn read_health(page: &Value, table: &mut HealthTable) {
 }
 
 fn health(target: &Value) -> (NodeHealth, String) {
-    let speed = target.get("ewma_ms").and_then(Value::as_f64);
-    let speed = speed.map(|ms| format!(", {ms:.0} ms")).unwrap_or_default();
     let errors = match (count(target, "errors_1m"), count(target, "requests_1m")) {
         (0, _) => String::new(),
         (errors, requests) => format!(", {errors} of {requests} failed"),
@@ -71,7 +69,7 @@ fn health(target: &Value) -> (NodeHealth, String) {
         "half_open" => (NodeHealth::Trying, "breaker half open"),
         _ => (NodeHealth::Good, "healthy"),
     };
-    (health, format!("{word}{speed}{errors}"))
+    (health, format!("{word}{errors}"))
 }
 
 /// The graph of an outline, as `GET /v1/router/config` has it. Targets are in the order of their

@@ -134,7 +134,11 @@ pub(super) fn draw(graph: &RouteGraph, total: u64) -> Markup {
             }
             g transform={ "translate(0 " (px(HEAD)) ")" } {
                 @for (edge, curve) in graph.edges.iter().zip(&layout.edges) {
-                    (draw_edge(edge, curve, total))
+                    (draw_edge(edge, curve))
+                }
+                // After all edges, so that none crosses a number.
+                @for (edge, curve) in graph.edges.iter().zip(&layout.edges) {
+                    @if edge.requests > 0 { (draw_share(edge, curve, total)) }
                 }
                 @for (nodes, boxes) in graph.columns.iter().zip(&layout.nodes) {
                     @for (node, place) in nodes.iter().zip(boxes) {
@@ -146,7 +150,7 @@ pub(super) fn draw(graph: &RouteGraph, total: u64) -> Markup {
     }
 }
 
-fn draw_edge(edge: &RouteEdge, curve: &EdgeCurve, total: u64) -> Markup {
+fn draw_edge(edge: &RouteEdge, curve: &EdgeCurve) -> Markup {
     let ((x1, y1), (x2, y2)) = (curve.from, curve.to);
     let middle = f64::midpoint(x1, x2);
     let used = edge.requests > 0;
@@ -154,10 +158,15 @@ fn draw_edge(edge: &RouteEdge, curve: &EdgeCurve, total: u64) -> Markup {
         path.rt-edge.rt-idle[!used] fill="none" stroke-width=(px(curve.width))
             d={ "M" (px(x1)) " " (px(y1)) " C" (px(middle)) " " (px(y1)) " " (px(middle)) " "
                 (px(y2)) " " (px(x2)) " " (px(y2)) } {}
-        @if used {
-            text.rt-share x=(px(x1 + 8.0)) y=(px(y1 + 4.0)) {
-                (percent(edge.requests, total)) " · " (pieces::count(edge.requests))
-            }
+    }
+}
+
+/// The number of an edge, above it.
+fn draw_share(edge: &RouteEdge, curve: &EdgeCurve, total: u64) -> Markup {
+    let (x, y) = curve.from;
+    html! {
+        text.rt-share x=(px(x + 8.0)) y=(px(y - curve.width / 2.0 - 2.0)) {
+            (percent(edge.requests, total)) " · " (pieces::count(edge.requests))
         }
     }
 }

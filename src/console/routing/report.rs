@@ -17,8 +17,12 @@ pub(super) fn report(report: &Value) -> Markup {
     html! {
         (summary(report))
         @if count(report, "evaluated") > 0 {
-            (cost(report.get("cost").unwrap_or(&nothing)))
-            h2 { "Requests by target" }
+            (cost(report.get("cost").unwrap_or(&nothing), count(report, "evaluated")))
+            h2 { "First choices" }
+            p.muted {
+                "The first choice is the target that is asked first. If it fails, another one of \
+                 the rule may answer: so this is not who answered."
+            }
             div.scroll.rt-frame tabindex="0" role="group" aria-label="Flow between targets" {
                 (flow::draw(&flows))
             }
@@ -42,7 +46,7 @@ fn summary(report: &Value) -> Markup {
         } @else {
             p.rt-answer {
                 strong { (pieces::count(changed)) " of " (pieces::count(evaluated)) }
-                " requests (" (percent(changed, evaluated)) ") would go to another target."
+                " requests (" (percent(changed, evaluated)) ") would have another first choice."
             }
         }
         @if unroutable > 0 {
@@ -54,7 +58,8 @@ fn summary(report: &Value) -> Markup {
     }
 }
 
-fn cost(cost: &Value) -> Markup {
+/// The costs of so many requests.
+fn cost(cost: &Value, evaluated: u64) -> Markup {
     let (before, after) = (dollars(cost, "before"), dollars(cost, "after"));
     let nothing = Value::Null;
     let estimated = cost.get("estimated").unwrap_or(&nothing);
@@ -62,19 +67,29 @@ fn cost(cost: &Value) -> Markup {
     html! {
         h2 { "Cost" }
         dl.rt-stats {
-            div.stat { dt { "Before" } dd.num { (pieces::money(before)) } }
-            div.stat { dt { "After" } dd.num { (pieces::money(after)) } }
-            div.stat { dt { "Difference" } dd.num { (difference(before, after)) } }
+            div.stat { dt { "With the live document" } dd.num { (pieces::money(before)) } }
+            div.stat { dt { "With yours" } dd.num { (pieces::money(after)) } }
+            div.stat {
+                dt { "Difference" }
+                dd.num {
+                    @if unpriced == 0 { (difference(before, after)) }
+                    @else { (partly_known(after - before, unpriced, evaluated)) }
+                }
+            }
+        }
+        p.muted {
+            "What the first choices cost, by the tokens of the recorded answers. It is not what \
+             was paid."
         }
         @if dollars(estimated, "before") > 0.0 || dollars(estimated, "after") > 0.0 {
             p.muted {
-                "Of this " (pieces::money(dollars(estimated, "before"))) " before and "
-                (pieces::money(dollars(estimated, "after"))) " after rest on estimated tokens."
+                "Of this " (pieces::money(dollars(estimated, "before"))) " and "
+                (pieces::money(dollars(estimated, "after"))) " rest on estimated tokens."
             }
         }
         @if unpriced > 0 {
             p.muted {
-                "The cost of " (pieces::count(unpriced)) " requests is not known on one side: "
+                "The cost of " (pieces::count(unpriced)) " requests is not known: "
                 @for (at, row) in list(cost, "unpriced_targets").iter().take(5).enumerate() {
                     @if at > 0 { ", " }
                     code { (text(row, "target")) }
@@ -82,7 +97,7 @@ fn cost(cost: &Value) -> Markup {
                     @else { " has no known price" }
                     " (" (pieces::count(count(row, "count"))) ")"
                 }
-                ". They count the same before and after."
+                ". Both sums count them the same."
             }
         }
     }
@@ -91,25 +106,44 @@ fn cost(cost: &Value) -> Markup {
 /// A difference in dollars with its sign, and in percent of what was.
 fn difference(before: f64, after: f64) -> String {
     let difference = after - before;
-    let sign = match difference {
+    let shown = signed(difference);
+    match before > 0.0 {
+        true => {
+            format!("{shown} ({}{:.1} %)", sign(difference), (difference / before * 100.0).abs())
+        }
+        false => shown,
+    }
+}
+
+/// A difference that is not known for some of the requests. One of nothing says nothing then.
+fn partly_known(difference: f64, unpriced: u64, all: u64) -> String {
+    let unknown = format!("not known for {} of {}", pieces::count(unpriced), pieces::count(all));
+    match difference == 0.0 {
+        true => unknown,
+        false => format!("{}, {unknown}", signed(difference)),
+    }
+}
+
+fn signed(difference: f64) -> String {
+    format!("{}{}", sign(difference), pieces::money(difference.abs()))
+}
+
+fn sign(difference: f64) -> &'static str {
+    match difference {
         more if more > 0.0 => "+",
         less if less < 0.0 => "−",
         _ => "",
-    };
-    let shown = format!("{sign}{}", pieces::money(difference.abs()));
-    match before > 0.0 {
-        true => format!("{shown} ({sign}{:.1} %)", (difference / before * 100.0).abs()),
-        false => shown,
     }
 }
 
 fn shift(report: &Value) -> Markup {
     html! {
-        div.scroll tabindex="0" role="group" aria-label="Requests by target" {
+        div.scroll tabindex="0" role="group" aria-label="First choices" {
             table.table {
                 thead { tr {
-                    th scope="col" { "Target" } th.num scope="col" { "Before" }
-                    th.num scope="col" { "After" }
+                    th scope="col" { "First choice" }
+                    th.num scope="col" { "With the live document" }
+                    th.num scope="col" { "With yours" }
                 } }
                 tbody {
                     @for row in list(report, "shift").iter().take(ROWS) { tr {
@@ -128,7 +162,7 @@ fn changes(report: &Value) -> Markup {
     let changes = list(report, "by_change");
     html! {
         h2 { "Changed requests" }
-        @if changes.is_empty() { p { "Each request would go where it goes now." } }
+        @if changes.is_empty() { p { "Each request would have the first choice that it has now." } }
         @else {
             div.scroll tabindex="0" role="group" aria-label="Changed requests" {
                 table.table {
@@ -161,8 +195,10 @@ fn changed(change: &Value) -> Markup {
             }
             td.num { (pieces::count(count(change, "count"))) }
             td.num {
+                @let unpriced = count(change, "unpriced");
                 @match change.get("cost_delta_usd").and_then(Value::as_f64) {
-                    Some(delta) => (difference(0.0, delta)),
+                    Some(delta) if unpriced == 0 => (signed(delta)),
+                    Some(delta) => (partly_known(delta, unpriced, count(change, "count"))),
                     None => "not known",
                 }
             }
@@ -196,24 +232,24 @@ fn more(rows: usize) -> Markup {
 
 /// Why captures are skipped, by the words of the API.
 const SKIPPED: [(&str, &str); 6] = [
-    ("replays", "are replays"),
-    ("shadows", "are copies for a shadow"),
-    ("undecided", "were refused before a decision"),
-    ("version", "were recorded by a version that kept other facts"),
-    ("imported", "were imported from elsewhere"),
-    ("redacted", "lost a name that the decision needs to redaction"),
+    ("replays", "replays"),
+    ("shadows", "copies for a shadow"),
+    ("undecided", "refused before a decision"),
+    ("version", "recorded by a version that kept other facts"),
+    ("imported", "imported from elsewhere"),
+    ("redacted", "without a name that the decision needs, by redaction"),
 ];
 
 /// What the report does not know.
 fn doubts(report: &Value) -> Markup {
     let nothing = Value::Null;
     let skipped = report.get("skipped").unwrap_or(&nothing);
-    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says}: left out")));
+    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says} (left out)")));
     let others = [
-        ("inexact", "were decided without a text that was not kept: another rule may match"),
-        ("assumed", "could reach targets that did not exist then: these count as healthy and idle"),
-        ("unroutable_before", "find no target under the live document either"),
-        ("unreadable", "could not be read: left out"),
+        ("inexact", "decided without a text that was not kept: another rule may match"),
+        ("assumed", "with targets that did not exist then: these count as healthy and idle"),
+        ("unroutable_before", "without a target under the live document too"),
+        ("unreadable", "not readable (left out)"),
     ];
     let rows: Vec<(u64, String)> = rows
         .into_iter()
@@ -224,7 +260,7 @@ fn doubts(report: &Value) -> Markup {
         @if !rows.is_empty() {
             h2 { "What could not be judged" }
             ul {
-                @for (requests, says) in rows { li { (pieces::count(requests)) " " (says) } }
+                @for (requests, says) in rows { li { (pieces::count(requests)) ": " (says) } }
             }
         }
     }
@@ -245,6 +281,8 @@ mod tests {
                 "from": "p/<b>", "to": "none", "count": 500, "cost_delta_usd": -0.5,
                 "reasons": [{ "reason": "rule", "detail": "<script>", "count": 500 }],
                 "examples": ["req_1"],
+            }, {
+                "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0, "unpriced": 99,
             }],
             "shift": [
                 { "target": "p/<b>", "before": 2000, "after": 1500 },
@@ -262,11 +300,12 @@ mod tests {
             "500 of 2\u{2009}000",
             "(25 %)",
             "3 requests would find no target",
-            "−$0.5000 (−25.0 %)",
+            "−$0.5000, not known for 5 of 2\u{2009}000",
+            "not known for 99 of 101",
             "href=\"/console/captures/req_1\"",
             "&lt;script&gt;",
-            "6 are replays: left out",
-            "4 were decided without a text",
+            "6: replays (left out)",
+            "4: decided without a text",
             "has no known price",
         ] {
             assert!(shown.contains(there), "no {there} in {shown}");
@@ -278,6 +317,14 @@ mod tests {
     fn a_report_on_nothing_says_so() {
         let shown = report(&Value::Null).into_string();
         assert!(shown.contains("There are no captured requests") && !shown.contains("<svg"));
+    }
+
+    #[test]
+    fn an_unknown_cost_is_not_a_saving_of_nothing() {
+        let shown = cost(&json!({ "before": 0.3602, "after": 0.3602, "unpriced": 226 }), 297);
+        let shown = shown.into_string();
+        assert!(shown.contains("<dd class=\"num\">not known for 226 of 297</dd>"), "{shown}");
+        assert!(!shown.contains("0.0 %") && !shown.contains("$0.00"), "{shown}");
     }
 
     #[test]

@@ -10,8 +10,9 @@ use super::apply::applied;
 use super::diff;
 use super::document::revision_text;
 use super::fields::{list, text};
-use super::workbench::{RoutingTab, tabs};
+use super::workbench::{LiveRouting, RoutingTab, tabs};
 use crate::api::ApiResult;
+use crate::console::audit::actor_name;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces;
@@ -32,13 +33,14 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let page = call.get(&path).await?;
     let rows = list(&page, "data");
     let authors = Authors::read(call, rows).await;
+    let live = LiveRouting::read(call).await?.revision;
     let next = page.get("next").and_then(Value::as_str);
     let next = next.map(|next| format!("/console/routing/revisions?after={}", encode(next)));
     let main = html! {
         (tabs(RoutingTab::Revisions))
         p.muted {
-            "A revision is what a document says: texts that differ in comments only have the same, \
-             and the last of them is kept."
+            "A revision stands for what a document says. Two texts that differ only in comments \
+             have the same revision, and the later text is kept."
         }
         // Forms do not nest, and each row has one to roll back.
         form #rt-compare method="get" action="/console/routing/revisions" {}
@@ -46,11 +48,11 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
             table.table {
                 thead { tr {
                     th scope="col" { "From" } th scope="col" { "To" } th scope="col" { "Revision" }
-                    th scope="col" { "Live since" } th scope="col" { "First made" }
-                    th scope="col" { "By" } th scope="col" { "Back to it" }
+                    th scope="col" { "Went live" } th scope="col" { "First made" }
+                    th scope="col" { "By" } th scope="col" { "What to do" }
                 } }
                 tbody {
-                    @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors)) }
+                    @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors, &live)) }
                 }
             }
         }
@@ -64,7 +66,7 @@ fn compare_path(a: &str, b: &str) -> String {
     format!("/console/routing/revisions/{}/{}", encode(a), encode(b))
 }
 
-fn listed(row: &Value, at: usize, authors: &Authors) -> Markup {
+fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
     let revision = text(row, "revision");
     let is_live = row.get("live").and_then(Value::as_bool).unwrap_or_default();
     // The newest two are chosen first: what the last change did.
@@ -87,10 +89,11 @@ fn listed(row: &Value, at: usize, authors: &Authors) -> Markup {
             td {
                 @if !is_live {
                     a href=(format!("/console/routing?from={}", encode(revision))) { "Edit" } " "
+                    a href=(compare_path(live, revision)) { "Compare with live" } " "
                     (pieces::confirm_form(
                         &format!("/console/routing/revisions/{}/rollback", encode(revision)),
                         "Roll back",
-                        "This text becomes live at once, without the gate.",
+                        "This text becomes live at once. No requests are decided again first.",
                     ))
                 }
             }
@@ -114,6 +117,9 @@ pub(in crate::console) async fn compare(call: PageCall<'_>) -> ApiResult {
         p.row {
             a.button href=(format!("/console/routing?from={}", encode(&a))) { "Edit " (a) }
             a.button href=(format!("/console/routing?from={}", encode(&b))) { "Edit " (b) }
+            a.button href=(format!("/console/routing/evaluate?from={}", encode(&b))) {
+                "What would " (b) " change?"
+            }
         }
     };
     call.page("Two revisions", Tab::Routing, main)
@@ -149,7 +155,7 @@ impl Authors {
             let Some(change) = change(call, text(row, "revision")).await else { continue };
             let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
             if !authors.names.contains_key(actor) {
-                let name = name(call, actor).await;
+                let name = actor_name(call, actor).await;
                 authors.names.insert(actor.to_owned(), name);
             }
             authors.changes.insert(text(row, "revision").to_owned(), change);
@@ -190,24 +196,6 @@ fn is_of(began: &str, live_at: &str) -> bool {
     took.is_some_and(|(began, live)| {
         (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
     })
-}
-
-/// The address of a session's user, the admin key, or the id as it is.
-async fn name(call: PageCall<'_>, actor: &str) -> String {
-    if actor == "usr_admin" {
-        return "ADMIN_API_KEY".to_owned();
-    }
-    if !actor.starts_with("sess_") {
-        return actor.to_owned();
-    }
-    let login = format!("/v1/audit?limit=1&action=session.create&actor={}", encode(actor));
-    let login = call.get(&login).await.unwrap_or_default();
-    let user = login.pointer("/data/0/target/id").and_then(Value::as_str).unwrap_or_default();
-    let user = call.get(&format!("/v1/users/{}", encode(user))).await.unwrap_or_default();
-    match text(&user, "email") {
-        "" => actor.to_owned(),
-        email => email.to_owned(),
-    }
 }
 
 #[cfg(test)]

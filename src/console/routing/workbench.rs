@@ -155,7 +155,7 @@ pub(super) enum RoutingTab {
 pub(super) fn tabs(open: RoutingTab) -> Markup {
     let tabs = [
         (RoutingTab::Document, "/console/routing", "Document"),
-        (RoutingTab::Evaluate, "/console/routing/evaluate", "What would this change?"),
+        (RoutingTab::Evaluate, "/console/routing/evaluate", "Evaluate"),
         (RoutingTab::Revisions, "/console/routing/revisions", "Revisions"),
     ];
     html! {
