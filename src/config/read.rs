@@ -55,10 +55,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn is_null(&self) -> bool {
-        matches!(self.node.value, TreeValue::Null)
-    }
-
     pub(super) fn section(&self, faults: &mut Diagnostics) -> Option<Section<'a>> {
         match &self.node.value {
             TreeValue::Map(entries) => Some(Section {
@@ -324,12 +320,16 @@ impl<'a> Section<'a> {
         self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
     }
 
-    /// Reports a key that is missing or null. An unknown value counts as present.
-    pub(super) fn require(&mut self, key: &'static str, faults: &mut Diagnostics) {
+    /// Whether a key is neither missing nor null. An unknown value counts as present.
+    pub(super) fn is_set(&mut self, key: &'static str) -> bool {
         let is_unknown = |entry: &TreeEntry| matches!(entry.node.value, TreeValue::Unknown);
-        if self.take(key).is_some()
+        self.take(key).is_some()
             || self.entries.iter().any(|entry| entry.key == key && is_unknown(entry))
-        {
+    }
+
+    /// Reports a key that is not set.
+    pub(super) fn require(&mut self, key: &'static str, faults: &mut Diagnostics) {
+        if self.is_set(key) {
             return;
         }
         let hint = Some(format!("add `{key}: …` here"));

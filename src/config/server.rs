@@ -83,7 +83,7 @@ fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> (StoreSettings, boo
     let url = section.read("url", faults, |field, faults| database(field, faults, StoreUrl::parse));
     let may_be_shared = match &url {
         Some(url) => matches!(url, StoreUrl::Postgres(_)),
-        None => section.take("url").is_some_and(|field| !field.is_null()),
+        None => section.is_set("url"),
     };
     let found = StoreSettings {
         url: url.unwrap_or(usual.url),
