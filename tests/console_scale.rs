@@ -265,7 +265,8 @@ async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
         "/console/captures?model=o5",
         "/console/captures?recipe=none",
     ];
-    let all = own.chain(views.map(str::to_owned)).collect();
+    let of_one = format!("/console/?range=week&by=target&key={}", key_id(USERS * 2));
+    let all = own.chain(views.map(str::to_owned)).chain([of_one]).collect();
     // A gateway that has just started may still read its index.
     until("the captures", async || {
         let path = format!("/v1/router/replay/{other}");
