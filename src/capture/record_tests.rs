@@ -13,7 +13,7 @@ fn the_summary_is_the_contract_s() {
         "user": "usr_1", "agent": null,
         "decision": {
             "provider": "openai", "model": "gpt-5", "recipe": "balanced", "rule": "default",
-            "revision": "9f2c41d07a1b",
+            "revision": "9f2c41d07a1b", "left_out": [],
         },
         "served": {"provider": "demo", "model": "echo"}, "status": 200, "stream": false,
         "usage": {

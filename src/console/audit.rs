@@ -144,7 +144,7 @@ fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str)
         }
         " "
         a .muted href=(with_query("/console/audit", &[(filter, id)]))
-            aria-label=(format!("Only rows of {kind} {id}")) { "only these" }
+            aria-label=(format!("Only these: {kind} {id}")) { "only these" }
     }
 }
 
