@@ -264,7 +264,7 @@ impl CaptureIndex {
     pub(crate) async fn spooled(
         &self,
         limit: usize,
-    ) -> Result<Option<(SegmentRow, Vec<(CaptureRow, CaptureLocation)>)>, StoreError> {
+    ) -> Result<Option<spool::CaptureBatch>, StoreError> {
         let Some(shared) = self.shared().filter(|shared| shared.has_spooled()) else {
             return Ok(None);
         };

@@ -8,11 +8,14 @@ use crate::store::StoreError;
 use crate::store::columns::Columns;
 use crate::store::sql::{Row, Transaction, params};
 
+/// A segment, and captures in it.
+pub(crate) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
+
 /// Up to `limit` captures of one segment; `None` if there is none any more.
 pub(super) fn batch(
     transaction: &Transaction<'_>,
     limit: usize,
-) -> Result<Option<(SegmentRow, Vec<(CaptureRow, CaptureLocation)>)>, StoreError> {
+) -> Result<Option<CaptureBatch>, StoreError> {
     let first = "SELECT number, newest, bytes FROM segments ORDER BY number LIMIT 1";
     let segment = transaction.row(first, &[], |row| {
         let mut columns = Columns::of(row);
