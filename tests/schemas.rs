@@ -254,7 +254,7 @@ fn is_of_shape(problem: &Problem) -> bool {
     let message = Regex::new(
         r"(?x) ^must\ be\ (.*,\ not\ | one\ of | from\ -?\d+\ to\ -?\d+$
            | a\ duration$ | a\ size$ | a\ rate$ | a\ share\ | an\ address\ and\ a\ port$)
-        | ^unknown\ key$ | is\ missing\ or\ empty$ | ^not\ supported",
+        | ^must\ be\ positive$ | ^unknown\ key$ | is\ missing\ or\ empty$ | ^not\ supported",
     );
     let missing = Regex::new(
         "^`(rules|name|targets|target|percent|path|address|cert|key|protocol)` is missing$",
