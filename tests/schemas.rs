@@ -12,13 +12,15 @@ use crate::support::client::Tls;
 use crate::support::command::run;
 use crate::support::schema::{as_json, assert_valid, schema, schema_file, validate};
 
+/// The problems of a document, where variables have this value.
+type Reader = dyn Fn(&Value, &str) -> Vec<Problem>;
+
 /// A document that a reader takes, with every key that its schema has.
 struct Whole {
     name: &'static str,
     schema: Value,
     document: Value,
-    /// Variables have a value there, or none.
-    read: Box<dyn Fn(&Value, &str) -> Vec<Problem>>,
+    read: Box<Reader>,
 }
 
 fn server(pem: &str) -> Whole {
@@ -424,7 +426,7 @@ fn rows(page: &str) -> BTreeMap<String, Row> {
             section = word.captures(heading).map_or(String::new(), |path| format!("{}.", &path[1]));
         }
         let Some(row) = line.strip_prefix("| `") else { continue };
-        let cells: Vec<&str> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
+        let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
         let text = link.replace_all(cells[cells.len() - 1], "$1").into_owned();
         let key_cell = format!("`{}", cells[0]);
         let keys: Vec<_> = word.captures_iter(&key_cell).map(|key| key[1].to_owned()).collect();
