@@ -361,7 +361,7 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     let serves = || {
         let log = std::fs::read_to_string(documents.path("log")).unwrap();
         let at = log.split("metrics on http://").nth(1).and_then(|rest| rest.split('/').next());
-        at.is_some_and(|at| answers(at))
+        at.is_some_and(answers)
     };
     while !serves() {
         assert!(began.elapsed() < PATIENCE, "it does not start");
