@@ -295,6 +295,7 @@ impl App {
     /// Notes whether another process has taken over: this one takes no new connections and accepts
     /// no change.
     pub fn hand_over(&self, done: bool) {
+        self.archive.hand_over(done);
         self.handed_over.store(done, Ordering::Release);
     }
 

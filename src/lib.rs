@@ -89,7 +89,7 @@
 //! └ CaptureWriter::run    write_out                   a service of its own (server/services.rs)
 //! archive/service.rs      Archive::append_with        redacted, compressed, encrypted
 //! ├ archive/segment_log.rs  SegmentLog::write         appended to the active segment, synced
-//! └ store/sqlite/capture_index.rs  CaptureIndex::insert   the row that makes it a capture
+//! └ store/captures/mod.rs    CaptureIndex::insert    the row that makes it a capture
 //! ```
 //!
 //! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
@@ -189,6 +189,8 @@
 //! - a requirement on the machine, for `check`: `server/ready.rs`
 //! - a table of accounts: `store/sqlite/schema.rs`, the file of its noun in `store/`, what it
 //!   promises in `store/tests/` (a line of `suite!` there)
+//! - the index of captures: `store/captures/`; where gateways share it, `archive/sharing.rs` too, and
+//!   for the object store `archive/objects/`
 //! - another database: a variant in `store/backend.rs` and `store/sql.rs`, a folder like
 //!   `store/sqlite/`, which runs the suite
 //! - a limit of keys and users: `store/limits.rs` (the record), `api/limits.rs` (its bounds),

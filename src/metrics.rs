@@ -26,6 +26,8 @@ const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// Outcomes of a capture.
 const CAPTURES: [&str; 6] =
     ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
+/// Outcomes of an upload.
+const UPLOADS: [&str; 2] = ["stored", "failed"];
 /// Which limit a connection exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
 /// Which limit of a caller refused a call.
@@ -69,6 +71,7 @@ impl Metrics {
         for (metric, words) in [
             (&made.process.reloads, &RELOADS[..]),
             (&made.capture.captures, &CAPTURES),
+            (&made.capture.uploads, &UPLOADS),
             (&made.request.connections_refused, &REFUSED),
             (&made.request.shadows, &SHADOWS),
             (&made.request.limit_refusals, &LIMITS),
@@ -197,6 +200,16 @@ impl Metrics {
     /// Counts a capture that cannot be read.
     pub fn capture_unreadable(&self) {
         self.capture.blocks_damaged.inc();
+    }
+
+    /// Counts the upload of a segment.
+    pub fn capture_upload(&self, outcome: &str) {
+        self.capture.uploads.with_label_values(&[outcome]).inc();
+    }
+
+    /// Sets the age of the captures that wait for an upload.
+    pub fn capture_upload_lag(&self, lag: Duration) {
+        self.capture.upload_lag.set(lag.as_secs_f64());
     }
 
     /// Sets the bytes of bodies held.

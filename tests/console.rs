@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::support::browser::{EMAIL, PASSWORD, account, drive};
 use crate::support::client::Answer;
+use crate::support::console_pages::Page;
 use crate::support::documents::in_order;
 use crate::support::fleet::ROUTING;
 use crate::support::gateway::{Gateway, Setup};
@@ -278,9 +279,27 @@ async fn the_first_admin_is_made_in_a_browser() {
 async fn every_page_is_readable_for_everybody_at_any_width() {
     let (gateway, mut given) = start().await;
     let someone = account(&gateway, "someone@example.com", "user").await;
-    given["pages"] = json!(plain_pages());
+    let key = gateway.create_key().await;
+    let mut ids = Vec::new();
+    for words in ["short".to_owned(), "long ".repeat(20_000)] {
+        let body = json!({"model": "auto", "messages": [{"role": "user", "content": words}]});
+        ids.push(gateway.chat(&key, body.to_string().as_bytes()).await.request_id());
+        gateway.capture(ids.last().unwrap()).await;
+    }
+    let mut pages = Vec::new();
+    for page in Page::all(&gateway, &ids[1], &ids[0]).await {
+        // A body is a file, and no page.
+        if !page.path.ends_with("/raw/{side}") {
+            pages.push(page.address);
+        }
+    }
+    given["pages"] = json!(pages);
     given["someone"] = someone["email"].clone();
-    drive("looks", given).await;
+    let statuses = drive("looks", given).await;
+    for address in &pages {
+        let expected = if address == "/console/first-admin" { 403 } else { 200 };
+        assert_eq!(statuses[address], expected, "{address}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rerouter::internals::id::{KeyId, UserId};
 use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_slot};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::browser::{EMAIL, account, drive};
 use crate::support::documents::provider;
@@ -51,7 +51,7 @@ recipes:
         when: "'code' in keywords"
         targets: [ {{ target: anthropic/claude-sonnet-5 }}, {{ target: openai/gpt-5 }} ]
       - name: short
-        when: "prompt_tokens < 24"
+        when: "prompt_tokens < 33"
         targets: [ {{ target: mistral/mistral-small }}, {{ target: openai/gpt-5 }} ]
       - name: default
         targets: [ {{ target: openai/gpt-5 }}, {{ target: anthropic/claude-sonnet-5 }} ]
@@ -69,12 +69,22 @@ fn answer(opening: &str, number: usize) -> Vec<Step> {
          needed from you.",
         2 + number % 5
     ));
-    let (prompt, completion) = (60 + number * 17 % 90, 40 + number * 31 % 160);
+    let (prompt, completion) = (96 + number * 7 % 20, 40 + number * 31 % 160);
     body["usage"] = json!({
         "prompt_tokens": prompt, "completion_tokens": completion,
         "total_tokens": prompt + completion,
     });
-    scripted::json_answer(200, &body)
+    let took = Duration::from_millis(500 + number as u64 * 137 % 900);
+    later(took, scripted::json_answer(200, &body))
+}
+
+/// The same after a while.
+fn later(after: Duration, steps: Vec<Step>) -> Vec<Step> {
+    let late = |step| match step {
+        Step::Write(bytes) => Step::Later(after, bytes),
+        other => other,
+    };
+    steps.into_iter().map(late).collect()
 }
 
 /// Providers with a way of their own to begin; the first has no room for the first outage.
@@ -83,7 +93,7 @@ async fn providers() -> [Provider; 3] {
     let (is_full, full) = (AtomicBool::new(true), "The model is overloaded.");
     let first = Provider::start(move |request, number| {
         match is_outage(request) && is_full.swap(false, Ordering::SeqCst) {
-            true => scripted::failure(503, full),
+            true => later(Duration::from_millis(400), scripted::failure(503, full)),
             false => answer("Thanks for reaching out.", number),
         }
     });
@@ -114,10 +124,12 @@ async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Time
             let failed = if hour == 5 && which == 0 { requests / 3 } else { 0 };
             for (key, user) in keys.iter().zip(users) {
                 let requests = requests / 3;
-                let mut latencies = LatencyCounts::default();
+                let (mut latencies, mut first_token) =
+                    (LatencyCounts::default(), LatencyCounts::default());
                 for one in 0..requests {
                     let spread = Duration::from_millis(took * (60 + one * 37 % 130) / 100);
                     latencies.add(&LatencyCounts::one(spread));
+                    first_token.add(&LatencyCounts::one(spread / 4));
                 }
                 let key = UsageKey {
                     at: usage_slot(at),
@@ -138,6 +150,7 @@ async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Time
                     priced: requests,
                     errors: failed.min(requests / 2),
                     took: latencies,
+                    first_token,
                     ..UsageSums::default()
                 };
                 rows.push((key, sums));
@@ -171,17 +184,17 @@ async fn a_day_can_be_looked_at() {
     gateway.stop().await;
     fill_usage(&gateway, &keys, &users, Timestamp::now()).await;
     gateway.start_again().await;
-    let mut ids = Vec::new();
-    for (key, text) in ASKED {
+    let ask = async |(key, text): (usize, &str)| {
         let body = json!({"model": "auto", "messages": [
             {"role": "system", "content": "You are brief and kind."},
             {"role": "user", "content": text}]});
         let answer = gateway.chat(&keys[key], body.to_string().as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        ids.push(answer.request_id());
-    }
+        answer.request_id()
+    };
     // The night report went to the second provider; run again it goes to the first.
-    let failed_over = ids[2].clone();
+    let failed_over = ask(ASKED[2]).await;
+    futures::future::join_all(ASKED.repeat(4).into_iter().map(ask)).await;
     let capture = gateway.capture(&failed_over).await;
     assert_eq!(capture["served"]["provider"], "anthropic", "{capture}");
     let path = format!("/v1/router/replay/{failed_over}/reroute");
@@ -190,10 +203,13 @@ async fn a_day_can_be_looked_at() {
     gateway.capture(&again).await;
     given["capture"] = json!(failed_over);
     given["again"] = json!(again);
-    given["cheaper"] = json!(document.replace(
-        "targets: [ { target: openai/gpt-5 }, { target: anthropic/claude-sonnet-5 } ]",
-        "targets: [ { target: mistral/mistral-small }, { target: openai/gpt-5 } ]"
-    ));
-    assert_ne!(given["cheaper"], Value::String(document));
+    let code = "[ { target: anthropic/claude-sonnet-5 }, { target: openai/gpt-5 } ]";
+    let changes =
+        [("prompt_tokens < 33", "prompt_tokens < 37"), (code, "[ { target: openai/gpt-5 } ]")];
+    let cheaper = changes.iter().fold(document.clone(), |text, (from, to)| {
+        assert!(text.contains(from), "{text}");
+        text.replace(from, to)
+    });
+    given["cheaper"] = json!(cheaper);
     drive("pictures", given).await;
 }

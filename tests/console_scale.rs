@@ -2,18 +2,17 @@
 //! what is promised.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use rerouter::internals::clock::rfc3339;
-use rerouter::internals::console::PAGES;
 use rerouter::internals::id::{KeyId, Random, RequestId, UserId};
 use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_slot};
 use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, PASSWORD, account};
 use crate::support::client::Answer;
+use crate::support::console_pages::Page;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -31,6 +30,8 @@ const PART: u64 = 5_000;
 const DAYS: u64 = 29;
 /// Users, each with two keys.
 const USERS: u64 = 300;
+/// Keys beside theirs that are used in every hour of the last week, for figures.
+const BUSY_KEYS: u64 = 5_000;
 const MODELS: [&str; 5] = ["gpt-5", "gpt-5-mini", "claude-opus-5", "o5", "mistral-large"];
 const RECIPES: [&str; 3] = ["main", "cheap", "careful"];
 
@@ -92,7 +93,12 @@ async fn pages_answer_quickly_with_many_captures() {
     let template = gateway.capture(&answer.request_id()).await;
     fill_captures(&gateway, &template, captures, now).await;
     gateway.stop().await;
-    let rows = fill_usage(&gateway.dir().join("data"), captures, now).await;
+    let store = Store::open(&gateway.dir().join("data")).await.unwrap();
+    let rows = fill_usage(&store, captures, now).await;
+    if std::env::var_os(CAPTURES).is_some() {
+        fill_busy_keys(&store, now).await;
+    }
+    drop(store);
     gateway.start_again().await;
     eprintln!(
         "{captures} captures of {DAYS} days, {USERS} users, {rows} rows of usage by day; filled in \
@@ -172,8 +178,7 @@ async fn fill_captures(gateway: &Gateway, template: &Value, captures: u64, now: 
 }
 
 /// Writes the usage of the requests as a gateway would have. Gives the number of its rows by day.
-async fn fill_usage(data: &Path, captures: u64, now: Timestamp) -> usize {
-    let store = Store::open(data).await.unwrap();
+async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
     let recent = (now - SignedDuration::from_hours(8 * 24)).as_second();
     let mut sums: HashMap<UsageKey, UsageSums> = HashMap::new();
     let mut days: HashSet<(i64, UserId, Option<KeyId>, String)> = HashSet::new();
@@ -216,42 +221,39 @@ async fn fill_usage(data: &Path, captures: u64, now: Timestamp) -> usize {
     days.len()
 }
 
-/// Every page that can be looked at, and some views of them.
+/// Writes the usage of [`BUSY_KEYS`].
+async fn fill_busy_keys(store: &Store, now: Timestamp) {
+    for hour in 0..7 * 24 {
+        let at = usage_slot(now - SignedDuration::from_hours(hour));
+        let of_key = |key: u64| {
+            let key = UsageKey {
+                at,
+                user: UserId::known(&user_id(USERS + key / 2)),
+                key: Some(KeyId::known(&key_id(USERS * 2 + key))),
+                model: Some("a/gpt-5".into()),
+                alias: Some("auto".into()),
+                recipe: "main".into(),
+                rule: Some("default".into()),
+                replay: false,
+            };
+            let took = LatencyCounts::one(Duration::from_millis(900));
+            let nano = 6_000_000;
+            (key, UsageSums { requests: 3, nano, priced: 3, took, ..UsageSums::default() })
+        };
+        let rows: Vec<(UsageKey, UsageSums)> = (0..BUSY_KEYS).map(of_key).collect();
+        store.write_usage(Vec::new(), rows.clone()).await.unwrap();
+        store.write_recent_usage(rows).await.unwrap();
+    }
+}
+
+/// Every page that needs a session, and some views of them.
 async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
     let admin = &gateway.admin_key;
     let newest = gateway.manage("GET", "/v1/router/replay?limit=2", admin, None).await.json();
     let mut ids = newest["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
     let other = ids.find(|id| *id != capture).unwrap().to_owned();
-    let node = json!({"name": "scale"});
-    let node = gateway.manage("POST", "/v1/nodes", admin, Some(&node)).await.json();
-    let agent = json!({"name": "scale", "model": "auto"});
-    let agent = gateway.manage("POST", "/v1/agents", admin, Some(&agent)).await.json();
-    let users = gateway.manage("GET", "/v1/users", admin, None).await.json();
-    let key = gateway.create_key().await;
-    let revision = gateway.revision().await;
-    let filled = |path: &str| {
-        let id = match path.split('/').nth(2) {
-            Some("captures") => capture,
-            Some("nodes") => node["id"].as_str().unwrap(),
-            Some("agents") => agent["id"].as_str().unwrap(),
-            Some("users") => users["data"][0]["id"].as_str().unwrap(),
-            Some("keys") => key.id.as_str(),
-            _ => "",
-        };
-        [
-            ("{id}", id),
-            ("{other}", other.as_str()),
-            ("{side}", "request"),
-            ("{a}", revision.as_str()),
-            ("{b}", revision.as_str()),
-        ]
-        .into_iter()
-        .fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
-    };
-    // The parts of a text are named by the page of its capture.
-    let own = PAGES.iter().filter(|page| !page.path.ends_with("/text"));
-    let own = own.filter(|page| page.method == "GET" && !page.policy.is_open());
-    let own = own.map(|page| filled(page.path));
+    let own = Page::all(gateway, capture, &other).await.into_iter();
+    let own = own.filter(|page| !page.is_open).map(|page| page.address);
     let views = [
         "/console/?range=hour&by=target",
         "/console/?range=day&by=key",
@@ -263,10 +265,7 @@ async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
         "/console/captures?model=o5",
         "/console/captures?recipe=none",
     ];
-    let all: Vec<String> = own.chain(views.map(str::to_owned)).collect();
-    for path in &all {
-        assert!(!path.contains('{'), "the page {path} needs something to show");
-    }
+    let all = own.chain(views.map(str::to_owned)).collect();
     // A gateway that has just started may still read its index.
     until("the captures", async || {
         let path = format!("/v1/router/replay/{other}");

@@ -53,7 +53,8 @@ fn pages() -> Vec<String> {
             let path = format!("{directory}/{}", entry.file_name().to_str().unwrap());
             match entry.file_type().unwrap().is_dir() {
                 true => directories.push(path),
-                false => found.push(path),
+                false if path.ends_with(".md") => found.push(path),
+                false => {}
             }
         }
     }

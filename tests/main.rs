@@ -68,6 +68,8 @@ mod codings;
 /// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of
 /// a provider.
 mod compatibility;
+/// The compose files, as far as they can be tried without containers.
+mod compose;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the
 /// store; under load.
 mod configuration;
@@ -227,6 +229,8 @@ mod settings;
 mod shadows;
 /// A budget over a hundred keys below it: with new secrets, a changed parent, another process.
 mod shared_budgets;
+/// Captures of several gateways, from each of them: one index, and an object store.
+mod shared_captures;
 /// The signals that are found out for a document's conditions only, live and in reroutes under
 /// another document.
 mod signals;

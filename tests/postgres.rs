@@ -165,7 +165,7 @@ async fn a_store_moves_with_all_that_it_holds() {
 
     let (code, told) = rerouter(&dir, &arguments);
     assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("           2  keys ") && told.contains("Captures stay"), "{told}");
+    assert!(told.contains("           2  keys ") && told.contains("Captures are in"), "{told}");
     assert!(!told.contains("canary"), "{told}");
     let (code, told) = rerouter(&dir, &arguments);
     assert_eq!(code, Some(1), "{told}");

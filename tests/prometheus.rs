@@ -26,7 +26,7 @@ fn conf(path: &str) -> PathBuf {
 }
 
 /// A program of Prometheus, as `./test` unpacks it, or as it is installed.
-fn program(name: &str) -> Command {
+pub fn program(name: &str) -> Command {
     let unpacked =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/prometheus/usr/bin").join(name);
     Command::new(if unpacked.exists() { unpacked } else { name.into() })

@@ -362,7 +362,7 @@ async fn what_is_denied_by_default_is_never_connected_to() {
             "server_error",
             Some("provider_error"),
         );
-        let denied = || gateway.log().matches("no address to connect to: Denied").count();
+        let denied = || gateway.log().matches("are denied by `egress`").count();
         until(&format!("{host} to be denied"), async || (denied() > number).then_some(())).await;
     }
     let arrived =

@@ -43,7 +43,7 @@ fn server(pem: &str) -> Whole {
         },
         "capture": {
             "enabled": true, "bodies": true, "encrypt": true, "client_opt_out": true,
-            "max_body": "8MiB", "redact": ["secret"], "objects": null,
+            "max_body": "8MiB", "redact": ["secret"], "objects": "s3://bucket/folder",
             "retention": { "age": "7d", "size": "10GiB" },
         },
         "pin": { "registration": "open" }, "agent": { "call_untrusted": false }, "console": true,
@@ -225,6 +225,9 @@ fn probes(schema: &Value) -> Vec<Value> {
         json!("sqlite"),
         json!("sqlite:x"),
         json!("postgresql://u@h/d"),
+        json!("gs://bucket"),
+        json!("az://container/folder"),
+        json!("file:///folder"),
         json!("x-header"),
         json!([]),
         json!(["word"]),

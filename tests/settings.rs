@@ -77,7 +77,7 @@ fn the_reader_knows_these_keys() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused() {
+fn an_object_store_is_for_gateways_that_share_a_database() {
     let dir = tempfile::tempdir().unwrap();
     let check = |line: &str| {
         std::fs::write(dir.path().join("s.yaml"), line).unwrap();
@@ -90,7 +90,7 @@ fn what_this_version_does_not_do_is_refused() {
     assert_eq!(taken.0, Some(0), "{}", taken.1);
     let (code, said) = check("capture: { objects: s3://bucket }");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("capture.objects: not supported by this version"), "{said}");
+    assert!(said.contains("capture.objects: has no use with SQLite"), "{said}");
 }
 
 /// A gateway in front of a provider that says "well".

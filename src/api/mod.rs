@@ -363,7 +363,8 @@ pub(crate) fn may_call(route: &Route, who: &Principal) -> Result<()> {
             Err(auth::unauthorized(Surface::of(route.path)))
         }
         Policy::Scope(scope) if !who.has_scope(scope) => {
-            Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
+            let told = format!("This key lacks the scope `{scope}`, which ADMIN_API_KEY has.");
+            Err(Error::new(Kind::InsufficientScope, told))
         }
         Policy::Admin if !who.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
         _ => Ok(()),

@@ -18,10 +18,16 @@ use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 pub(crate) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     Ok(match app.unready().await {
-        None => answer::json(
-            StatusCode::OK,
-            &json!({"status": "ok", "store": "ok", "revision": app.revision()}),
-        ),
+        None => {
+            let mut health = json!({"status": "ok", "store": "ok", "revision": app.revision()});
+            if let (Some(answer), Some(health)) =
+                (app.archive.objects_answer(), health.as_object_mut())
+            {
+                let word = if answer { "ok" } else { "unavailable" };
+                health.insert("objects".to_owned(), word.into());
+            }
+            answer::json(StatusCode::OK, &health)
+        }
         Some(why) => answer::json(
             StatusCode::SERVICE_UNAVAILABLE,
             &json!({"status": "unavailable", "reason": why}),

@@ -24,7 +24,7 @@ use crate::id::{KeyId, RequestId, UserId};
 use crate::store::{Action, CaptureFilter, Shadows};
 
 /// Query parameters of the list.
-pub(super) const PARAMETERS: &[&str] = &[
+pub(crate) const PARAMETERS: &[&str] = &[
     "limit",
     "after",
     "since",

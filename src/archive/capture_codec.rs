@@ -133,7 +133,7 @@ impl RecordEncoder {
             let head = record(RecordPart::Head, &pieces, &mut out.heads)?;
             (head, Some(record(RecordPart::Bodies, &of_bodies, &mut out.bodies)?))
         };
-        Ok(CaptureLocation { segment: 0, head, bodies, salt })
+        Ok(CaptureLocation { segment: 0, head, bodies, salt, head_record: None })
     }
 
     /// A salt that nobody guesses. The system is asked for many at once.

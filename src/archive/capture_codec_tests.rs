@@ -60,7 +60,7 @@ proptest! {
         let mut decoder = RecordDecoder::new().unwrap();
         for _ in 0..2 {
             let encoded = Encoded::of(&mut encoder, &cipher, &head, &sent, effort);
-            let location = encoded.location;
+            let location = encoded.location.clone();
             let mut decode = |part, record: Vec<u8>| {
                 let id = RequestId::known("req_1");
                 decoder.decode(&id, part, record, location.salt.as_ref(), &cipher.keys)

@@ -1,58 +1,24 @@
 //! Reads captures from segments by their locations.
 
-use std::{fmt, io};
-
 use super::capture_codec::{self, RecordDecoder, RecordPart};
 use super::capture_key::CaptureKeys;
-use super::segment_folder::{SegmentFolder, SegmentReader};
+use super::segment_source::SegmentSource;
+use super::unreadable::Unreadable;
 use crate::capture::packed_head::PackedHead;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::id::RequestId;
 use crate::store::{ByteRange, CaptureLocation};
 
-/// Why a capture cannot be read.
-#[derive(Debug)]
-pub(super) enum Unreadable {
-    /// Its segment is not there.
-    Absent,
-    /// Its segment cannot be read.
-    Io(io::Error),
-    /// Its bytes are not what was written.
-    Damaged(&'static str),
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unreadable::Absent => f.write_str("its segment is not there"),
-            Unreadable::Io(error) => write!(f, "{error}"),
-            Unreadable::Damaged(what) => f.write_str(what),
-        }
-    }
-}
-
-impl From<io::Error> for Unreadable {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound => Unreadable::Absent,
-            io::ErrorKind::UnexpectedEof => Unreadable::Damaged("it is cut off"),
-            _ => Unreadable::Io(error),
-        }
-    }
-}
-
-/// Reads captures, on a thread that may wait. Keeps the last segment open: captures made together
-/// lie together.
+/// Reads captures, on a thread that may wait.
 pub struct CaptureReader {
-    folder: SegmentFolder,
+    segments: SegmentSource,
     keys: CaptureKeys,
     decoder: Option<RecordDecoder>,
-    open: Option<(i64, SegmentReader)>,
 }
 
 impl CaptureReader {
-    pub(super) fn new(folder: SegmentFolder, keys: CaptureKeys) -> Self {
-        CaptureReader { folder, keys, decoder: None, open: None }
+    pub(super) fn new(segments: SegmentSource, keys: CaptureKeys) -> Self {
+        CaptureReader { segments, keys, decoder: None }
     }
 
     pub(super) fn head(
@@ -106,12 +72,10 @@ impl CaptureReader {
         range: ByteRange,
         part: RecordPart,
     ) -> Result<Vec<u8>, Unreadable> {
-        let segment = match self.open.take() {
-            Some((number, segment)) if number == location.segment => segment,
-            _ => self.folder.open(location.segment)?,
+        let record = match (&location.head_record, part) {
+            (Some(record), RecordPart::Head) => record.to_vec(),
+            _ => self.segments.read(location.segment, range)?,
         };
-        let (_, segment) = self.open.insert((location.segment, segment));
-        let record = segment.read(range)?;
         let decoder = match self.decoder.take() {
             Some(decoder) => decoder,
             None => RecordDecoder::new()?,

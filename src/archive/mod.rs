@@ -29,21 +29,25 @@
 //! **Damage.** A record that does not decrypt is an unreadable capture, found when it is read. It
 //! costs no other capture.
 //!
-//! **Another store.** [`segment_folder`] opens, lists and deletes segments, and
-//! `store::CaptureIndex` knows which captures there are: an object store and another database take
-//! their places. The active segment stays a local file ([`segment_log`]).
+//! **Several gateways** share an index in PostgreSQL ([`sharing`]). Each writes segments of its own
+//! numbers. `docs/internals/captures.md` says how one reads those of another.
 
 mod capture_codec;
 mod capture_key;
 mod capture_reader;
 mod import;
+mod objects;
 mod prepare;
 mod recovery;
 mod retention;
 pub(crate) mod segment_folder;
 mod segment_log;
+mod segment_source;
 mod service;
+mod sharing;
+mod unreadable;
 
 pub(crate) use capture_reader::CaptureReader;
+pub(crate) use objects::{ObjectTarget, SegmentObjects};
 pub use service::Archive;
 pub(crate) use service::Page;

@@ -27,12 +27,23 @@ impl Archive {
         let folder = self.settings.folder.clone();
         // One that the process before this one has begun may not be in the index yet.
         let all_known = self.index.has_predecessor();
-        let known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
+        let mut known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
+        known.extend(self.index.spooled_segments().await?);
+        let numbers = self.index.numbers();
+        // The object store has the others.
+        let waiting = match self.remote.is_some() {
+            true => Some(self.index.waiting_segments().await?),
+            false => None,
+        };
         let (last, recovered, aside) = blocking(move || {
             let files = folder.list()?;
             let is_unknown = |number: &i64| !all_known && !known.contains(number);
             let unknown: Vec<i64> = files.iter().copied().filter(is_unknown).collect();
-            let missing = known.iter().filter(|number| !files.contains(number)).count();
+            let is_only_here = |number: &i64| {
+                waiting.as_ref().is_none_or(|waiting| waiting.iter().any(|(one, _)| one == number))
+            };
+            let missing = known.iter().filter(|number| !files.contains(number));
+            let missing = missing.filter(|number| is_only_here(number)).count();
             let recovered = Recovered { unknown: unknown.len(), missing };
             let mut full = Vec::new();
             for number in unknown {
@@ -43,21 +54,22 @@ impl Archive {
             }
             let aside = (!full.is_empty()).then(|| (full.len(), folder.set_aside(&full)));
             // Numbers of segments that were set aside are not used again: they may come back.
-            let last = known.into_iter().chain(files).chain(folder.list_aside()?).max();
-            Ok::<_, std::io::Error>((last.unwrap_or(0), recovered, aside))
+            let used = known.into_iter().chain(files).chain(folder.list_aside()?);
+            let last = used.map(|number| numbered(number, numbers)).max().unwrap_or(0);
+            Ok::<_, std::io::Error>((last.max(numbers.0), recovered, aside))
         })
         .await??;
         log.last = Some(last);
         match aside {
             Some((count, Ok(folder))) => log::warn!(
-                "{count} segments that captures.db does not list are moved to {}: if captures.db \
+                "{count} segments that the index does not list are moved to {}: if the index \
                  was lost or is an older one, stop the gateway, put the right one back and these \
                  files into captures/; if not, a crash left them, and they can be deleted",
                 folder.display()
             ),
             Some((count, Err(error))) => log::warn!(
-                "{count} segments that captures.db does not list cannot be moved away, and stay: \
-                 {error}; if captures.db was lost or is an older one, stop the gateway and put the \
+                "{count} segments that the index does not list cannot be moved away, and stay: \
+                 {error}; if the index was lost or is an older one, stop the gateway and put the \
                  right one back"
             ),
             None => {}
@@ -69,6 +81,16 @@ impl Archive {
             );
         }
         Ok(recovered)
+    }
+}
+
+/// The number of a segment of this gateway, whose numbers are between these. One that was written
+/// before gateways shared the index has only the lower half of it; one of others is 0.
+pub(super) fn numbered(number: i64, (first, last): (i64, i64)) -> i64 {
+    match number {
+        number if (first..=last).contains(&number) => number,
+        number if number <= i64::from(u32::MAX) => first | number,
+        _ => 0,
     }
 }
 

@@ -27,29 +27,46 @@ impl Archive {
         };
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
+        // After the first failure: it would take as long with each segment.
+        let mut objects_answer = true;
+        // Rows of these are still to come.
+        let spooled = self.index.spooled_segments().await?;
         for (segment, has_captures) in segments {
+            if spooled.contains(&segment.number) {
+                continue;
+            }
             let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
             let in_use = active == Some(segment.number) || self.index.has_predecessor();
             if !leaves || in_use {
                 continue;
             }
-            match self.remove(segment.number).await {
+            match self.remove(segment.number, objects_answer).await {
                 Ok(()) => held = held.saturating_sub(segment.bytes),
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    if self.remote.is_some() {
+                        // Only its object is left.
+                        held = held.saturating_sub(segment.bytes);
+                    }
+                    objects_answer = false;
+                    failed = Some(error);
+                }
             }
+        }
+        if objects_answer {
+            failed = self.retain_of_others(before_us).await.err().or(failed);
         }
         failed = self.empty_index_log().await.err().or(failed);
         failed.map_or(Ok(()), Err)
     }
 
-    async fn close_due(&self, bytes: u64) -> Result<(), StoreError> {
+    pub(super) async fn close_due(&self, bytes: u64) -> Result<(), StoreError> {
         let mut log = self.log.lock().await;
         if log.is_due(&self.settings, bytes) { self.close_log(&mut log).await } else { Ok(()) }
     }
 
     /// Removes a segment: its captures from the index, in steps so that new ones get in between,
-    /// then its file.
-    async fn remove(&self, number: i64) -> Result<(), StoreError> {
+    /// then its file and its object, or not its object. Its row stays until all is gone.
+    pub(super) async fn remove(&self, number: i64, object: bool) -> Result<(), StoreError> {
         match self.drop_captures(number).await {
             // The index has no room for it: the file that leaves makes some.
             Err(StoreError::Full(_)) => {
@@ -59,7 +76,19 @@ impl Archive {
             dropped => dropped?,
         }
         self.delete_file(number).await?;
-        self.index.drop_segment(number).await
+        if let Some(remote) = &self.remote {
+            if !object {
+                return Ok(());
+            }
+            remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
+        }
+        self.index.drop_segment(number).await?;
+        if let Some(remote) = &self.remote {
+            // An upload may have ended in between. One that ends later finds no row, and deletes
+            // its object.
+            remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
+        }
+        Ok(())
     }
 
     async fn drop_captures(&self, number: i64) -> Result<(), StoreError> {

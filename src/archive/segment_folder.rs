@@ -1,19 +1,19 @@
 //! Where segments are kept: a folder of files. It creates, opens, lists, moves and deletes them;
-//! `segment_log.rs` writes the active one, and a backup copies them. An object store can take the
-//! place of the closed ones: [`SegmentFolder::close`] would put a closed segment,
-//! [`SegmentReader::read`] get a range of one, and [`SegmentFolder::delete`] and
-//! [`SegmentFolder::list`] are theirs too. The active segment stays a local file.
+//! `segment_log.rs` writes the active one, and a backup copies them.
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::store::ByteRange;
 
 /// The folder of segments in a data directory.
 pub(crate) const FOLDER: &str = "captures";
+/// The folder of copies of segments of other gateways.
+const COPIES: &str = "captures-cache";
 /// What the names of folders with segments that were set aside begin with.
 const ASIDE: &str = "captures-unknown-";
 
@@ -36,7 +36,12 @@ impl SegmentFolder {
         SegmentFolder(data.join(FOLDER))
     }
 
-    fn path(&self, number: i64) -> PathBuf {
+    /// The folder of copies of segments that other gateways wrote.
+    pub(super) fn of_copies(data: &Path) -> Self {
+        SegmentFolder(data.join(COPIES))
+    }
+
+    pub(super) fn path(&self, number: i64) -> PathBuf {
         self.0.join(file_name(number))
     }
 
@@ -48,6 +53,33 @@ impl SegmentFolder {
             File::options().write(true).create_new(true).mode(0o600).open(self.path(number))?;
         File::open(&self.0)?.sync_all()?;
         Ok(file)
+    }
+
+    /// Makes a copy of a segment by `write`, which makes the file at the path that it gets.
+    pub(super) fn fill(
+        &self,
+        number: i64,
+        write: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        static DRAFTS: AtomicU64 = AtomicU64::new(0);
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        // Two readers may fetch it at once.
+        let draft = self.0.join(format!("{}.partial", DRAFTS.fetch_add(1, Ordering::Relaxed)));
+        let written = std::fs::remove_file(&draft)
+            .or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })
+            .and_then(|()| write(&draft))
+            .and_then(|()| std::fs::rename(&draft, self.path(number)));
+        if written.is_err() {
+            let _none = std::fs::remove_file(&draft);
+        }
+        written
+    }
+
+    pub(super) fn metadata(&self, number: i64) -> io::Result<Metadata> {
+        std::fs::metadata(self.path(number))
     }
 
     /// Takes over a segment that is written no more: all of it is durable when this returns.
@@ -76,6 +108,14 @@ impl SegmentFolder {
     /// Whether a segment holds no bytes.
     pub(super) fn is_empty(&self, number: i64) -> io::Result<bool> {
         Ok(std::fs::metadata(self.path(number))?.len() == 0)
+    }
+
+    /// Gives a segment another number, if it is there.
+    pub(super) fn rename(&self, from: i64, to: i64) -> io::Result<()> {
+        match std::fs::rename(self.path(from), self.path(to)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Moves segments to a new folder beside this one, which it returns.
@@ -115,6 +155,11 @@ impl SegmentFolder {
         }
         Ok(numbers)
     }
+}
+
+/// The numbers of the segments in a folder, which need not be there.
+pub(crate) fn segment_files(folder: &Path) -> io::Result<Vec<i64>> {
+    Ok(list(folder)?.into_iter().collect())
 }
 
 fn list(folder: &Path) -> io::Result<BTreeSet<i64>> {

@@ -28,6 +28,10 @@ pub(super) struct SegmentSettings {
     /// Age at which it is closed, however small it is.
     pub(super) age: Duration,
     pub(super) faults: Faults,
+    /// The number before that of the first segment.
+    pub(super) before_first: i64,
+    /// The index takes the records of heads too.
+    pub(super) heads_in_index: bool,
 }
 
 /// The active segment, if there is one.
@@ -93,8 +97,13 @@ impl SegmentLog {
         let mut batch = Batch::new(active, settings);
         for PreparedCapture { row, head, bodies } in captures {
             let cipher = &settings.cipher;
-            let location =
+            let mut location =
                 encoder.encode(&row.id, &head, &bodies, cipher, pace, &mut batch.buffers)?;
+            if settings.heads_in_index {
+                // The last one of the buffer.
+                let begin = usize::try_from(location.head.offset).unwrap_or(usize::MAX);
+                location.head_record = batch.buffers.heads.get(begin..).map(Into::into);
+            }
             batch.push(row, location)?;
         }
         self.encoder = Some(encoder);
@@ -110,7 +119,7 @@ impl SegmentLog {
     }
 
     fn begin(&mut self, settings: &SegmentSettings) -> io::Result<Active> {
-        let mut number = self.last.unwrap_or(0);
+        let mut number = self.last.unwrap_or(settings.before_first);
         let file = loop {
             number += 1;
             match settings.folder.create(number) {

@@ -10,10 +10,12 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::capture_codec::Cipher;
 use super::capture_key::CaptureKeys;
-use super::capture_reader::{CaptureReader, Unreadable};
+use super::capture_reader::CaptureReader;
 use super::prepare;
 use super::segment_folder::SegmentFolder;
 use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
+use super::segment_source::{RemoteSegments, SegmentSource};
+use super::unreadable::Unreadable;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::pace::{Effort, WritePace};
@@ -38,8 +40,10 @@ pub struct Archive {
     /// Held while a batch is written and inserted.
     pub(super) log: Arc<tokio::sync::Mutex<SegmentLog>>,
     pub(super) shared: Arc<Shared>,
-    redactor: Arc<Redactor>,
-    metrics: Option<Metrics>,
+    pub(super) redactor: Arc<Redactor>,
+    pub(super) metrics: Option<Metrics>,
+    /// Where segments go that other gateways read.
+    pub(super) remote: Option<RemoteSegments>,
 }
 
 /// State that clones of an archive share.
@@ -49,6 +53,10 @@ pub(super) struct Shared {
     reported: Mutex<HashSet<RequestId>>,
     /// The index's write-ahead log may hold deleted rows.
     pub(super) log_holds_deleted: AtomicBool,
+    /// The object store refused the last segment, or could not be reached.
+    pub(super) objects_fail: AtomicBool,
+    /// Another process uses the data directory from now on.
+    pub(super) handed_over: AtomicBool,
 }
 
 /// A page of heads, newest first.
@@ -68,6 +76,7 @@ impl Archive {
     /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is
     /// written from now on; both kinds are read.
     pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
+        let index = store.capture_index();
         let settings = SegmentSettings {
             folder: SegmentFolder::new(store.dir()),
             cipher: Cipher { keys: CaptureKeys::new(&keys.into()), random, encrypt },
@@ -75,14 +84,17 @@ impl Archive {
             bytes: bounds::SEGMENT_BYTES,
             age: bounds::SEGMENT_AGE,
             faults: store.faults().clone(),
+            before_first: index.numbers().0,
+            heads_in_index: index.is_shared(),
         };
         Archive {
-            index: store.capture_index(),
+            index,
             settings,
             log: Arc::default(),
             shared: Arc::default(),
             redactor: Arc::default(),
             metrics: None,
+            remote: None,
         }
     }
 
@@ -303,7 +315,10 @@ impl Archive {
 
     /// Reads captures of pages.
     pub fn reader(&self) -> CaptureReader {
-        CaptureReader::new(self.settings.folder.clone(), self.settings.cipher.keys.clone())
+        let own = self.index.is_shared().then(|| self.index.numbers());
+        let (folder, remote) = (self.settings.folder.clone(), self.remote.clone());
+        let keys = self.settings.cipher.keys.clone();
+        CaptureReader::new(SegmentSource::new(folder, remote, own), keys)
     }
 
     /// The bodies of a capture of a page; `None` if there are none, or they cannot be read. It may
@@ -331,6 +346,11 @@ impl Archive {
             match read.await? {
                 Ok(capture) => return Ok(Some(capture)),
                 Err(Unreadable::Absent) if !retried => retried = true,
+                Err(Unreadable::Elsewhere(segment)) => return Err(self.elsewhere(segment).await),
+                Err(why @ Unreadable::Away(_)) => {
+                    log::warn!("capture {id} cannot be read now: {why}");
+                    return Err(Error::store_unavailable(why));
+                }
                 Err(why) => {
                     self.report(id, &why);
                     return Err(Error::internal(format!("capture {id} cannot be read: {why}")));
@@ -364,7 +384,7 @@ impl Archive {
 
     /// Logs and counts, once, that a capture is damaged.
     fn report(&self, id: &RequestId, why: &Unreadable) {
-        if matches!(why, Unreadable::Absent) {
+        if matches!(why, Unreadable::Absent | Unreadable::Elsewhere(_) | Unreadable::Away(_)) {
             return;
         }
         let mut reported = self.shared.reported.lock().unwrap_or_else(PoisonError::into_inner);

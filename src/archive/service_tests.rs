@@ -152,11 +152,11 @@ async fn a_record_reads_only_as_the_capture_that_it_is() {
     let (id, other) = (&both[0].head.id, &both[1].head.id);
     assert!(reader.head(id, &first).is_ok() && reader.bodies(id, &first).is_ok());
     assert!(reader.head(other, &first).is_err());
-    assert!(reader.head(id, &CaptureLocation { salt: second.salt, ..first }).is_err());
+    assert!(reader.head(id, &CaptureLocation { salt: second.salt, ..first.clone() }).is_err());
     let head = first.bodies.unwrap();
-    assert!(reader.head(id, &CaptureLocation { head, ..first }).is_err());
+    assert!(reader.head(id, &CaptureLocation { head, ..first.clone() }).is_err());
     let bodies = Some(first.head);
-    assert!(reader.bodies(id, &CaptureLocation { bodies, ..first }).is_err());
+    assert!(reader.bodies(id, &CaptureLocation { bodies, ..first.clone() }).is_err());
 }
 
 /// The salt is the only thing that a deletion has to destroy.

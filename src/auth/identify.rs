@@ -324,7 +324,8 @@ pub(crate) fn unauthorized(surface: Surface) -> Error {
     Error::new(
         Kind::Unauthorized,
         match surface {
-            Surface::Pin | Surface::RouterManagement => "A valid API key or session is required.",
+            Surface::Pin => "A session, a valid PIN key or ADMIN_API_KEY is required.",
+            Surface::RouterManagement => "A valid API key or session is required.",
             Surface::Console => "A session is required: sign in.",
             Surface::NodeCallback => "A valid node signature is required.",
             Surface::Agent => "A valid API key is required.",

@@ -137,6 +137,8 @@ pub(crate) const USAGE_GROUPS: usize = 1_000;
 /// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
 /// statement before, at four fifths of it, and the wait for a lock at half of it.
 pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
+/// The same for rows of captures, which wait elsewhere then.
+pub(crate) const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 /// The same for changes of its tables, for which gateways that start wait, and for a copy.
 pub(crate) const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
 /// How long PostgreSQL waits for the next statement of a transaction, before it ends it: a gateway

@@ -100,6 +100,35 @@ pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// Longest time that a segment is written to.
 pub(crate) const SEGMENT_AGE: Duration = Duration::from_secs(600);
+/// The same where segments go to an object store: so old are captures that other gateways read.
+pub(crate) const SEGMENT_AGE_SHARED: Duration = Duration::from_secs(60);
+/// Time between two looks for segments to upload, and for rows to hand over.
+pub(crate) const SHARE_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest such time while that fails; it doubles up to this.
+pub(crate) const SHARE_RETRY: Duration = Duration::from_secs(60);
+/// Bytes of a part of a segment on its way to or from an object store.
+pub(crate) const OBJECT_PART: usize = 8 << 20;
+/// Bytes of the largest answer of an object store.
+pub(crate) const OBJECT_ANSWER: u64 = 160 << 20;
+/// Time to connect to an object store.
+pub(crate) const OBJECT_CONNECT: Duration = Duration::from_secs(5);
+/// Time of one request to an object store, with the request tried again within it.
+pub(crate) const OBJECT_REQUEST: Duration = Duration::from_secs(30);
+/// Time of all requests for one segment.
+pub(crate) const OBJECT_TIME: Duration = Duration::from_secs(120);
+/// Characters of an error of an object store that are told.
+pub(crate) const OBJECT_ERROR: usize = 300;
+/// Ranges that are read of one segment of another gateway, one by one, before it is fetched whole.
+pub(crate) const SEGMENT_RANGES: u32 = 3;
+/// Bytes of segments of other gateways that are kept here.
+pub(crate) const SEGMENT_CACHE: u64 = 1 << 30;
+/// How long such a segment is kept.
+pub(crate) const SEGMENT_CACHE_TIME: Duration = Duration::from_secs(3600);
+/// How long after its age another gateway removes a segment that its own one has not.
+pub(crate) const SEGMENT_LEFT_BEHIND: Duration = Duration::from_secs(3600);
+/// How long a deletion keeps captures away that come later: a gateway that is started again may
+/// bring some.
+pub(crate) const DELETED_CAPTURES_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Smallest number of segments in `retention`: so much more than asked for may be kept.
 pub(crate) const SEGMENT_SHARE: u32 = 16;
 /// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).

@@ -248,7 +248,10 @@ impl ApiClient {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CommandFailure {
-        CommandFailure::Gateway(format!("{} cannot be reached: {error}", self.base))
+        CommandFailure::Gateway(format!(
+            "{} cannot be reached: {error} (`--url` or REROUTER_URL names another gateway)",
+            self.base
+        ))
     }
 
     fn incomplete(&self, error: &std::io::Error) -> CommandFailure {

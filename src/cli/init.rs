@@ -22,7 +22,7 @@ pub(super) struct InitArguments {
     #[arg(long = "provider", value_name = "NAME")]
     providers: Vec<String>,
     /// Address to listen on. Default: 127.0.0.1:8080.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Data directory. Default: ./data.
     #[arg(long, value_name = "DIR")]
@@ -46,9 +46,7 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
     };
     let listen =
         answer(arguments.listen.map(|address| address.to_string()), "Listen on", "127.0.0.1:8080")?;
-    let address: SocketAddr = listen.parse().map_err(|_| {
-        CommandFailure::Usage(format!("`{listen}` is no address and port such as 127.0.0.1:8080"))
-    })?;
+    let address = address(&listen).map_err(CommandFailure::Usage)?;
     let found = starter::find(env, &[address]);
     let names: Vec<&str> = found.iter().map(|found| found.known.name).collect();
     let given = (!arguments.providers.is_empty()).then(|| arguments.providers.join(","));
@@ -63,6 +61,12 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
     starter::write(server, &starter::server_document(&address.to_string(), &dir, &path, &[]))?;
     starter::write(routing, &starter::routing_document(&chosen))?;
     print(&next(&files, &chosen, env))
+}
+
+/// An address and a port, as an argument.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let told = || format!("`{text}` is not an address and a port such as 127.0.0.1:8080");
+    text.parse().map_err(|_| told())
 }
 
 /// The providers with these names: as they were found, else as they usually are.

@@ -53,8 +53,9 @@ fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
     // The copy is made, whether or not this can be printed.
     let _ = output::print(&format!(
         "{told}Copied these rows to PostgreSQL, and read the same there.\n\
-         Captures stay in {dir}: start the gateway with that data directory, the same master key, \
-         and `store.url`.\n\
+         Captures are in {dir}: start the gateway with that data directory, the same master key, \
+         and `store.url`. It brings their rows to PostgreSQL then, and their segments to \
+         `capture.objects`.\n\
          {dir}/accounts.db is no longer used; keep it until the gateway works.\n",
         dir = data.display()
     ));

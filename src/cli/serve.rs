@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::check;
 use super::failure::CommandFailure;
+use super::init::address;
 use super::output::print_error;
 use super::starter::{self, FoundProvider};
 use crate::atomic_file;
@@ -39,10 +40,10 @@ pub(super) struct ServeArguments {
 #[derive(Args)]
 pub(super) struct ServerDefaults {
     /// Listen here, and use no server document. Default: 127.0.0.1:8080.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Address of metrics and probes, without a server document. Default: 127.0.0.1:9090.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     metrics: Option<SocketAddr>,
     /// Data directory, without a server document. Default: ./data.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
@@ -158,7 +159,12 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> S
         Some(Handed::Lost(why)) => {
             (format!("The first key is lost ({why}): make one with ADMIN_API_KEY."), kept())
         }
-        None => ("$KEY stands for a key of yours; ADMIN_API_KEY makes one.".to_owned(), kept()),
+        None => (
+            "$KEY is the first key, or another that was made. If it is lost, start with \
+             ADMIN_API_KEY set to a long random value, which makes keys."
+                .to_owned(),
+            kept(),
+        ),
     };
     let console =
         gateway.console().map_or_else(String::new, |url| format!("The console is {url}\n"));

@@ -38,8 +38,8 @@ pub use settings::Server;
 pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 #[cfg(test)]
 pub(crate) use source::demo_routing;
+pub(crate) use source::{DEMO, NO_FILE, load_routing, routing_path, server_source, stored_routing};
 pub use source::{DocumentSource, load};
-pub(crate) use source::{NO_FILE, load_routing, routing_path, server_source, stored_routing};
 
 use crate::routing::{BuildContext, Finding, Routing};
 use credentials::{CredentialReader, placeholder};

@@ -55,15 +55,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn is_null(&self) -> bool {
-        matches!(self.node.value, TreeValue::Null)
-    }
-
-    /// Rejects a value that this version does not support.
-    pub(super) fn unsupported(&self, faults: &mut Diagnostics) {
-        self.reject(faults, "not supported by this version", "remove it");
-    }
-
     pub(super) fn section(&self, faults: &mut Diagnostics) -> Option<Section<'a>> {
         match &self.node.value {
             TreeValue::Map(entries) => Some(Section {

@@ -15,6 +15,7 @@ use super::settings::{
     AuditRetention, CaptureSettings, Retention, RoutingFile, Server, SessionSettings,
 };
 use super::telemetry::{access_log, log, telemetry};
+use crate::archive::ObjectTarget;
 use crate::bounds;
 use crate::redaction::{Expression, Redactor};
 use crate::routing::Authorities;
@@ -33,6 +34,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
     let (metrics, metrics_hosts) = metrics(&mut top, &listeners, faults);
     let loopback_only =
         listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
+    let store = store(&mut top, faults);
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
         hosts: top
@@ -43,7 +45,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
         data_dir: top.read("data_dir", faults, path).unwrap_or_else(|| PathBuf::from("./data")),
         routing: routing_file(&mut top, faults),
-        capture: capture(&mut top, faults),
+        capture: capture(&mut top, faults, matches!(store.url, StoreUrl::Postgres(_))),
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         console: top.read("console", faults, |f, p| f.bool(p)).unwrap_or(true),
@@ -58,7 +60,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         log: log(&mut top, faults),
         access_log: access_log(&mut top, faults),
         telemetry: telemetry(&mut top, faults),
-        store: store(&mut top, faults),
+        store,
         listeners,
         positions: Positions::default(),
     };
@@ -166,7 +168,7 @@ fn header(field: &Field<'_>, faults: &mut Diagnostics) -> Option<String> {
     Some(name.as_str().to_owned())
 }
 
-fn capture(top: &mut Section<'_>, faults: &mut Diagnostics) -> CaptureSettings {
+fn capture(top: &mut Section<'_>, faults: &mut Diagnostics, shared: bool) -> CaptureSettings {
     let mut section = top.below("capture", faults);
     let flag = |section: &mut Section<'_>, key, faults: &mut Diagnostics| {
         section.read(key, faults, |f, p| f.bool(p)).unwrap_or(true)
@@ -185,12 +187,17 @@ fn capture(top: &mut Section<'_>, faults: &mut Diagnostics) -> CaptureSettings {
                 })
                 .unwrap_or_default(),
         ),
+        objects: section.read("objects", faults, |field, faults| {
+            let found = ObjectTarget::parse(field.text(faults)?);
+            let target =
+                found.map_err(|why| field.reject(faults, why, "for example `s3://bucket/folder`"));
+            if !shared {
+                let hint = "only gateways that share PostgreSQL read it: set `store.url`";
+                field.reject(faults, "has no use with SQLite", hint);
+            }
+            target.ok()
+        }),
     };
-    if let Some(field) = section.take("objects")
-        && !field.is_null()
-    {
-        field.unsupported(faults);
-    }
     section.finish(faults);
     found
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::limits::LimitSettings;
 use super::net::Net;
 use super::positions::Positions;
+use crate::archive::ObjectTarget;
 use crate::interface::Interface;
 use crate::log::LogFormat;
 use crate::redaction::Redactor;
@@ -123,6 +124,8 @@ pub struct CaptureSettings {
     /// Redacts captures before they are written.
     pub redactor: Redactor,
     pub retention: Retention,
+    /// Where complete segments go; `None`: they stay in the data directory only.
+    pub(crate) objects: Option<ObjectTarget>,
 }
 
 /// Retention of captures; the oldest are deleted first.

@@ -36,7 +36,8 @@ pub struct DocumentSource {
 impl DocumentSource {
     /// The defaults, with some keys set by options of the command line.
     pub(crate) fn built_in(text: String) -> DocumentSource {
-        DocumentSource { file: BUILT_IN.to_owned(), text }
+        let file = if text.is_empty() { BUILT_IN } else { "options of the command line" };
+        DocumentSource { file: file.to_owned(), text }
     }
 }
 
@@ -73,8 +74,11 @@ pub(crate) fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Proble
     }
 }
 
+/// The name of the document that is used where there is none.
+pub(crate) const DEMO: &str = "built-in demo document";
+
 fn demo_source() -> DocumentSource {
-    DocumentSource { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() }
+    DocumentSource { file: DEMO.to_owned(), text: demo_routing().to_owned() }
 }
 
 /// The routing document of the store, else the demo until the API receives a first one.

@@ -80,18 +80,8 @@ fn form(filters: &[(&str, &str)]) -> Markup {
 }
 
 fn table(rows: &[Value]) -> Markup {
-    html! {
-        div .scroll tabindex="0" role="region" aria-label="Audit" {
-            table .table {
-                thead { tr {
-                    th scope="col" { "Time" } th scope="col" { "Action" }
-                    th scope="col" { "Actor" } th scope="col" { "Target" }
-                    th scope="col" { "Address" } th scope="col" { "Request" }
-                } }
-                tbody { @for event in rows { (row(event)) } }
-            }
-        }
-    }
+    let headings = ["Time", "Action", "Actor", "Target", "Address", "Request"];
+    pieces::table("Audit", &headings, &html! { @for event in rows { (row(event)) } })
 }
 
 fn row(event: &Value) -> Markup {

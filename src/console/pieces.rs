@@ -84,6 +84,18 @@ pub(super) fn secret_once(secret: &str) -> Markup {
     }
 }
 
+/// A table in a region of its own, which scrolls sideways where it is wide.
+pub(super) fn table(label: &str, headings: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
+            table.table {
+                thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
 /// The link to the next page of a list.
 pub(super) fn pager(next: Option<&str>) -> Markup {
     html! {

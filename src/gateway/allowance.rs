@@ -136,8 +136,8 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
     Error::new(
         Kind::Forbidden,
         format!(
-            "The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing \
-            document."
+            "The budget{whose} needs prices: `{name}`, which may be asked, has none. Add it to \
+            `models` of the routing document."
         ),
     )
 }

@@ -35,7 +35,7 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
 }
 
 fn unresolved(call: &InferenceCall, provider: &str, why: &ResolveError) -> Box<Error> {
-    warn!("provider {provider}: no address to connect to: {why:?}");
+    warn!("provider {provider}: no address to connect to: {why}");
     let mut error = Error::explain(ErrorType::ConnectError, "no address").into_up();
     error.set_retry(call.attempt_failed(AttemptFailure::Connect, false));
     error

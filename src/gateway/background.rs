@@ -86,8 +86,7 @@ impl BackgroundWork {
                 let found =
                     tokio::time::timeout(bounds::DNS_TIME, resolver.look_up(&host, port)).await;
                 if let Err(why) = found.unwrap_or(Err(ResolveError::Unknown)) {
-                    // Without the host, which may come from the environment.
-                    warn!("provider {provider}: no address: {why:?}; a cached one stays in use");
+                    warn!("provider {provider}: {why}; an address known before stays in use");
                 }
             });
             looked_up.buffer_unordered(bounds::DNS_LOOKUPS).collect::<Vec<()>>().await;

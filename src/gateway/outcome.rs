@@ -226,7 +226,13 @@ impl Outcome {
         let tried = tried.collect::<Vec<_>>().join(", ");
         let asked = words().any(|word| !is_any(word, &AttemptFailure::BARRED));
         if asked || self.attempts.is_empty() {
-            return Error::new(Kind::ProviderFailed, format!("No provider answered ({tried})."));
+            let refused = words().any(|word| is_any(word, &[AttemptFailure::Unauthorized]));
+            let why = match refused {
+                true => " `unauthorized`: the provider refuses the API key of the gateway.",
+                false => "",
+            };
+            let told = format!("No provider answered ({tried}).{why}");
+            return Error::new(Kind::ProviderFailed, told);
         }
         let broken = words()
             .any(|word| is_any(word, &[AttemptFailure::BreakerOpen, AttemptFailure::NoNode]));

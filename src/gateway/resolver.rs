@@ -16,12 +16,12 @@ pub(super) struct Resolver {
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
 }
 
-/// Why there is no address.
-#[derive(Debug)]
+/// Why there is no address. The words leave the host out, which may come from the environment.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ResolveError {
-    /// The name has no address, or none was found in time.
+    #[error("DNS has no address of its host, or did not answer in time")]
     Unknown,
-    /// It has only addresses that the egress policy denies.
+    #[error("the addresses of its host are denied by `egress`")]
     Denied,
 }
 

@@ -158,6 +158,8 @@ pub(super) struct CaptureMetrics {
     pub(super) blocks_damaged: IntCounter,
     pub(super) body_memory: Gauge,
     pub(super) capture_queue: Gauge,
+    pub(super) uploads: IntCounterVec,
+    pub(super) upload_lag: Gauge,
 }
 
 impl CaptureMetrics {
@@ -177,6 +179,17 @@ impl CaptureMetrics {
                 .bytes("body_memory_bytes", "Bytes of bodies held now, of `limits.body_memory`.")?,
             capture_queue: to
                 .bytes("capture_queue_bytes", "Bytes waiting for the capture writer.")?,
+            uploads: to.counters(
+                "capture_uploads_total",
+                "Segments of captures sent to the object store: `stored`, or `failed` and tried \
+                 again.",
+                &["outcome"],
+            )?,
+            upload_lag: to.seconds(
+                "capture_upload_lag_seconds",
+                "Age of the newest capture in the oldest complete segment that the object store \
+                 lacks.",
+            )?,
         })
     }
 }

@@ -6,9 +6,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::BootError;
-use crate::archive::segment_folder::{FOLDER, file_name};
+use crate::archive::segment_folder::{FOLDER, file_name, segment_files};
 use crate::atomic_file::directory;
-use crate::store::{StoreError, copy_accounts, copy_capture_index, drop_segments_of_copy};
+use crate::store::{
+    INSTANCE, StoreError, copy_accounts, copy_capture_index, drop_segments_of_copy,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct BackedUp {
@@ -46,7 +48,7 @@ pub(crate) fn back_up(data: &Path, out: &Path, accounts: bool) -> Result<BackedU
 }
 
 fn copy_all(data: &Path, draft: &Path, accounts: bool) -> Result<BackedUp, BootError> {
-    let segments = copy_segments(data, draft)?;
+    let segments = copy_segments(data, draft, accounts)?;
     // After the captures, which refer to documents, keys and users.
     if accounts {
         copy_accounts(data, draft)?;
@@ -67,11 +69,17 @@ fn copy_all(data: &Path, draft: &Path, accounts: bool) -> Result<BackedUp, BootE
 
 /// Copies the index of captures, then its segments: each holds at least what the copied index knows
 /// of it. A segment that was deleted meanwhile is dropped from the copied index. Returns how many
-/// were copied.
-fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
+/// were copied. Where the index is in another database all files are copied, and the name by which
+/// that knows the directory.
+fn copy_segments(data: &Path, draft: &Path, indexed: bool) -> Result<usize, BootError> {
     let (from, to) = (data.join(FOLDER), draft.join(FOLDER));
     DirBuilder::new().mode(0o700).create(&to).map_err(|error| cannot(&to, &error))?;
-    let segments = copy_capture_index(data, draft)?;
+    let mut segments = copy_capture_index(data, draft)?;
+    if !indexed {
+        segments = segment_files(&from).map_err(|error| cannot(&from, &error))?;
+        let (name, to) = (data.join(INSTANCE), draft.join(INSTANCE));
+        std::fs::copy(&name, to).map_err(|error| cannot(&name, &error))?;
+    }
     let mut gone = Vec::new();
     for number in &segments {
         let (from, to) = (from.join(file_name(*number)), to.join(file_name(*number)));
@@ -81,7 +89,7 @@ fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
             Ok(_) => {}
         }
     }
-    if !gone.is_empty() {
+    if !gone.is_empty() && indexed {
         drop_segments_of_copy(draft, &gone)?;
     }
     Ok(segments.len() - gone.len())

@@ -10,7 +10,7 @@ use super::master::{MasterKeys, Unlocked};
 use super::upgrade;
 use super::{BootError, Gateway};
 use crate::app::{App, AppParts};
-use crate::archive::Archive;
+use crate::archive::{Archive, ObjectTarget, SegmentObjects};
 use crate::auth::Auth;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
@@ -114,7 +114,15 @@ pub(super) async fn prepare(
         nodes.refuse_signatures_before(now);
     }
     warn_without_admin(has_admin_key, &auth);
-    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
+    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random);
+    let archive = match &server.capture.objects {
+        Some(target) => archive.uploading(open_objects(target, &variables)?, store.dir()),
+        None => archive,
+    };
+    if let Err(error) = archive.recover().await {
+        // Traffic does not depend on it, and the first capture tries again.
+        warn!("the segments of captures cannot be listed: {error}");
+    }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = open_access_log(&server, environment.access_log, &variables)?;
     let telemetry = start_telemetry(&server, &metrics, &random)?;
@@ -167,7 +175,7 @@ async fn joining(server: &Server, store: &Store, metrics: &Metrics) -> Result<Jo
     };
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let address = server.listeners.first().map_or(server.metrics, |listener| listener.address);
-    let instance = if target.is_some() { store.instance().await? } else { String::new() };
+    let instance = store.instance().unwrap_or_default().to_owned();
     let identity = GatewayIdentity {
         instance,
         name: format!("{machine}:{}", address.port()),
@@ -192,11 +200,19 @@ fn read_routing(
     let config::DocumentSource { file, text } = source;
     let routing = config::read_routing(&file, &text, server, &**variables, Some(mock));
     let routing = routing.map_err(problems)?;
+    if file == config::DEMO {
+        warn!("there is no routing document: a mock provider answers");
+    }
     config::warnings(&file, &routing).iter().for_each(|warning| warn!("{warning}"));
     Ok(routing)
 }
 
-async fn open_archive(
+fn open_objects(target: &ObjectTarget, variables: &Variables) -> Result<SegmentObjects, BootError> {
+    let opened = target.open(&**variables);
+    opened.map_err(|why| BootError(format!("capture.objects: {why}")))
+}
+
+fn open_archive(
     server: &Server,
     store: &Store,
     keys: &Keyring,
@@ -206,15 +222,10 @@ async fn open_archive(
 ) -> Archive {
     let kept = &server.capture.retention;
     let archive = Archive::new(store.clone(), keys, random.clone(), server.capture.encrypt);
-    let archive = archive
+    archive
         .kept_for(kept.age, kept.size)
         .counting(Metrics::clone(metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
-    if let Err(error) = archive.recover().await {
-        // Traffic does not depend on it, and the first capture tries again.
-        warn!("the segments of captures cannot be listed: {error}");
-    }
-    archive
+        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()))
 }
 
 fn open_access_log(
@@ -245,8 +256,7 @@ fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
     if !has_admin_key && auth.users_with(is_admin).is_empty() {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, \
-             and use it as Bearer token to create one: POST /v1/users {{\"email\": …, \
-             \"password\": …, \"role\": \"admin\"}}"
+             which makes users, or use the console"
         );
     }
 }

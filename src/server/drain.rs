@@ -31,6 +31,11 @@ pub(crate) async fn drained(app: &App) {
         if let Err(error) = app.archive.close().await {
             warn!("captures could not be closed, the next start recovers them: {error}");
         }
+        // The next start uploads what this one cannot.
+        let shared = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.archive.share());
+        if let Ok(Err(error)) = shared.await {
+            warn!("the last captures do not reach the other gateways: {error}");
+        }
     };
     let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME), captured);
     for id in unsaved {

@@ -57,6 +57,13 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
             with(app(), |app, shutdown| until(shutdown, learn_of_nodes(app))),
         );
     }
+    if app().archive.is_shared() {
+        add_task(
+            server,
+            "shared captures",
+            with(app(), |app, shutdown| until(shutdown, share_captures(app))),
+        );
+    }
     add_task(server, "providers", |shutdown| {
         until(shutdown, async move { background.run().await })
     });
@@ -240,6 +247,29 @@ async fn sweep_audit(app: &App) {
         Ok(0) => {}
         Ok(count) => info!("{count} audit rows beyond their retention were deleted"),
         Err(error) => warn!("audit rows beyond their retention could not be deleted: {error}"),
+    }
+}
+
+/// Hands captures over that wait here for the index and the object store of all gateways.
+async fn share_captures(app: Arc<App>) {
+    let (mut wait, mut failing) = (bounds::SHARE_INTERVAL, false);
+    loop {
+        tokio::time::sleep(wait).await;
+        match catch(&app, app.archive.share()).await {
+            Some(Ok(())) => {
+                if std::mem::take(&mut failing) {
+                    info!("captures reach the other gateways again");
+                }
+                wait = bounds::SHARE_INTERVAL;
+            }
+            failed => {
+                // A panic is logged where it is counted.
+                if let (Some(Err(error)), false) = (failed, std::mem::replace(&mut failing, true)) {
+                    warn!("captures do not reach the other gateways, and wait here: {error}");
+                }
+                wait = (wait * 2).min(bounds::SHARE_RETRY);
+            }
+        }
     }
 }
 

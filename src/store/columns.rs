@@ -108,7 +108,13 @@ impl FromColumn<'_> for Vec<u8> {
     }
 }
 
-impl FromColumn<'_> for [u8; 32] {
+impl<'a> FromColumn<'a> for &'a [u8] {
+    fn read(row: &'a Row<'a>, at: usize) -> Result<Option<Self>, StoreError> {
+        row.blob(at)
+    }
+}
+
+impl<const N: usize> FromColumn<'_> for [u8; N] {
     fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
         let read = |bytes: &[u8]| bytes.try_into().map_err(|error| row.unreadable(at, error));
         row.blob(at)?.map(read).transpose()

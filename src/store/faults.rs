@@ -185,6 +185,17 @@ impl Faults {
         }
     }
 
+    /// `work` on the index of captures, failing as the switches say.
+    pub(super) fn appending<T: 'static>(
+        self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+        move |transaction: &Transaction<'_>| {
+            self.before_append()?;
+            work(transaction)
+        }
+    }
+
     /// `work` of a read, failing as the switches say.
     pub(super) fn reading<T: 'static>(
         self,

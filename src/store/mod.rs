@@ -5,7 +5,7 @@
 //! `transaction.rs` has what all mutations share; each noun has a file with its methods and
 //! statements. Statements pass through `sql.rs`, so a noun names no database; [`backend`] says
 //! which one there is, and `sqlite/` and `postgres/` alone know theirs. The index of captures
-//! ([`CaptureIndex`]) is in `sqlite/` too, a file of its own. [`Faults`] wrap what a database is
+//! ([`CaptureIndex`]) is in `captures/`. [`Faults`] wrap what a database is
 //! asked to do.
 
 mod agents;
@@ -13,6 +13,7 @@ mod attempts;
 mod audit;
 mod audit_retention;
 mod backend;
+mod captures;
 mod changes;
 mod cluster;
 mod columns;
@@ -58,13 +59,19 @@ use tokio::sync::Semaphore;
 use crate::blocking::blocking;
 use crate::secret::SecretBytes;
 use backend::Backend;
+use captures::SharedCaptures;
 use cluster::Cluster;
 use handover::HandoverState;
+use sharing::DirectoryNames;
 use sql::Transaction;
 use sqlite::CaptureDatabase;
 
 pub(crate) use attempts::AttemptLimit;
 pub(crate) use audit::{Action, AuditFilter, AuditRow, Event};
+pub use captures::CaptureFilter;
+pub(crate) use captures::{
+    ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows,
+};
 pub(crate) use changes::{Change, Committed, Follower, LiveDocument, Reload};
 pub(crate) use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub(crate) use creations::KeptCreation;
@@ -88,11 +95,8 @@ pub(crate) use rows::{
     Registration, Role, Seen, SessionRow, UserRow,
 };
 pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub use sqlite::CaptureFilter;
-pub(crate) use sqlite::{
-    ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows, copy_accounts,
-    copy_capture_index, drop_segments_of_copy,
-};
+pub(crate) use sharing::INSTANCE;
+pub(crate) use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub(crate) use usage::{BudgetGrant, BudgetShare, SpendWish};
 pub(crate) use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub(crate) use usage_sums::UsageInterval;
@@ -120,6 +124,8 @@ pub struct Store {
 struct Databases {
     accounts: Backend,
     captures: CaptureDatabase,
+    /// Where gateways share the index of captures.
+    shared_captures: Option<SharedCaptures>,
     follower: Arc<OnceLock<Arc<dyn Follower>>>,
     /// Where other gateways may change the store too.
     cluster: OnceLock<Cluster>,
@@ -171,9 +177,16 @@ impl Store {
             let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
             let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path(), dir.has_predecessor())?;
+            let shared_captures = match &url {
+                StoreUrl::Sqlite => None,
+                StoreUrl::Postgres(target) => {
+                    Some(SharedCaptures::open(target, DirectoryNames::of(&dir)?)?)
+                }
+            };
             let (follower, handover) = (Arc::default(), HandoverState::default());
             let cluster = OnceLock::new();
-            let databases = Databases { accounts, captures, follower, cluster, handover, dir };
+            let databases =
+                Databases { accounts, captures, shared_captures, follower, cluster, handover, dir };
             Ok::<_, E>((databases, unlocked))
         };
         let (databases, (documents, unlocked)) =

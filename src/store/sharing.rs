@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::captures::SharedCaptures;
 use super::changes::Follower;
 use super::cluster::{Authority, Cluster, GatewayRow, Joining};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError, audit, load};
+use super::{DataDir, Store, StoreError, audit, load};
 use crate::atomic_file;
-use crate::blocking::blocking;
 use crate::id::{GatewayId, Random};
 
-/// The file in the data directory that names this gateway among those that share its store.
-const INSTANCE: &str = "gateway.id";
+/// The file in the data directory with [`DirectoryNames`], a line each.
+pub(crate) const INSTANCE: &str = "gateway.id";
 
 impl Store {
     /// Whether other gateways may change it too.
@@ -46,25 +46,9 @@ impl Store {
         joined.map_err(|_| StoreError::unavailable("it is followed already"))
     }
 
-    /// The name of this gateway among those that share the store, the same after each start on the
-    /// same data directory. The lock on that shows that the process before is gone; where it is
-    /// not, after an upgrade, this process has a name of its own.
-    pub(crate) async fn instance(&self) -> Result<String, StoreError> {
-        let path = self.dir().join(INSTANCE);
-        let anew = self.has_predecessor();
-        let read = move || match std::fs::read_to_string(&path) {
-            Ok(found) if !anew && GatewayId::parse(found.trim()).is_some() => {
-                Ok(found.trim().to_owned())
-            }
-            Ok(_) if !anew => Err(StoreError::Damaged(path.display().to_string())),
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => {
-                let made = GatewayId::new(jiff::Timestamp::now(), &Random::System).to_string();
-                atomic_file::write(&path, made.as_bytes())?;
-                Ok(made)
-            }
-        };
-        blocking(read).await?
+    /// The name of this gateway among those that share the store; `None` where there are no others.
+    pub(crate) fn instance(&self) -> Option<&str> {
+        self.databases.shared_captures.as_ref().map(SharedCaptures::instance)
     }
 
     /// Whether the tables in memory may be believed.
@@ -146,5 +130,42 @@ impl Store {
             Some(cluster) => cluster.read(work).await,
             None => Ok(otherwise),
         }
+    }
+}
+
+/// The names in a data directory, each the id of a gateway.
+pub(super) struct DirectoryNames {
+    /// Of this gateway among those that share its store: the same after each start. The lock on the
+    /// directory shows that the process before is gone; where it is not, after an upgrade, this
+    /// process has a name of its own.
+    pub(super) instance: String,
+    /// Of the directory, always the same: the first instance.
+    pub(super) directory: String,
+}
+
+impl DirectoryNames {
+    /// Reads the file, or makes it. Blocking.
+    pub(super) fn of(dir: &DataDir) -> Result<Self, StoreError> {
+        let path = dir.path().join(INSTANCE);
+        let directory = match std::fs::read_to_string(&path) {
+            Ok(found) => {
+                let mut names = found.lines().map(str::to_owned);
+                let instance = names.next().unwrap_or_default();
+                let directory = names.next().unwrap_or_else(|| instance.clone());
+                if [&instance, &directory].iter().any(|name| GatewayId::parse(name).is_none()) {
+                    return Err(StoreError::Damaged(path.display().to_string()));
+                }
+                if !dir.has_predecessor() {
+                    return Ok(DirectoryNames { instance, directory });
+                }
+                Some(directory)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let instance = GatewayId::new(jiff::Timestamp::now(), &Random::System).to_string();
+        let directory = directory.unwrap_or_else(|| instance.clone());
+        atomic_file::write(&path, format!("{instance}\n{directory}\n").as_bytes())?;
+        Ok(DirectoryNames { instance, directory })
     }
 }

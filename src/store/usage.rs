@@ -4,7 +4,7 @@
 use super::columns::Columns;
 use super::limits::NanoUsd;
 use super::sql::{Transaction, params};
-use super::usage_sums::{UsageKey, UsageSums, signed, unsigned, write_days};
+use super::usage_sums::{UsageInterval, UsageKey, UsageSums, signed, unsigned, write_days};
 use super::{Store, StoreError};
 
 /// The spend of a budget in a period, reservations included.
@@ -84,6 +84,8 @@ impl Store {
         let trim = move |transaction: &Transaction<'_>| {
             transaction.execute("DELETE FROM spend WHERE period < ?1", &params![period])?;
             transaction.execute("DELETE FROM usage WHERE day < ?1", &params![day])?;
+            let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
+            transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), day])?;
             Ok(())
         };
         self.write(trim).await

@@ -104,6 +104,16 @@ pub struct UsageQuery {
     pub limit: usize,
 }
 
+impl UsageQuery {
+    /// Whether it tells neither users nor keys apart.
+    fn is_of_all(&self) -> bool {
+        let only = self.only.iter().map(|(column, _)| column);
+        let mut columns = self.group_by.iter().chain(only);
+        self.user.is_none()
+            && !columns.any(|column| matches!(column, UsageColumn::Key | UsageColumn::User))
+    }
+}
+
 /// One sum of usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageGroup {
@@ -123,9 +133,11 @@ impl Store {
 }
 
 fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
-    let (table, time) = match query.interval {
-        UsageInterval::Day => ("usage", "day"),
-        UsageInterval::Hour | UsageInterval::FiveMinutes => ("usage_recent", "at"),
+    let interval = query.interval;
+    let (table, time, span) = match (interval, query.is_of_all()) {
+        (_, true) => ("usage_recent", "at", Some(interval.span_of_all())),
+        (UsageInterval::Day, false) => ("usage", "day", None),
+        (_, false) => ("usage_recent", "at", Some(interval.seconds())),
     };
     let named = |column: UsageColumn| match column.is_time() {
         true => time.to_owned(),
@@ -135,8 +147,8 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
     let values: String = columns.iter().map(|column| format!("CAST({column} AS TEXT), ")).collect();
     let mut params = params![query.since, query.until, query.limit].to_vec();
     let mut filter = format!("{time} >= ?1 AND {time} < ?2");
-    if query.interval != UsageInterval::Day {
-        filter += &format!(" AND span = {}", query.interval.seconds());
+    if let Some(span) = span {
+        filter += &format!(" AND span = {span}");
     }
     let of_user = query.user.as_ref().map(|user| (UsageColumn::User, vec![user.as_str()]));
     let only = query
@@ -159,10 +171,16 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
         format!("coalesce(sum({}) FILTER (WHERE replay = 0), 0) DESC", order.column())
     });
     let order: Vec<String> = by_sum.into_iter().chain(ordered).collect();
+    let names = columns.join(", ");
     let groups = match columns.is_empty() {
         true => String::new(),
-        false => format!("GROUP BY {} ORDER BY {}", columns.join(", "), order.join(", ")),
+        false => format!("GROUP BY {names} ORDER BY {}", order.join(", ")),
     };
+    if query.order.is_some() && !columns.is_empty() {
+        // Only the groups that are shown are summed whole.
+        let largest = format!("SELECT {names} FROM {table} WHERE {filter} {groups} LIMIT ?3");
+        filter += &format!(" AND ({names}) IN ({largest})");
+    }
     let select = format!(
         "SELECT {values}{} FROM {table} WHERE {filter} {groups} LIMIT ?3",
         SELECTED.as_str()

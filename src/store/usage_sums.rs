@@ -1,6 +1,7 @@
 //! Sums of usage: by day, and for the last days also by hour and by five minutes. `usage_query.rs`
 //! reads them.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -166,6 +167,12 @@ impl UsageInterval {
         }
     }
 
+    /// The `span` of the sums of all users and keys together in `usage_recent`, which has those of
+    /// days too: their `at` is the day.
+    pub(super) fn span_of_all(self) -> i64 {
+        -self.seconds()
+    }
+
     /// The begin of the interval that a second since the epoch is in.
     pub fn begin(self, second: i64) -> i64 {
         second - second.rem_euclid(self.seconds())
@@ -199,8 +206,9 @@ impl Store {
             for (interval, age) in
                 [(UsageInterval::Hour, hours), (UsageInterval::FiveMinutes, minutes)]
             {
-                let delete = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
-                transaction.execute(delete, &params![interval.seconds(), oldest(age)])?;
+                let delete = "DELETE FROM usage_recent WHERE span IN (?1, ?2) AND at < ?3";
+                let spans = [interval.seconds(), interval.span_of_all()];
+                transaction.execute(delete, &params![spans[0], spans[1], oldest(age)])?;
             }
             Ok(())
         };
@@ -217,18 +225,38 @@ pub(super) fn write_days(
     for (key, sums) in usage {
         add(transaction, &ADD, &[day_of(key.at)], key, sums)?;
     }
+    for (key, sums) in &of_all(usage) {
+        let time = [UsageInterval::Day.span_of_all(), day_of(key.at)];
+        add(transaction, &ADD_RECENT, &time, key, sums)?;
+    }
     Ok(())
+}
+
+static ADD_RECENT: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
+
+/// The same for all users and keys together: questions about all need not read those of each.
+fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
+    let mut all: HashMap<UsageKey, UsageSums> = HashMap::new();
+    for (key, sums) in usage {
+        let key = UsageKey { user: UserId::known(""), key: None, ..key.clone() };
+        all.entry(key).or_default().add(sums);
+    }
+    all
 }
 
 fn write_recent(
     transaction: &Transaction<'_>,
     usage: &[(UsageKey, UsageSums)],
 ) -> Result<(), StoreError> {
-    static ADD: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
-    for (key, sums) in usage {
-        for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
+    let all = of_all(usage);
+    for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
+        for (key, sums) in usage {
             let time = [interval.seconds(), interval.begin(key.at)];
-            add(transaction, &ADD, &time, key, sums)?;
+            add(transaction, &ADD_RECENT, &time, key, sums)?;
+        }
+        for (key, sums) in &all {
+            let time = [interval.span_of_all(), interval.begin(key.at)];
+            add(transaction, &ADD_RECENT, &time, key, sums)?;
         }
     }
     Ok(())

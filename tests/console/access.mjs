@@ -164,19 +164,30 @@ async function keys(browser) {
   assert.match((await run('bash', ['-ec', call])).stdout, /"role":"admin"/);
   await check(page);
 
-  // Pages of a list, each key once.
-  const seen = new Set();
-  await page.goto('/console/keys');
-  for (;;) {
-    for (const id of await page.locator('tbody a[href^="/console/keys/"]').evaluateAll((all) => all.map((a) => a.href))) {
-      assert.ok(!seen.has(id), id);
-      seen.add(id);
+  // Pages of a list, each key once; so the audit, with its filter.
+  const paged = async (path) => {
+    const seen = new Set();
+    let pages = 1;
+    await page.goto(path);
+    for (; ; pages += 1) {
+      for (const id of await page.locator('tbody a[href^="/console/keys/"]').evaluateAll((all) => all.map((a) => a.href))) {
+        assert.ok(!seen.has(id), id);
+        seen.add(id);
+      }
+      const next = page.getByRole('link', { name: 'Next' });
+      if (await next.count() === 0) break;
+      const to = await next.getAttribute('href');
+      await next.click();
+      await page.waitForURL((url) => url.pathname + url.search === to);
     }
-    if (await page.getByRole('link', { name: 'Next' }).count() === 0) break;
-    await page.getByRole('link', { name: 'Next' }).click();
-    await page.waitForURL(/after=/);
-  }
-  assert.ok(seen.size >= 25, `${seen.size}`);
+    assert.ok(pages > 1, path);
+    assert.ok(seen.size >= 25, `${path}: ${seen.size}`);
+  };
+  await paged('/console/keys');
+  await paged('/console/audit?action=key.create');
+  assert.match(page.url(), /action=key\.create&after=/);
+  assert.deepEqual(new Set(await page.locator('tbody tr td:nth-child(2)').allTextContents()), new Set(['key.create']));
+  await check(page);
   assert.deepEqual(page.faults, []);
 }
 

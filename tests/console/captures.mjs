@@ -90,10 +90,26 @@ await scenario(async (browser) => {
   await picture(page, 'console-compare');
   await checkLooks(page, page.url().slice(given.url.length));
   await page.goto(at(given.plain));
-  await page.getByRole('link', { name: 'compare' }).waitFor();
+  await page.getByRole('link', { name: 'compare', exact: true }).waitFor();
   await page.goto('/console/captures?kind=replays');
   assert.equal(await rows.count(), 1);
   assert.match(await rows.first().textContent(), /replay/);
+
+  // Any other request is chosen from the list, also after a filter.
+  await page.goto(at(given.plain));
+  await page.getByRole('link', { name: 'Compare with…' }).click();
+  await page.getByText('Choose the request to compare with').waitFor();
+  await check(page);
+  const all = await rows.count();
+  assert.equal(await rows.getByRole('link', { name: 'compare' }).count(), all - 1);
+  await page.getByLabel('Answered by provider').fill('b');
+  await page.getByRole('button', { name: 'Filter' }).click();
+  await page.waitForURL('**/console/captures?*provider=b*');
+  assert.equal(await rows.count(), 1);
+  await checkLooks(page, page.url().slice(given.url.length));
+  await rows.getByRole('link', { name: 'compare' }).click();
+  await page.waitForURL(`**${at(given.plain)}/compare/${given.failed_over}`);
+  await page.locator('.diff ins', { hasText: 'second' }).waitFor();
 
   // What fails says so, and leaves a replay to look at.
   const busy = await ask('busy');

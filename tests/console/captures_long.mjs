@@ -34,12 +34,15 @@ await scenario(async (browser) => {
       [await within.elementHandle(), before]);
   };
 
+  const raws = (side) => page.locator('details.cap-raw')
+    .filter({ has: page.locator('summary', { hasText: new RegExp(`^${side}`) }) });
+
   await quick('stream', async () => {
     const answer = page.locator('.cap-answer');
     assert.match(await answer.textContent(), /word0 word1 word2 /);
     await more(answer);
     assert.match(await answer.textContent(), new RegExp(`word${given.events - 1} `));
-    const raw = page.locator('details.cap-raw', { hasText: 'Response' });
+    const raw = raws('Response');
     await raw.locator('summary').click();
     assert.match(await raw.textContent(), /data: \{"id":"chatcmpl-scripted"/);
     for (let times = 0; times < 3; times += 1) await more(raw);
@@ -47,7 +50,7 @@ await scenario(async (browser) => {
   await quick('body', async () => {
     const message = page.locator('.cap-user');
     for (let times = 0; times < 3; times += 1) await more(message);
-    const raw = page.locator('details.cap-raw').filter({ has: page.locator('summary', { hasText: /^Request/ }) });
+    const raw = raws('Request');
     const [file] = await Promise.all([
       page.waitForEvent('download'),
       raw.locator('summary').click().then(() => raw.getByRole('link', { name: 'Download' }).click()),

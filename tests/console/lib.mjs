@@ -78,16 +78,21 @@ export async function check(page) {
   assert.deepEqual(page.faults, [], where);
 }
 
-/** Goes to a page with every look that it must bear: wide and narrow, light and dark. */
-export async function checkLooks(page, path) {
+/** The looks that every page must bear. */
+export const ALL_LOOKS = [[1280, 'light'], [1280, 'dark'], [360, 'dark'], [360, 'light']];
+
+/** Goes to a page, and checks it in each of these looks. Gives its status. */
+export async function checkLooks(page, path, looks = [[1280, 'light'], [360, 'dark']]) {
   const { width, height } = page.viewportSize();
-  await page.goto(path);
-  await check(page);
-  await page.emulateMedia({ colorScheme: 'dark', reducedMotion: 'reduce' });
-  await page.setViewportSize({ width: 360, height: 740 });
-  await check(page);
+  const answer = await page.goto(path);
+  for (const [wide, colorScheme] of looks) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    await page.setViewportSize({ width: wide, height });
+    await check(page);
+  }
   await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
   await page.setViewportSize({ width, height });
+  return answer.status();
 }
 
 /** A picture for README and docs, where the test asked for them (REROUTER_PICTURES). */
@@ -95,6 +100,15 @@ export async function picture(page, name, options = {}) {
   if (!given.pictures) return;
   mkdirSync(given.pictures, { recursive: true });
   await page.screenshot({ path: `${given.pictures}/${name}.png`, animations: 'disabled', ...options });
+}
+
+/** What a picture of the page from one element to another takes, over the whole width. */
+export async function between(page, from, to) {
+  await page.evaluate(() => window.scrollTo(0, 0));
+  const [first, last] = [await from.boundingBox(), await to.boundingBox()];
+  const y = Math.max(first.y - 8, 0);
+  const { width } = page.viewportSize();
+  return { fullPage: true, clip: { x: 0, y, width, height: last.y + last.height - y } };
 }
 
 /** A proxy before the gateway that can hold all bytes, or cut all connections. */

@@ -1,14 +1,16 @@
 // Every page, to an admin and to somebody else: wide and narrow, light and dark, without scripts.
-import { assert, checkLooks, given, open, scenario, signIn } from './lib.mjs';
+import { ALL_LOOKS, assert, check, checkLooks, given, open, scenario, signIn } from './lib.mjs';
 
 await scenario(async (browser) => {
-  for (const email of [given.email, given.someone]) {
-    const page = await open(browser);
-    await signIn(page, { email });
-    for (const path of given.pages) await checkLooks(page, path);
-    assert.equal((await page.goto('/console/nowhere')).status(), 404);
-    await page.context().close();
-  }
+  const statuses = {};
+  const admin = await open(browser);
+  await signIn(admin);
+  for (const path of given.pages) statuses[path] = await checkLooks(admin, path, ALL_LOOKS);
+  assert.equal((await admin.goto('/console/nowhere')).status(), 404);
+  await check(admin);
+  const someone = await open(browser);
+  await signIn(someone, { email: given.someone });
+  for (const path of given.pages) await checkLooks(someone, path);
   // What a page shows it shows without scripts.
   const plain = await open(browser, { javaScriptEnabled: false });
   await signIn(plain);
@@ -16,4 +18,5 @@ await scenario(async (browser) => {
     await plain.goto(path);
     assert.equal(await plain.locator('h1').count(), 1, path);
   }
+  return statuses;
 });

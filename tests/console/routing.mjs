@@ -148,5 +148,40 @@ await scenario(async (browser) => {
   await slow.getByRole('button', { name: 'Try again' }).click();
   await slow.getByText('Each request would go where it goes now.').waitFor();
   between.close();
-  assert.deepEqual(page.faults, []);
+
+  // A text that is not applied is not lost without a question: neither in the editor nor in the review.
+  const writer = await open(browser);
+  await signIn(writer, { to: '/console/routing' });
+  const leave = async (answer) => {
+    const asked = writer.waitForEvent('dialog');
+    const left = writer.getByRole('link', { name: 'Captures', exact: true }).first().click();
+    const dialog = await asked;
+    assert.equal(dialog.type(), 'beforeunload');
+    await dialog[answer]();
+    await left;
+  };
+  const text = writer.getByLabel('Routing document', { exact: true });
+  await text.fill(cheap);
+  await leave('dismiss');
+  assert.equal(await text.inputValue(), cheap);
+  let dialogs = 0;
+  const count = () => { dialogs += 1; };
+  writer.on('dialog', count);
+  await Promise.all([writer.waitForEvent('download'), writer.getByRole('button', { name: 'Download' }).click()]);
+  await writer.getByRole('button', { name: 'Review and apply…' }).click();
+  await writer.getByRole('heading', { name: 'Your change' }).waitFor();
+  assert.equal(dialogs, 0);
+  writer.off('dialog', count);
+  await leave('dismiss');
+  await writer.getByRole('button', { name: 'Back to the editor' }).click();
+  await writer.getByRole('heading', { name: 'Routing', level: 1 }).waitFor();
+  await leave('accept');
+  await writer.waitForURL('**/console/captures');
+  // Nothing was written: nothing is asked.
+  writer.on('dialog', count);
+  await writer.goto('/console/routing');
+  await writer.getByRole('link', { name: 'Captures', exact: true }).first().click();
+  await writer.waitForURL('**/console/captures');
+  assert.equal(dialogs, 0);
+  assert.deepEqual([...page.faults, ...writer.faults], []);
 });

@@ -20,6 +20,9 @@ recipes: { all: { rules: [ { name: default, targets: [ { target: demo/echo } ] }
 aliases: { auto: all }
 ";
 
+/// The master key that gateways on one database share.
+pub const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+
 /// A TCP proxy to a port of this machine.
 pub struct Proxy {
     pub port: u16,
@@ -116,9 +119,6 @@ impl Member {
         assert!(sent.success());
     }
 }
-
-/// The master key that gateways on one database share.
-pub const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
 /// A gateway on this database.
 pub fn setup(url: &str, lease: &str, more: &str) -> Setup {

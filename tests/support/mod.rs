@@ -5,6 +5,7 @@ pub mod browser;
 pub mod client;
 pub mod coded;
 pub mod command;
+pub mod console_pages;
 pub mod documents;
 pub mod envelope;
 pub mod fleet;

@@ -172,7 +172,7 @@ const OTHERS: &[Operation] = &[
          more follow: continue at `next` while `has_more`")
         .gives(200, "ReplayList").query(replays::PARAMETERS),
     op("GET", "/v1/router/replay/{id}", "getReplay", "Get a whole capture")
-        .gives(200, "Capture").refuses(&[404]).query(&["with"]),
+        .gives(200, "Capture").refuses(&[404, 409]).query(&["with"]),
     op("POST", "/v1/router/replay/{id}/reroute", "reroute",
         "Run a captured request again under the live document")
         .gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
@@ -180,7 +180,7 @@ const OTHERS: &[Operation] = &[
         .gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays",
         "Compare two captures field by field")
-        .gives(200, "Comparison").refuses(&[404]),
+        .gives(200, "Comparison").refuses(&[404, 409]),
     op("POST", "/v1/router/replay/evaluate", "evaluate",
         "Evaluate a document on captured traffic without calling providers. `application/x-ndjson` \
          streams progress")

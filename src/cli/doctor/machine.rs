@@ -104,7 +104,7 @@ fn expires(report: &mut DoctorReport, file: &str, end: Option<Timestamp>, now: T
 }
 
 /// What several gateways need.
-pub(super) fn lease_and_objects(report: &mut DoctorReport, server: &Server, running: bool) {
+pub(super) fn lease(report: &mut DoctorReport, server: &Server, running: bool) {
     let told = match (&server.store.url, running) {
         (StoreUrl::Sqlite, true) => {
             "none is needed: one gateway on SQLite, whose readiness is above"
@@ -114,7 +114,30 @@ pub(super) fn lease_and_objects(report: &mut DoctorReport, server: &Server, runn
         (StoreUrl::Postgres(_), false) => "the gateway takes one when it starts",
     };
     report.ok("lease", told);
-    report.ok("objects", "captures are in the data directory");
+}
+
+/// Whether segments of captures can be written to the object store, read and deleted.
+pub(super) fn objects(report: &mut DoctorReport, server: &Server, environment: &Environment) {
+    const REMEDY: &str = "check the bucket, its region, and the variables of its credentials, \
+                          which need to write, read and delete";
+    let Some(target) = &server.capture.objects else {
+        return match server.store.url {
+            StoreUrl::Sqlite => report.ok("objects", "captures are in the data directory"),
+            StoreUrl::Postgres(_) => report.warn(
+                "objects",
+                "each gateway has the bodies of its captures alone",
+                "set `capture.objects`, so that every gateway reads them",
+            ),
+        };
+    };
+    let probe = format!("doctor-{}", std::process::id());
+    let tried = target
+        .open(&*environment.variables)
+        .and_then(|objects| objects.probe(&probe).map_err(|error| error.to_string()));
+    match tried {
+        Ok(()) => report.ok("objects", &format!("{target} takes, gives and deletes an object")),
+        Err(why) => report.fail("objects", &format!("{target}: {why}"), REMEDY),
+    }
 }
 
 #[cfg(test)]

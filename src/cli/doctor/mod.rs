@@ -44,11 +44,13 @@ pub(super) fn run(
         machine::disk(&mut report, server);
         machine::certificates(&mut report, server, &readiness);
         let running = !arguments.offline && places::gateway(&mut report, server, &readiness);
-        machine::lease_and_objects(&mut report, server, running);
+        machine::lease(&mut report, server, running);
         if arguments.offline {
+            report.ok("objects", "not asked");
             report.ok("providers", "not asked");
             report.ok("clock", "not compared");
         } else {
+            machine::objects(&mut report, server, &environment());
             let clocks = places::providers(&mut report, server, &environment(), env);
             places::clock(&mut report, &clocks);
         }

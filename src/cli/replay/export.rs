@@ -65,8 +65,8 @@ fn export_one(
     let answer = client.get(&path(id)?, &[])?;
     match answer.status {
         404 => counts.deleted += 1,
-        // This capture is damaged; the others need not be.
-        500 => counts.unreadable += 1,
+        // This capture is damaged, or its bodies are on another gateway; the others need not be.
+        409 | 500 => counts.unreadable += 1,
         _ => {
             let capture = answer.ok()?;
             match Capture::read_whole(capture.text.as_bytes()) {

@@ -30,16 +30,11 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
                 "An agent is a preset with a name: an alias, instructions, defaults, tools.",
             ))
         } @else {
-            div .scroll tabindex="0" role="region" aria-label="Agents" {
-                table .table {
-                    thead { tr {
-                        th scope="col" { "Name" } th scope="col" { "Model" }
-                        th scope="col" { "Description" } th scope="col" { "Trusted" }
-                        th scope="col" { "Changed" }
-                    } }
-                    tbody { @for agent in rows { (row(agent)) } }
-                }
-            }
+            (pieces::table(
+                "Agents",
+                &["Name", "Model", "Description", "Trusted", "Changed"],
+                &html! { @for agent in rows { (row(agent)) } },
+            ))
         }
         (pieces::pager(next.as_deref()))
     };

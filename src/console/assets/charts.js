@@ -45,12 +45,17 @@
         return value == null ? '–' : format(value);
       },
     }));
+    const beside = bars ? (chart.x[1] - chart.x[0]) / 2 || 60 : 0;
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const options = {
       width: plot.clientWidth || 300,
       height: HEIGHT,
       cursor: { drag: { x: false, y: false }, points: { show: !bars } },
-      scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] } },
+      scales: {
+        // The first and the last bar are as wide as the others.
+        x: { range: (_, first, last) => [first - beside, last + beside] },
+        y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] },
+      },
       axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
       series: [{}, ...series],
     };

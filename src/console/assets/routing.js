@@ -120,10 +120,24 @@
     }
   };
 
+  // What was written and not applied is nowhere else, so leaving the page asks first. The page's
+  // own buttons take the text along.
+  let isTaken = false;
+  const area = () => find('textarea[name="document"]');
+  const isWritten = (of) => 'rtWritten' in of.dataset || of.value !== of.defaultValue;
+  window.addEventListener('beforeunload', (event) => {
+    if (!isTaken && area() && isWritten(area())) event.preventDefault();
+  });
+
   document.addEventListener('submit', (event) => {
-    if (event.submitter?.getAttribute('formaction') !== EVALUATE) return;
-    event.preventDefault();
-    evaluate(event.target);
+    if (event.submitter?.getAttribute('formaction') === EVALUATE) {
+      event.preventDefault();
+      evaluate(event.target);
+    } else if (event.target.contains(area())) {
+      isTaken = true;
+      // A download does not leave the page.
+      setTimeout(() => { isTaken = false; }, 1000);
+    }
   });
   document.addEventListener('click', (event) => {
     if (event.target.closest?.('#rt-stop')) work?.abort();

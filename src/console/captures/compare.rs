@@ -37,7 +37,7 @@ fn shown(compared: &Value) -> Markup {
                         th scope="col" { "Field" }
                         th scope="col" { "A: " (id_link(&address(a, ""), a)) }
                         th scope="col" { "B: " (id_link(&address(b, ""), b)) }
-                        th scope="col" { span.visually-hidden { "Difference" } }
+                        th scope="col" { "Difference" }
                     }
                 }
                 tbody {

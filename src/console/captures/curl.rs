@@ -1,8 +1,10 @@
 //! The request of a capture as a command.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::values::text;
+use super::values::{text, visible};
 use crate::dialect::endpoint::Endpoint;
 
 /// Longest body that a command holds.
@@ -12,9 +14,10 @@ const MOST: usize = 32 << 10;
 /// was not kept whole, is long, or cannot be written in a command.
 pub(super) fn curl(capture: &Value, base: &str) -> Option<String> {
     let body = capture.pointer("/request/body")?.as_str()?;
-    let plain = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    // What is hidden in it would be hidden in a terminal, too.
+    let is_plain = matches!(visible(body), Cow::Borrowed(_));
     let whole = capture.pointer("/request/truncated") == Some(&Value::Bool(false));
-    if !whole || body.len() > MOST || !body.chars().all(plain) {
+    if !whole || body.len() > MOST || !is_plain {
         return None;
     }
     let path = Endpoint::named(text(capture, "/endpoint"))?.path();
@@ -33,7 +36,7 @@ mod tests {
 
     #[test]
     fn the_shell_reads_the_body_as_it_was() {
-        let body = "{\"a\": \"it's $HOME `x` \\\\ \\n\"}\n";
+        let body = "{\n\t\"a\":\n\t\t\"it's $HOME `x` \\\\ \\n\"\n}\n";
         let capture =
             json!({"endpoint": "messages", "request": {"body": body, "truncated": false}});
         let command = curl(&capture, "http://localhost:8080").unwrap();
@@ -51,6 +54,7 @@ mod tests {
     fn what_no_command_can_hold_gives_none() {
         for request in [
             json!({"body": "a\u{1b}b", "truncated": false}),
+            json!({"body": "a\u{202e}b", "truncated": false}),
             json!({"body": "x".repeat(MOST + 1), "truncated": false}),
             json!({"body": "{}", "truncated": true}),
             json!({"body": null, "truncated": false}),

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::values::{flag, list, pretty, target, text, visible, whole};
-use crate::console::pieces::{badge, code};
+use crate::console::pieces::{badge, code, table};
 
 /// The explanation in a capture of the API.
 pub(super) fn decision(capture: &Value) -> Markup {
@@ -113,21 +113,8 @@ fn target_outcome(outcome: &str) -> Markup {
 }
 
 fn rule_table(rules: &[Value]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label="Rules" {
-            table.table {
-                thead {
-                    tr {
-                        th scope="col" { "Rule" }
-                        th scope="col" { "Condition" }
-                        th scope="col" { "Here" }
-                        th scope="col" { "Leads to" }
-                    }
-                }
-                tbody { @for rule in rules { (rule_row(rule)) } }
-            }
-        }
-    }
+    let headings = ["Rule", "Condition", "Here", "Leads to"];
+    table("Rules", &headings, &html! { @for rule in rules { (rule_row(rule)) } })
 }
 
 fn rule_row(rule: &Value) -> Markup {

@@ -28,23 +28,54 @@ pub(super) fn diff(a: &str, b: &str, unit: DiffUnit) -> Markup {
         DiffUnit::Words => config.diff_words(a, b),
         DiffUnit::Lines => config.diff_lines(a, b),
     };
-    let mut runs: Vec<(ChangeTag, String)> = Vec::new();
+    let mut runs: Vec<DiffRun> = vec![DiffRun::default()];
     for change in compared.iter_all_changes() {
-        match runs.last_mut() {
-            Some((tag, run)) if *tag == change.tag() => run.push_str(change.value()),
-            _ => runs.push((change.tag(), change.value().to_owned())),
+        let needs_new = change.tag() != ChangeTag::Equal
+            && runs.last().is_none_or(|run| !run.after.is_empty() && !run.is_gap());
+        if needs_new {
+            runs.push(DiffRun::default());
+        }
+        let Some(run) = runs.last_mut() else { continue };
+        match change.tag() {
+            ChangeTag::Equal => run.after.push_str(change.value()),
+            tag => {
+                run.close_gap();
+                let side = if tag == ChangeTag::Delete { &mut run.gone } else { &mut run.new };
+                side.push_str(change.value());
+            }
         }
     }
     html! {
         div.diff.cap-text {
-            @for (tag, run) in &runs {
-                @match tag {
-                    ChangeTag::Equal => (visible(run)),
-                    ChangeTag::Delete => del { (visible(run)) },
-                    ChangeTag::Insert => ins { (visible(run)) },
-                }
+            @for run in &runs {
+                @if !run.gone.is_empty() { del { (visible(&run.gone)) } }
+                @if !run.new.is_empty() { ins { (visible(&run.new)) } }
+                (visible(&run.after))
             }
         }
+    }
+}
+
+/// A change, and what is equal after it.
+#[derive(Default)]
+struct DiffRun {
+    gone: String,
+    new: String,
+    after: String,
+}
+
+impl DiffRun {
+    /// Whether only blanks are equal. Sentences read better than their words one by one.
+    fn is_gap(&self) -> bool {
+        self.after.bytes().all(|byte| byte == b' ')
+            && !(self.gone.is_empty() || self.new.is_empty())
+    }
+
+    /// Makes a part of the change of what is equal after it.
+    fn close_gap(&mut self) {
+        self.gone.push_str(&self.after);
+        self.new.push_str(&self.after);
+        self.after.clear();
     }
 }
 
@@ -59,6 +90,10 @@ mod tests {
         assert_eq!(
             diff("a <b> c", "a d c", DiffUnit::Words).into_string(),
             "<div class=\"diff cap-text\">a <del>&lt;b&gt;</del><ins>d</ins> c</div>"
+        );
+        assert_eq!(
+            diff("a b c. e", "x y z. e", DiffUnit::Words).into_string(),
+            "<div class=\"diff cap-text\"><del>a b c.</del><ins>x y z.</ins> e</div>"
         );
         assert_eq!(
             diff("x\ny\n", "x\nz\n", DiffUnit::Lines).into_string(),

@@ -5,29 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use crate::api::replays::PARAMETERS;
 use crate::clock::rfc3339;
 use crate::console::call::PageCall;
 use crate::console::pieces::field;
 use crate::wire::query::encode;
 
-/// Parameters that the page and the API have in common.
-const SHARED: [&str; 15] = [
-    "alias",
-    "recipe",
-    "provider",
-    "model",
-    "decided_provider",
-    "decided_model",
-    "status",
-    "state",
-    "key",
-    "owner",
-    "stream",
-    "replay",
-    "shadow",
-    "replay_of",
-    "shadow_of",
-];
+/// The parameter of the page with the capture that one is chosen for, to compare the two.
+pub(super) const COMPARE: &str = "compare";
 /// Spans of time, with their seconds.
 const SPANS: [(&str, &str, u64); 4] = [
     ("15m", "last 15 minutes", 15 * 60),
@@ -52,6 +37,12 @@ const KINDS: [Choice; 3] = [
 const STREAMS: [Choice; 2] =
     [("yes", "streamed", "stream", "true"), ("no", "not streamed", "stream", "false")];
 
+/// Parameters of the API that the page has as they are.
+fn shared() -> impl Iterator<Item = &'static str> {
+    let others = ["limit", "after", "since", "until"];
+    PARAMETERS.iter().copied().filter(move |name| !others.contains(name))
+}
+
 /// What the list is filtered by, as written.
 pub(super) struct ListFilters {
     /// Parameters of the page with their values, without empty ones.
@@ -62,9 +53,9 @@ pub(super) struct ListFilters {
 
 impl ListFilters {
     pub(super) fn read(call: &PageCall<'_>) -> Self {
-        let own = ["span", "from", "to", "outcome", "kind", "streamed"];
+        let own = ["span", "from", "to", "outcome", "kind", "streamed", COMPARE];
         let value = |name| call.query(name).map(|text: String| text.trim().to_owned());
-        let given = own.into_iter().chain(SHARED);
+        let given = own.into_iter().chain(shared());
         let given = given.filter_map(|name| Some((name, value(name)?)));
         let given = given.filter(|(_, value)| !value.is_empty()).collect();
         ListFilters { given, after: value("after").filter(|after| !after.is_empty()) }
@@ -95,9 +86,10 @@ impl ListFilters {
         let choices =
             [chosen("outcome", &OUTCOMES), chosen("kind", &KINDS), chosen("streamed", &STREAMS)];
         // A parameter that is written out wins.
-        let written = |name: &str| SHARED.contains(&name) && !self.get(name).is_empty();
+        let is_shared = |name: &str| shared().any(|own| own == name);
+        let written = |name: &str| is_shared(name) && !self.get(name).is_empty();
         asked.extend(choices.into_iter().flatten().filter(|(name, _)| !written(name)));
-        let shared = self.given.iter().filter(|(name, _)| SHARED.contains(name));
+        let shared = self.given.iter().filter(|(name, _)| is_shared(name));
         asked.extend(shared.cloned());
         let span = SPANS.iter().find(|(word, ..)| *word == self.get("span"));
         let since =
@@ -149,6 +141,8 @@ impl ListFilters {
         html! {
             form.cap-filters.card method="get" action="/console/captures" role="search"
                 aria-label="Filter requests" {
+                @let compare = self.get(COMPARE);
+                @if !compare.is_empty() { input type="hidden" name=(COMPARE) value=(compare); }
                 div.cap-fields {
                     (self.select("Time", "span", spans))
                     (input("Alias", "alias", ""))

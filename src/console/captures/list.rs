@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::address;
-use super::filters::ListFilters;
+use super::filters::{COMPARE, ListFilters};
 use super::values::{cost, flag, outcome, span, target, text, visible, whole};
+use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
-use crate::console::pieces::{badge, count, empty, notice, pager, time};
+use crate::console::pieces::{badge, count, empty, id_link, notice, pager, time};
 use crate::error::Result;
 
 /// Requests of a page.
@@ -23,7 +23,16 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
         return call.page("Requests", Tab::Captures, rows(&filters, &found?));
     }
     let listed = listed(&filters, found)?;
+    let compare = filters.get(COMPARE);
     let main = html! {
+        @if !compare.is_empty() {
+            (notice("info", &html! {
+                p {
+                    "Choose the request to compare with " (id_link(&address(compare, ""), compare))
+                    ". " a href="/console/captures" { "Cancel" }
+                }
+            }))
+        }
         (filters.form(call.is_admin()))
         (listed)
     };
@@ -63,6 +72,7 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
     let entries = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let next = found.get("next").and_then(Value::as_str);
     let next = next.map(|next| filters.address(Some(next)));
+    let compare = filters.get(COMPARE);
     html! {
         @if entries.is_empty() {
             @if next.is_some() {
@@ -84,9 +94,10 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                         th.num scope="col" { "First token" }
                         th.num scope="col" { "Total" }
                         th.num scope="col" { "Tries" }
+                        @if !compare.is_empty() { th scope="col" { "Compare" } }
                     }
                 }
-                tbody { @for entry in entries { (row(entry)) } }
+                tbody { @for entry in entries { (row(entry, compare)) } }
             }
         }
         @if let Some(unreadable) = whole(found, "/unreadable") {
@@ -96,7 +107,9 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
     }
 }
 
-fn row(entry: &Value) -> Markup {
+/// `compare` is the capture that another one is chosen for, or empty.
+fn row(entry: &Value, compare: &str) -> Markup {
+    let id = text(entry, "/id");
     let (asked, rule) = (text(entry, "/model"), text(entry, "/decision/rule"));
     let served = target(entry, "/served");
     // Another target than the first of the plan.
@@ -104,7 +117,7 @@ fn row(entry: &Value) -> Markup {
     let tries = whole(entry, "/attempts").unwrap_or(0);
     html! {
         tr {
-            td { a href=(address(text(entry, "/id"), "")) { (time(text(entry, "/created_at"))) } }
+            td { a href=(address(id, "")) { (time(text(entry, "/created_at"))) } }
             td.cap-target {
                 span { (visible(if asked.is_empty() { "–" } else { asked })) }
                 @if let Some(served) = &served { " → " span { (served) } }
@@ -121,6 +134,9 @@ fn row(entry: &Value) -> Markup {
             td.num { (span(entry, "/latency/ttft_ms")) }
             td.num { (span(entry, "/latency/total_ms")) }
             td.num { (tries) }
+            @if !compare.is_empty() {
+                td { @if id != compare { a href=(compared(compare, id)) { "compare" } } }
+            }
         }
     }
 }

@@ -19,3 +19,8 @@ use crate::wire::query::encode;
 fn address(id: &str, below: &str) -> String {
     format!("/console/captures/{}{below}", encode(id))
 }
+
+/// The address of two captures side by side.
+fn compared(a: &str, b: &str) -> String {
+    address(a, &format!("/compare/{}", encode(b)))
+}

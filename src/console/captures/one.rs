@@ -5,14 +5,15 @@ use http::header::HOST;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::address;
 use super::conversation::conversation;
 use super::curl::curl;
 use super::decision::decision;
+use super::filters::COMPARE;
 use super::list::{marks, tokens};
 use super::text::{beginning, body, size};
 use super::timeline::timeline;
 use super::values::{cost, flag, list, outcome, span, target, text, visible};
+use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
@@ -154,6 +155,9 @@ fn actions(capture: &Value, base: &str) -> Markup {
             } @else {
                 span.muted { (refusal) }
             }
+            a.button href=(format!("/console/captures?{COMPARE}={}", encode(id))) {
+                "Compare with…"
+            }
             (labelled_copy("Copy the link", &format!("{base}{}", address(id, ""))))
             @if let Some(command) = curl(capture, base) {
                 (labelled_copy("Copy as curl", &command))
@@ -178,10 +182,7 @@ fn related(capture: &Value, copies: &[Value]) -> Markup {
     let id = text(capture, "/id");
     let originals = [("replay of", "/replay_of"), ("shadow of", "/shadow_of")];
     let originals = originals.map(|(what, pointer)| (what, text(capture, pointer)));
-    let compare = |a: &str, b: &str| {
-        let both = address(a, &format!("/compare/{}", encode(b)));
-        html! { a href=(both) { "compare" } }
-    };
+    let compare = |a: &str, b: &str| html! { a href=(compared(a, b)) { "compare" } };
     html! {
         @for (what, original) in originals.iter().filter(|(_, original)| !original.is_empty()) {
             (notice("info", &html! {

@@ -69,7 +69,7 @@ pub(super) fn timeline(capture: &Value) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Step" }
-                        th.cap-bar scope="col" { span.visually-hidden { "When" } }
+                        th.cap-bar scope="col" { "When" }
                         th.num scope="col" { "Took" }
                         th scope="col" { "Outcome" }
                     }

@@ -93,21 +93,13 @@ fn filters(interface: Interface, status: &str, owner: &str, shows_owner: bool) -
 }
 
 fn table(interface: Interface, rows: &[Value], shows_owner: bool) -> Markup {
-    let is_router = interface == Interface::Router;
-    html! {
-        div .scroll tabindex="0" role="region" aria-label="Keys" {
-            table .table {
-                thead { tr {
-                    th scope="col" { "Name" } th scope="col" { "Key" } th scope="col" { "Status" }
-                    th scope="col" { "Scopes" }
-                    @if is_router { th scope="col" { "Models" } th scope="col" { "Limits" } }
-                    th scope="col" { "Last used" } th scope="col" { "Expires" }
-                    @if shows_owner { th scope="col" { "Owner" } }
-                } }
-                tbody { @for key in rows { (row(interface, key, shows_owner)) } }
-            }
-        }
-    }
+    let of_router: &[&str] =
+        if interface == Interface::Router { &["Models", "Limits"] } else { &[] };
+    let owner: &[&str] = if shows_owner { &["Owner"] } else { &[] };
+    let first = &["Name", "Key", "Status", "Scopes"][..];
+    let headings = [first, of_router, &["Last used", "Expires"], owner].concat();
+    let rows = html! { @for key in rows { (row(interface, key, shows_owner)) } };
+    pieces::table("Keys", &headings, &rows)
 }
 
 fn row(interface: Interface, key: &Value, shows_owner: bool) -> Markup {

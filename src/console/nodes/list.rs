@@ -37,18 +37,8 @@ fn table(rows: &[Value]) -> Markup {
     if rows.is_empty() {
         return pieces::empty("No nodes.", "A node is a machine of yours that serves models.");
     }
-    html! {
-        div .scroll tabindex="0" role="region" aria-label="Nodes" {
-            table .table {
-                thead { tr {
-                    th scope="col" { "Name" } th scope="col" { "State" }
-                    th scope="col" { "Requests" } th scope="col" { "Breaker" }
-                    th scope="col" { "Models" } th scope="col" { "Lease until" }
-                } }
-                tbody { @for node in rows { (row(node)) } }
-            }
-        }
-    }
+    let headings = ["Name", "State", "Requests", "Breaker", "Models", "Lease until"];
+    pieces::table("Nodes", &headings, &html! { @for node in rows { (row(node)) } })
 }
 
 fn row(node: &Value) -> Markup {

@@ -34,11 +34,13 @@ pub(super) struct Traffic {
 impl Traffic {
     pub(super) async fn read(call: &PageCall<'_>, view: &View) -> Result<Traffic> {
         let times = view.range.times(call.app.clock.now());
-        let (usage, column) = (view.usage(&times), view.by.column());
+        let [usage, whole] =
+            [view.range.interval(), view.range.whole()].map(|step| view.usage(&times, step));
+        let column = view.by.column();
         let by_time = format!("{usage}&group_by=time");
-        let by_value = format!("{usage}&group_by={column}&order=requests&limit={LISTED}");
+        let by_value = format!("{whole}&group_by={column}&order=requests&limit={LISTED}");
         let (total, over_time, largest) =
-            futures::join!(call.get(&usage), call.get(&by_time), call.get(&by_value));
+            futures::join!(call.get(&whole), call.get(&by_time), call.get(&by_value));
         let (over_time, largest) = (rows(over_time?), largest?);
         let has_more = largest.get("has_more") == Some(&Value::Bool(true));
         let largest = rows(largest);

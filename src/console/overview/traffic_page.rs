@@ -68,7 +68,8 @@ fn numbers(total: &Value) -> Markup {
         div.grid.overview-numbers {
             (stat("requests", "Requests", &count(requests), &html! {
                 @let replays = whole(total, "/replays/requests");
-                @if replays > 0 { (count(replays)) " reroutes beside them" }
+                @if replays == 1 { "1 reroute beside them" }
+                @else if replays > 1 { (count(replays)) " reroutes beside them" }
             }))
             (stat("errors", "Errors", &count(errors), &html! { (format!("{share:.1} %")) }))
             (stat("latency", "Latency", &quantile(total, "/latency_ms/p50"), &html! {

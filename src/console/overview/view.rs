@@ -45,21 +45,31 @@ impl Range {
         }
     }
 
-    /// Seconds of a step, and how many there are. The last is the one that is now.
-    fn steps(self) -> (i64, i64) {
+    /// The interval of the API for sums of the whole. A week begins with a day: thousands of keys
+    /// have fewer sums by day.
+    pub(super) fn whole(self) -> &'static str {
         match self {
-            Range::Hour => (300, 12),
-            Range::Day => (3_600, 24),
-            Range::Week => (3_600, 168),
-            Range::Month => (86_400, 30),
+            Range::Week => "1d",
+            other => other.interval(),
+        }
+    }
+
+    /// Seconds of a step, and from when on they are. The last is the one that is now.
+    fn steps(self, now: i64) -> (i64, i64) {
+        let ago = |step: i64, count: i64| now - now.rem_euclid(step) - (count - 1) * step;
+        match self {
+            Range::Hour => (300, ago(300, 12)),
+            Range::Day => (3_600, ago(3_600, 24)),
+            Range::Week => (3_600, ago(86_400, 7)),
+            Range::Month => (86_400, ago(86_400, 30)),
         }
     }
 
     /// When the steps begin, in seconds since the epoch.
     pub(super) fn times(self, now: Timestamp) -> Vec<i64> {
-        let (step, count) = self.steps();
-        let last = now.as_second() - now.as_second().rem_euclid(step);
-        (0..count).rev().map(|ago| last - ago * step).collect()
+        let now = now.as_second();
+        let (step, first) = self.steps(now);
+        (0..=(now - first) / step).map(|number| first + number * step).collect()
     }
 }
 
@@ -125,16 +135,15 @@ impl View {
         format!("/console/?range={range}&by={by}{}", only.unwrap_or_default())
     }
 
-    /// The query of the API for the usage of this view.
-    pub(super) fn usage(&self, times: &[i64]) -> String {
+    /// The query of the API for the usage of this view, by these intervals.
+    pub(super) fn usage(&self, times: &[i64], interval: &str) -> String {
         let since = times.first().and_then(|first| Timestamp::from_second(*first).ok());
         let only = self
             .only
             .as_ref()
             .map(|(dimension, value)| format!("&{}={}", dimension.column(), encode(value)));
         format!(
-            "/v1/router/usage?interval={}&since={}{}",
-            self.range.interval(),
+            "/v1/router/usage?interval={interval}&since={}{}",
             since.unwrap_or_default(),
             only.unwrap_or_default()
         )
@@ -161,12 +170,15 @@ mod tests {
     fn the_steps_end_with_the_present_one() {
         for range in Range::ALL {
             let times = range.times(at(1));
-            let (step, count) = range.steps();
-            assert_eq!(times.len() as i64, count);
+            let (step, first) = range.steps(at(1).as_second());
             let last = times.last().copied().unwrap();
             assert!(last <= at(1).as_second() && at(1).as_second() < last + step);
             assert!(times.iter().all(|time| time % step == 0), "{range:?}");
+            assert_eq!((times[0], times.is_sorted()), (first, true));
         }
+        let counts = Range::ALL.map(|range| range.times(at(0)).len());
+        // 2025-11-24T16:00:00Z.
+        assert_eq!(counts, [12, 24, 6 * 24 + 17, 30]);
     }
 
     #[test]
@@ -177,7 +189,7 @@ mod tests {
             only: Some((Dimension::Target, "a/b&c".into())),
         };
         assert_eq!(view.href(), "/console/?range=hour&by=key&target=a%2Fb%26c");
-        let usage = view.usage(&Range::Hour.times(at(0)));
+        let usage = view.usage(&Range::Hour.times(at(0)), "5m");
         let asked = "/v1/router/usage?interval=5m&since=2025-11-24T15:05:00Z&model=a%2Fb%26c";
         assert_eq!(usage, asked);
     }

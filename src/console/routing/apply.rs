@@ -218,7 +218,7 @@ async fn conflict(
         None => None,
     };
     let yours = diff::compare(live.text.clone(), draft.text.clone()).await?;
-    let onto = Draft { text: draft.text.clone(), base: live.revision.clone() };
+    let onto = Draft { text: draft.text.clone(), base: live.revision.clone(), is_written: true };
     let main = html! {
         (tabs(RoutingTab::Document))
         (pieces::notice("bad", &html! {

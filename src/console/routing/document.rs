@@ -33,7 +33,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
         Some(revision) => revision_text(call, &revision).await?,
         None => live.text.clone(),
     };
-    let draft = Draft { text, base: live.revision.clone() };
+    let draft = Draft { text, base: live.revision.clone(), is_written: false };
     page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
 }
 

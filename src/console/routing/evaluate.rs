@@ -23,7 +23,7 @@ const TITLE: &str = "What would this change?";
 /// `GET /console/routing/evaluate`.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let live = LiveRouting::read(call).await?;
-    let draft = Draft { text: live.text, base: live.revision };
+    let draft = Draft { text: live.text, base: live.revision, is_written: false };
     page(call, &draft, &EvaluateOptions::read(&Form::default()), &html! {})
 }
 

@@ -64,7 +64,7 @@ fn health(target: &Value) -> (NodeHealth, String) {
     let speed = speed.map(|ms| format!(", {ms:.0} ms")).unwrap_or_default();
     let errors = match (count(target, "errors_1m"), count(target, "requests_1m")) {
         (0, _) => String::new(),
-        (errors, requests) => format!(", {errors} of {requests} failed in the last minute"),
+        (errors, requests) => format!(", {errors} of {requests} failed"),
     };
     let (health, word) = match text(target, "breaker") {
         "open" => (NodeHealth::Bad, "breaker open"),

@@ -177,7 +177,9 @@ fn changed(change: &Value) -> Markup {
             }
             td {
                 @for id in list(change, "examples").iter().filter_map(Value::as_str) {
-                    (pieces::id_link(&format!("/console/captures/{}", encode(id)), id)) " "
+                    // In a tab of its own: the report and the text stay.
+                    a.mono href=(format!("/console/captures/{}", encode(id))) title=(id)
+                        target="_blank" { (pieces::short_id(id)) } " "
                 }
             }
         }

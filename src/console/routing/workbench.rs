@@ -44,18 +44,25 @@ pub(super) struct Draft {
     pub(super) text: String,
     /// The revision that it is to replace.
     pub(super) base: String,
+    /// Whether somebody wrote it, so that it is lost with the page.
+    pub(super) is_written: bool,
 }
 
 impl Draft {
     pub(super) fn read(form: &Form) -> Draft {
-        Draft { text: form.text("document").to_owned(), base: form.text("base").to_owned() }
+        Draft {
+            text: form.text("document").to_owned(),
+            base: form.text("base").to_owned(),
+            is_written: true,
+        }
     }
 
     /// It as fields of a form that nobody sees.
     pub(super) fn hidden(&self) -> Markup {
         html! {
             input type="hidden" name="base" value=(self.base);
-            textarea name="document" hidden aria-label="Routing document" { "\n" (self.text) }
+            textarea name="document" hidden aria-label="Routing document"
+                data-rt-written[self.is_written] { "\n" (self.text) }
         }
     }
 }
@@ -171,6 +178,7 @@ pub(super) fn editor(draft: &Draft, options: &EvaluateOptions, messages: &Markup
                 // A browser drops the first line end.
                 textarea #rt-text.mono name="document" rows="26" wrap="off" spellcheck="false"
                     autocomplete="off" autocapitalize="off" aria-describedby="rt-messages"
+                    data-rt-written[draft.is_written]
                     hx-post="/console/routing/check" hx-trigger="load, input changed delay:400ms"
                     hx-target="#rt-messages" hx-sync="this:replace" { "\n" (draft.text) }
             }

@@ -27,16 +27,11 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
         @if rows.is_empty() {
             (pieces::empty("No users yet.", "A user signs in here and owns keys and captures."))
         } @else {
-            div .scroll tabindex="0" role="region" aria-label="Users" {
-                table .table {
-                    thead { tr {
-                        th scope="col" { "E-mail" } th scope="col" { "Name" }
-                        th scope="col" { "Role" } th scope="col" { "Status" }
-                        th scope="col" { "Limits" } th scope="col" { "Created" }
-                    } }
-                    tbody { @for user in rows { (row(user)) } }
-                }
-            }
+            (pieces::table(
+                "Users",
+                &["E-mail", "Name", "Role", "Status", "Limits", "Created"],
+                &html! { @for user in rows { (row(user)) } },
+            ))
         }
         (pieces::pager(next.as_deref()))
     };

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::ClusterState;
 use super::barrier::{Barrier, BarrierEnd, BarrierStep};
 use super::change_log;
-use super::database::Database;
 use super::lease::since_boot;
 use super::peers;
 use super::reaper::Reaper;
+use crate::store::postgres::Database;
 use crate::store::sql::Transaction;
 use crate::store::{StoreError, attempts, usage};
 

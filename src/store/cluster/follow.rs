@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use super::ClusterState;
 use super::change_log::{self, LogBatch, LogPosition};
-use super::database::Database;
 use super::lease::since_boot;
 use super::peers;
 use crate::bounds;
 use crate::id::GatewayId;
 use crate::store::changes::{Change, Follower};
 use crate::store::load;
+use crate::store::postgres::Database;
 use crate::store::transaction::abort_if_it_panics;
 use crate::store::{StoreError, documents};
 

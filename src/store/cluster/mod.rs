@@ -11,7 +11,6 @@
 mod acknowledge;
 mod barrier;
 mod change_log;
-mod database;
 mod follow;
 mod lease;
 mod peers;
@@ -25,12 +24,11 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use self::acknowledge::{Acknowledgement, Acknowledger};
-use self::database::Database;
 use self::follow::LogFollower;
 use self::lease::Timing;
 use super::StoreError;
 use super::changes::Follower;
-use super::postgres::{PostgresTarget, listen};
+use super::postgres::{Database, PostgresTarget, listen};
 use super::sql::Transaction;
 use crate::id::Random;
 use crate::metrics::Metrics;

@@ -18,12 +18,20 @@ use crate::store::StoreError;
 pub(in crate::store) type Wire =
     Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// Connects to the primary.
+/// Connects to the first of the servers that takes writes.
 pub(in crate::store) async fn connect(
     target: &PostgresTarget,
     patience: Duration,
 ) -> Result<(Client, Wire), StoreError> {
-    answered(patience, target.within(patience).connect(target.tls.clone())).await
+    let (servers, each) = target.servers(patience);
+    let mut failed = StoreError::unavailable("no server is named");
+    for server in servers {
+        match answered(each, server.connect(target.tls.clone())).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Waits for an answer. A connection on which none came must not be used again.

@@ -3,6 +3,7 @@
 
 mod backend;
 mod connection;
+mod database;
 mod listen;
 mod schema;
 mod session;
@@ -11,8 +12,8 @@ mod tls;
 mod transaction;
 
 pub(super) use backend::{PostgresBackend, fill, look};
+pub(super) use database::Database;
 pub(super) use listen::listen;
-pub(super) use session::{Patience, Session};
 pub(crate) use target::{PostgresTarget, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 

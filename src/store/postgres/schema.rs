@@ -13,6 +13,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0001_store.sql"),
     include_str!("schema/0002_cluster.sql"),
     include_str!("schema/0003_creations.sql"),
+    include_str!("schema/0004_captures.sql"),
+    include_str!("schema/0005_usage_of_all.sql"),
 ];
 
 /// The number of the schema of this build.

@@ -13,14 +13,13 @@ use super::tls::{self, Verification};
 use crate::bounds;
 
 /// The parameters of a URL, besides `sslmode`, `sslrootcert` and `target_session_attrs`.
-const PARAMETERS: [&str; 12] = [
+const PARAMETERS: [&str; 11] = [
     "application_name",
     "channel_binding",
     "connect_timeout",
     "dbname",
     "host",
     "hostaddr",
-    "load_balance_hosts",
     "options",
     "password",
     "port",
@@ -73,14 +72,7 @@ impl PostgresTarget {
             return Err(MALFORMED);
         }
         let (mode, verification) = ours.tls()?;
-        config
-            .ssl_mode(mode)
-            // A standby answers too, but it may be behind and takes no writes.
-            .target_session_attrs(TargetSessionAttrs::ReadWrite)
-            .tcp_user_timeout(bounds::DATABASE_UNACKNOWLEDGED)
-            .keepalives_idle(bounds::DATABASE_KEEPALIVE)
-            .keepalives_interval(Duration::from_secs(1))
-            .keepalives_retries(3);
+        config.ssl_mode(mode);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(bounds::DATABASE_CONNECT);
         }
@@ -92,15 +84,43 @@ impl PostgresTarget {
         Ok(PostgresTarget { config: config.into(), tls, verification })
     }
 
-    /// The configuration of a connection for which there is so much time. A server that does not
-    /// even refuse leaves enough of it for the others that are named.
-    pub(super) fn within(&self, time: Duration) -> Config {
-        let mut config = Config::clone(&self.config);
-        let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
-        let each = time / u32::try_from(servers).unwrap_or(u32::MAX).max(1);
-        if config.get_connect_timeout().is_none_or(|timeout| *timeout > each) {
-            config.connect_timeout(each);
+    /// The servers to try, one after the other, and how long each may take of the whole time. The
+    /// driver tries them itself, but waits for ever for one that connects and then says nothing.
+    pub(super) fn servers(&self, time: Duration) -> (Vec<Config>, Duration) {
+        let config = &self.config;
+        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let each = time / u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        ((0..count).map(|index| self.server(index, each)).collect(), each)
+    }
+
+    /// The configuration with one of its servers only.
+    fn server(&self, index: usize, time: Duration) -> Config {
+        let all = &self.config;
+        let mut config = Config::new();
+        match all.get_hosts().get(index) {
+            Some(Host::Tcp(name)) => _ = config.host(name),
+            Some(Host::Unix(directory)) => _ = config.host_path(directory),
+            None => {}
         }
+        let ports = all.get_ports();
+        _ = all.get_hostaddrs().get(index).map(|address| config.hostaddr(*address));
+        _ = ports.get(index).or(ports.first()).map(|port| config.port(*port));
+        _ = all.get_user().map(|user| config.user(user));
+        _ = all.get_password().map(|password| config.password(password));
+        _ = all.get_dbname().map(|name| config.dbname(name));
+        _ = all.get_options().map(|options| config.options(options));
+        _ = all.get_application_name().map(|name| config.application_name(name));
+        config
+            .ssl_mode(all.get_ssl_mode())
+            .ssl_negotiation(all.get_ssl_negotiation())
+            .channel_binding(all.get_channel_binding())
+            // A standby answers too, but it may be behind and takes no writes.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .connect_timeout(all.get_connect_timeout().map_or(time, |timeout| time.min(*timeout)))
+            .tcp_user_timeout(bounds::DATABASE_UNACKNOWLEDGED)
+            .keepalives_idle(bounds::DATABASE_KEEPALIVE)
+            .keepalives_interval(Duration::from_secs(1))
+            .keepalives_retries(3);
         config
     }
 

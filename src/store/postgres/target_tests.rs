@@ -21,11 +21,20 @@ fn a_url_is_read_as_by_libpq() {
     assert_eq!(config.get_application_name(), Some("mine"));
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(1)));
     assert_eq!(config.get_ssl_mode(), SslMode::Require);
-    assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
-    // The time for a connection is that for both of them.
-    let timeout = |ms| *target.within(Duration::from_millis(ms)).get_connect_timeout().unwrap();
-    assert_eq!(timeout(9_000), Duration::from_secs(1));
-    assert_eq!(timeout(800), Duration::from_millis(400));
+    // Each server is tried alone, with its share of the time.
+    let timeouts = |ms| {
+        let (servers, each) = target.servers(Duration::from_millis(ms));
+        assert_eq!((servers.len(), each), (2, Duration::from_millis(ms / 2)));
+        servers.iter().map(|it| *it.get_connect_timeout().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(timeouts(9_000), [Duration::from_secs(1); 2]);
+    assert_eq!(timeouts(800), [Duration::from_millis(400); 2]);
+    let second = &target.servers(Duration::from_secs(9)).0[1];
+    assert_eq!(second.get_hosts(), [Host::Tcp("db.example.com".into())]);
+    assert_eq!(second.get_ports(), [5432]);
+    assert_eq!(second.get_password(), Some(&b"p@ss/"[..]));
+    assert_eq!(second.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    assert_eq!(second.get_ssl_mode(), SslMode::Require);
     for (words, good) in [("read-write", true), ("primary", true), ("any", false)] {
         let url = format!("postgres://u:p@a,b/r?target_session_attrs={words}");
         assert_eq!(PostgresTarget::parse(&url).is_ok(), good, "{words}");

@@ -20,7 +20,8 @@ use crate::store::fixtures::{key, user};
 use crate::store::sql::{Transaction, params};
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    DataDir, KeptCreation, Opening, Store, StoreError, StoreUrl, WrappedRootKey, root_key,
+    DataDir, KeptCreation, LatencyCounts, Opening, Store, StoreError, StoreUrl, UsageColumn,
+    UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey, root_key, usage_slot,
 };
 
 /// A database of the cluster that all tests share.
@@ -90,7 +91,48 @@ async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_
     first.create_user(ann.clone()).await.unwrap();
     assert_eq!(last.load().await.unwrap().users, [ann]);
     let schemas = servers::run(&url, "SELECT number FROM schema_versions ORDER BY number").await;
-    assert_eq!(schemas, ["1", "2", "3"]);
+    assert_eq!(schemas, ["1", "2", "3", "4", "5"]);
+}
+
+#[tokio::test]
+async fn usage_of_all_is_made_of_what_is_there() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let key = |user: &str, recipe: &str| UsageKey {
+        at: usage_slot(at(0)),
+        user: UserId::known(user),
+        key: None,
+        model: None,
+        alias: None,
+        recipe: recipe.into(),
+        rule: None,
+        replay: false,
+    };
+    let took = LatencyCounts::one(Duration::from_millis(40));
+    let sums = |requests| UsageSums { requests, took, ..UsageSums::default() };
+    let usage = [("usr_a", "main", 1), ("usr_b", "main", 2), ("usr_b", "other", 4)];
+    let usage = usage.map(|(user, recipe, requests)| (key(user, recipe), sums(requests)));
+    store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
+    store.write_recent_usage(usage.to_vec()).await.unwrap();
+    let asked = async |store: &Store| {
+        let mut found = Vec::new();
+        for interval in UsageInterval::ALL {
+            let group_by = vec![UsageColumn::Recipe, UsageColumn::Time];
+            let until = i64::MAX;
+            let query = UsageQuery { interval, until, group_by, limit: 9, ..UsageQuery::default() };
+            found.push(store.usage(query).await.unwrap());
+        }
+        found
+    };
+    let before = asked(&store).await;
+    assert!(before.iter().all(|groups| groups.len() == 2 && groups[0].own.requests == 3));
+    drop(store);
+    for statement in
+        ["DELETE FROM usage_recent WHERE span < 0", "DELETE FROM schema_versions WHERE number = 5"]
+    {
+        servers::run(&bed.url, statement).await;
+    }
+    assert_eq!(asked(&bed.open().await).await, before);
 }
 
 #[tokio::test]
@@ -100,7 +142,7 @@ async fn a_schema_of_a_later_build_is_refused() {
     servers::run(&bed.url, "INSERT INTO schema_versions (number) VALUES (77)").await;
     let refused = bed.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.map(|_| ());
     let told = refused.unwrap_err();
-    assert!(matches!(told, StoreError::OtherSchema { found: 77, known: 3 }), "{told}");
+    assert!(matches!(told, StoreError::OtherSchema { found: 77, known: 4 }), "{told}");
     let url = StoreUrl::parse(&bed.url).unwrap();
     let dir = bed.dir.path().to_owned();
     let look = move || root_key::inspect(&url, &dir, |opening| opening.root_key());
@@ -313,6 +355,18 @@ async fn a_database_that_cannot_be_reached_is_told_in_time_and_used_again() {
     let (first, put_off) = done.await;
     assert!(first < PATIENCE.answer * 2, "{first:?}");
     assert!(put_off < PATIENCE.answer / 2, "{put_off:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_connects_and_says_nothing_is_passed_over() {
+    let cluster = Cluster::shared();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = cluster.database().await;
+    let both = url.replace("@", &format!("@127.0.0.1:{port},"));
+    assert_ne!(both, url);
+    assert_eq!(session(&both, |session| session.read(one).unwrap()).await, Some(1));
+    drop(silent);
 }
 
 #[tokio::test]

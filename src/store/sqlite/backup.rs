@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::super::StoreError;
-use super::capture_index::{drop_segments, segment_numbers};
+use super::capture_file::{drop_segments, segment_numbers};
 use super::connection::open_to_read;
 use crate::bounds;
 

@@ -2,19 +2,28 @@
 //! damaged file is set aside with its segments.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 
-use super::super::StoreError;
+use super::super::captures::{CaptureLocation, CaptureRow, SegmentRow, put_segment};
+use super::super::sql::Transaction;
 use super::super::worker::Worker;
-use super::connection::{Durability, checkpoint, open, open_to_read};
+use super::super::{Faults, StoreError};
+use super::capture_insert::insert;
+use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
 use super::schema;
+use super::transaction::SqliteTransaction;
 use crate::bounds;
+
+/// Pages that an index without captures takes at most.
+const EMPTY_PAGES: u64 = 32;
 
 /// The threads of the index.
 pub(in crate::store) struct CaptureDatabase {
-    pub(super) writer: Worker<Connection>,
-    pub(super) reader: Worker<Connection>,
+    writer: Worker<Connection>,
+    reader: Worker<Connection>,
 }
 
 impl CaptureDatabase {
@@ -34,6 +43,82 @@ impl CaptureDatabase {
             reader: Worker::start("store-reader", open_to_read(&path)?)?,
             writer: Worker::start("store-captures", index)?,
         })
+    }
+
+    /// Reads one state of the index, beside the writer.
+    pub(in crate::store) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = move |connection: &mut Connection| {
+            let snapshot = connection.transaction()?;
+            work(&Transaction::Sqlite(SqliteTransaction(&snapshot)))
+        };
+        self.reader.run(work).await
+    }
+
+    /// Runs `work` in a transaction, which commits if it succeeds.
+    pub(in crate::store) async fn write<T: Send + 'static>(
+        &self,
+        durable: bool,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = move |connection: &mut Connection| {
+            change(connection, durable, |transaction| {
+                work(&Transaction::Sqlite(SqliteTransaction(transaction)))
+            })
+        };
+        self.writer.run(work).await
+    }
+
+    /// Inserts captures and updates their segment: all or none. `between` is called every few
+    /// rows.
+    pub(in crate::store) async fn insert(
+        &self,
+        faults: Faults,
+        segment: SegmentRow,
+        rows: Arc<Vec<(CaptureRow, CaptureLocation)>>,
+        durable: bool,
+        between: impl Fn() + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let work = move |connection: &mut Connection| {
+            faults.before_append()?;
+            change(connection, durable, |transaction| {
+                let door = Transaction::Sqlite(SqliteTransaction(transaction));
+                put_segment(&door, &segment, &rows)?;
+                insert(transaction, &rows, between)
+            })
+        };
+        self.writer.run(work).await
+    }
+
+    /// Bytes that the index takes for its captures.
+    pub(in crate::store) async fn bytes(&self, faults: Faults) -> Result<u64, StoreError> {
+        let work = move |connection: &mut Connection| {
+            faults.before_read()?;
+            let pragma = |name: &str| {
+                let value: i64 = connection.pragma_query_value(None, name, |row| row.get(0))?;
+                Ok::<_, StoreError>(u64::try_from(value).unwrap_or(0))
+            };
+            let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
+            Ok(used.saturating_sub(EMPTY_PAGES) * pragma("page_size")?)
+        };
+        self.reader.run(work).await
+    }
+
+    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that
+    /// worked: a reader may be in the way.
+    pub(in crate::store) async fn empty_log(&self, faults: Faults) -> Result<bool, StoreError> {
+        let work = move |connection: &mut Connection| {
+            faults.before_append()?;
+            // It does not wait for a reader: captures would wait with it.
+            connection.busy_timeout(Duration::ZERO)?;
+            let busy: rusqlite::Result<i64> =
+                connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            connection.busy_timeout(BUSY)?;
+            Ok(busy? == 0)
+        };
+        self.writer.run(work).await
     }
 
     /// Moves the write-ahead log into the database.
@@ -102,3 +187,39 @@ fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
     }
     Ok(())
 }
+
+/// Segments of the index in a copy that no process has open.
+pub(super) fn segment_numbers(connection: &Connection) -> Result<Vec<i64>, StoreError> {
+    let mut statement = connection.prepare("SELECT number FROM segments ORDER BY number")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+}
+
+/// Deletes segments and their captures in such a copy.
+pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result<(), StoreError> {
+    change(connection, true, |transaction| {
+        for number in gone {
+            transaction.execute("DELETE FROM captures WHERE segment = ?1", [number])?;
+            transaction.execute("DELETE FROM segments WHERE number = ?1", [number])?;
+        }
+        Ok(())
+    })
+}
+
+/// One transaction. A durable one syncs the write-ahead log, and with it all that was written
+/// before.
+fn change<T>(
+    connection: &mut Connection,
+    durable: bool,
+    change: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    connection.pragma_update(None, "synchronous", if durable { "FULL" } else { "NORMAL" })?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let changed = change(&transaction)?;
+    transaction.commit()?;
+    Ok(changed)
+}
+
+#[cfg(test)]
+#[path = "capture_file_tests.rs"]
+mod tests;

@@ -5,9 +5,7 @@
 mod accounts;
 mod backup;
 mod capture_file;
-mod capture_index;
-mod capture_list;
-mod capture_rows;
+mod capture_insert;
 mod connection;
 mod error;
 mod schema;
@@ -16,9 +14,6 @@ mod transaction;
 pub(super) use accounts::{SqliteBackend, look};
 pub(crate) use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub(super) use capture_file::CaptureDatabase;
-pub(crate) use capture_index::CaptureIndex;
-pub use capture_rows::CaptureFilter;
-pub(crate) use capture_rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub(super) use transaction::{SqliteRow, SqliteTransaction};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::super::StoreError;
 
 /// The tables of a database.
 pub(super) struct Schema {
-    /// Another number whenever the tables change.
+    /// Another number whenever the tables change, or what is in them.
     number: u32,
     tables: &'static str,
 }
@@ -18,7 +18,7 @@ pub(super) struct Schema {
 /// Audit rows are deleted only while `audit_leaving` holds a row, within one transaction of the
 /// retention.
 pub(super) const ACCOUNTS: Schema = Schema {
-    number: 17,
+    number: 18,
     tables: "
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL) STRICT;
 INSERT INTO state (one, rev) VALUES (1, 0);

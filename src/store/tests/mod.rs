@@ -3,6 +3,7 @@
 
 pub(super) mod agents;
 pub(super) mod audit;
+pub(super) mod captures;
 pub(super) mod creations;
 pub(super) mod documents;
 pub(super) mod keys;
@@ -49,6 +50,15 @@ macro_rules! suite {
                 rows_are_neither_changed_nor_taken_out
                 rows_leave_by_age_and_by_number_in_steps
                 rows_of_a_time_are_found_however_many_follow
+            }
+            captures {
+                a_page_is_of_one_state_whatever_is_written_meanwhile
+                a_page_looks_at_so_many_rows_and_the_next_goes_on_there
+                a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs
+                captures_are_listed_newest_first_and_by_filter
+                failures_are_found_among_any_number_of_others
+                segments_are_known_with_what_is_left_in_them
+                the_copies_of_a_capture_end_whatever_they_say_of_each_other
             }
             creations {
                 a_creation_has_one_key_and_one_answer

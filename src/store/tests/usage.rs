@@ -79,6 +79,9 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     assert_eq!(groups(&store, by(&[Alias, Recipe, Rule])).await, of_rules);
     let first = UsageQuery { limit: 2, ..by(&[Day, Model]) };
     assert_eq!(groups(&store, first).await, of_days);
+    // The groups with the largest sums are summed whole.
+    let largest = UsageQuery { order: Some(UsageOrder::Requests), limit: 1, ..by(&[Day, User]) };
+    assert_eq!(groups(&store, largest).await, [named(&["20261102", "usr_Bob"], 16, 0)]);
     let ann = UsageQuery { user: Some(UserId::known("usr_ann")), ..by(&[User]) };
     assert_eq!(groups(&store, ann).await, of_users[1..]);
     let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
@@ -137,11 +140,27 @@ pub(in crate::store) async fn usage_is_summed_by_hour_and_by_five_minutes(bed: &
     let own = store.usage(query(Hour, &[])).await.unwrap()[0].own;
     assert_eq!(own.took, own.first_token);
     assert_eq!(own.took.quantile_ms(0.5), Some(37.5));
+    // What is summed for all together is what each has.
+    for interval in [Hour, FiveMinutes] {
+        let [all, each] = [&[Time][..], &[Time, User]].map(|columns| query(interval, columns));
+        let (all, each) = (store.usage(all).await.unwrap(), store.usage(each).await.unwrap());
+        for group in all {
+            let of_time = each.iter().filter(|one| one.values[0] == group.values[0]);
+            let mut sums = UsageSums::default();
+            of_time.for_each(|one| sums.add(&one.own));
+            assert_eq!(sums, group.own);
+        }
+    }
     // Hours and five minutes leave by their own ages.
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
     store.trim_recent_usage(at("12:06:00"), hour, minute).await.unwrap();
     assert_eq!(found(query(FiveMinutes, &[Time])).await, slots[..1]);
     assert_eq!(found(query(Hour, &[Time])).await, hours[..1]);
+    assert_eq!(found(query(Hour, &[User])).await.len(), 2);
+    store.trim_recent_usage(at("14:00:00"), minute, minute).await.unwrap();
+    for columns in [&[Time][..], &[User]] {
+        assert_eq!(found(query(Hour, columns)).await, []);
+    }
 }
 
 pub(in crate::store) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {

@@ -27,7 +27,7 @@ pub struct CaptureRow {
     pub decided_model: Option<Arc<str>>,
     /// The status that the client got.
     pub status: u16,
-    /// `completed`, `failed`, `aborted` or `refused`.
+    /// One of [`STATES`].
     pub state: &'static str,
     /// The capture that this one is a replay of.
     pub replay_of: Option<RequestId>,
@@ -43,7 +43,7 @@ pub struct ByteRange {
 }
 
 /// Where a capture lies, and what its key derives from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureLocation {
     /// Number of the segment.
     pub segment: i64,
@@ -53,7 +53,12 @@ pub struct CaptureLocation {
     /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
     /// without this row the capture's bytes cannot be read.
     pub salt: Option<[u8; 16]>,
+    /// The record of the head, which an index that gateways share holds too.
+    pub head_record: Option<Arc<[u8]>>,
 }
+
+/// The words of [`CaptureRow::state`].
+pub(in crate::store) const STATES: [&str; 4] = ["completed", "failed", "aborted", "refused"];
 
 /// A segment in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]

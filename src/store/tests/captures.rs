@@ -1,14 +1,15 @@
-//! The index of captures on real files.
+//! The index of captures.
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::tests::at as at_second;
 use crate::id::Random;
-use crate::store::{ByteRange, Faults, Shadows};
+use crate::id::RequestId;
+use crate::store::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 
-fn row(second: i64, random: &Random) -> CaptureRow {
+pub(in crate::store) fn row(second: i64, random: &Random) -> CaptureRow {
     CaptureRow {
-        id: RequestId::new(at(second), random),
-        created_at_us: at(second).as_microsecond(),
+        id: RequestId::new(at_second(second), random),
+        created_at_us: at_second(second).as_microsecond(),
         owner: UserId::known("usr_ann"),
         key: None,
         alias: Some("auto".into()),
@@ -24,26 +25,38 @@ fn row(second: i64, random: &Random) -> CaptureRow {
     }
 }
 
-fn segment(number: i64) -> SegmentRow {
-    SegmentRow { number, newest_us: at(9).as_microsecond() - number, bytes: 4_000 }
+/// The number of the first, second and so on segment of the gateway.
+fn number(store: &Store, at: i64) -> i64 {
+    store.capture_index().numbers().0 + at
 }
 
-fn location(segment: i64, at: u64) -> CaptureLocation {
+pub(in crate::store) fn segment(store: &Store, at: i64) -> SegmentRow {
+    let newest_us = at_second(9).as_microsecond() - at;
+    SegmentRow { number: number(store, at), newest_us, bytes: 4_000 }
+}
+
+fn location(store: &Store, segment: i64, at: u64) -> CaptureLocation {
     let range = |offset| ByteRange { offset, length: 7 };
     let bodies = at.is_multiple_of(2).then(|| range(at * 20 + 10));
     let salt = (!at.is_multiple_of(3)).then_some([at as u8; 16]);
-    CaptureLocation { segment, head: range(at * 20), bodies, salt }
+    let head_record = store.is_shared().then(|| [at as u8; 9].as_slice().into());
+    CaptureLocation {
+        segment: number(store, segment),
+        head: range(at * 20),
+        bodies,
+        salt,
+        head_record,
+    }
 }
 
-async fn append(store: &Store, rows: &[CaptureRow], number: i64) {
-    let rows = (0..).zip(rows).map(|(at, row)| (row.clone(), location(number, at))).collect();
-    store.capture_index().insert(segment(number), rows, false, || ()).await.unwrap();
+pub(in crate::store) async fn append(store: &Store, rows: &[CaptureRow], at: i64) {
+    let located = |(place, row): (u64, &CaptureRow)| (row.clone(), location(store, at, place));
+    let rows = (0..).zip(rows).map(located).collect();
+    store.capture_index().insert(segment(store, at), rows, false, || ()).await.unwrap();
 }
 
-#[tokio::test]
-async fn captures_are_listed_newest_first_and_by_filter() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn captures_are_listed_newest_first_and_by_filter(bed: &impl Bed) {
+    let store = bed.open().await;
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..5).map(|second| row(second, &random)).collect();
     for (row, status) in rows.iter_mut().zip([200, 404, 500, 200, 200]) {
@@ -90,7 +103,7 @@ async fn captures_are_listed_newest_first_and_by_filter() {
         .await,
         [4]
     );
-    let us = |second: i64| Some(at(second).as_microsecond());
+    let us = |second: i64| Some(at_second(second).as_microsecond());
     assert_eq!(
         list(CaptureFilter { since_us: us(1), until_us: us(3), ..all() }, 10, None).await,
         [2, 1]
@@ -108,35 +121,32 @@ async fn captures_are_listed_newest_first_and_by_filter() {
         [0_usize; 0]
     );
     for (at, id) in (0..).zip(&ids) {
-        assert_eq!(index.locate(id).await.unwrap(), Some(location(1, at)));
+        assert_eq!(index.locate(id).await.unwrap(), Some(location(&store, 1, at)));
     }
     assert_eq!(index.owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
-    let unknown = RequestId::new(at(0), &random);
+    let unknown = RequestId::new(at_second(0), &random);
     assert_eq!(index.locate(&unknown).await.unwrap(), None);
     assert_eq!(
         index.known(vec![unknown, ids[4].clone()]).await.unwrap(),
         HashSet::from([ids[4].clone()])
     );
     append(&store, &rows[..1], 2).await;
-    assert_eq!(index.locate(&ids[0]).await.unwrap(), Some(location(2, 0)), "the newer one");
+    assert_eq!(index.locate(&ids[0]).await.unwrap(), Some(location(&store, 2, 0)), "the newer one");
 }
 
-#[tokio::test]
-async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there(
+    bed: &impl Bed,
+) {
+    let store = bed.open().await;
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
     rows[2].state = "failed";
     append(&store, &rows, 1).await;
-    let reader = &store.databases.captures.reader;
+    let index = store.capture_index();
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
     let page = async |after: Option<RequestId>| {
         let filter = filter.clone();
-        reader
-            .run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10))
-            .await
-            .unwrap()
+        index.list_within(filter, 2, after, 10).await.unwrap()
     };
     let first = page(None).await;
     assert_eq!((first.found.len(), first.next.as_ref()), (0, Some(&rows[15].id)));
@@ -149,14 +159,12 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn a_page_is_of_one_state_whatever_is_written_meanwhile(bed: &impl Bed) {
+    let store = bed.open().await;
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..3_000).map(|second| row(second, &random)).collect();
     append(&store, &rows[..100], 1).await;
-    let reader = &store.databases.captures.reader;
+    let index = store.capture_index();
     let writing = tokio::spawn({
         let (store, rows) = (store.clone(), rows[100..].to_vec());
         async move {
@@ -167,10 +175,7 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     });
     let (mut pages, mut newest) = (0, None);
     while !writing.is_finished() {
-        let list = |connection: &mut rusqlite::Connection| {
-            capture_list::list(connection, &CaptureFilter::default(), 20, None, 10)
-        };
-        let page = reader.run(list).await.unwrap();
+        let page = index.list_within(CaptureFilter::default(), 20, None, 10).await.unwrap();
         assert_eq!(
             page.next.as_ref(),
             page.found.last().map(|(id, _)| id),
@@ -186,10 +191,10 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     );
 }
 
-#[tokio::test]
-async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs(
+    bed: &impl Bed,
+) {
+    let store = bed.open().await;
     let (index, random) = (store.capture_index(), Random::seeded(5));
     let rows: Vec<CaptureRow> = (0..80).map(|second| row(second, &random)).collect();
     let (leaves, stays): (Vec<_>, Vec<_>) =
@@ -200,13 +205,19 @@ async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs() {
     append(&store, &leaves[20..], 1).await;
     append(&store, &stays, 2).await;
     append(&store, &leaves[..20], 1).await;
-    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), true)]);
+    assert_eq!(
+        index.segments().await.unwrap(),
+        [(segment(&store, 2), true), (segment(&store, 1), true)]
+    );
     let mut steps = Vec::new();
     while steps.last() != Some(&0) {
-        steps.push(index.drop_captures(1, 17).await.unwrap());
+        steps.push(index.drop_captures(number(&store, 1), 17).await.unwrap());
     }
     assert_eq!(steps, [17, 17, 6, 0]);
-    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (segment(1), false)]);
+    assert_eq!(
+        index.segments().await.unwrap(),
+        [(segment(&store, 2), true), (segment(&store, 1), false)]
+    );
     for (rows, are_there) in [(leaves, false), (stays, true)] {
         for row in rows {
             assert_eq!(index.locate(&row.id).await.unwrap().is_some(), are_there);
@@ -214,30 +225,29 @@ async fn a_segment_among_others_leaves_in_steps_and_takes_none_of_theirs() {
     }
 }
 
-#[tokio::test]
-async fn segments_are_known_with_what_is_left_in_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn segments_are_known_with_what_is_left_in_them(bed: &impl Bed) {
+    let store = bed.open().await;
     let (index, random) = (store.capture_index(), Random::seeded(5));
     let rows: Vec<CaptureRow> = (0..5).map(|second| row(second, &random)).collect();
     append(&store, &rows[..3], 1).await;
     append(&store, &rows[3..], 2).await;
-    let grown = SegmentRow { bytes: 5_000, ..segment(1) };
+    let grown = SegmentRow { bytes: 5_000, ..segment(&store, 1) };
     index.put_segment(grown.clone()).await.unwrap();
-    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (grown.clone(), true)]);
-    assert_eq!(index.drop_captures(1, 2).await.unwrap(), 2);
-    assert_eq!(index.drop_captures(1, 2).await.unwrap(), 1);
-    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (grown, false)]);
-    index.drop_segment(1).await.unwrap();
-    assert_eq!(index.segments().await.unwrap(), [(segment(2), true)]);
+    assert_eq!(
+        index.segments().await.unwrap(),
+        [(segment(&store, 2), true), (grown.clone(), true)]
+    );
+    assert_eq!(index.drop_captures(number(&store, 1), 2).await.unwrap(), 2);
+    assert_eq!(index.drop_captures(number(&store, 1), 2).await.unwrap(), 1);
+    assert_eq!(index.segments().await.unwrap(), [(segment(&store, 2), true), (grown, false)]);
+    index.drop_segment(number(&store, 1)).await.unwrap();
+    assert_eq!(index.segments().await.unwrap(), [(segment(&store, 2), true)]);
     assert!(index.delete(&rows[0].id, false, None).await.unwrap().is_empty());
     assert!(index.locate(&rows[3].id).await.unwrap().is_some());
 }
 
-#[tokio::test]
-async fn failures_are_found_among_any_number_of_others() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn failures_are_found_among_any_number_of_others(bed: &impl Bed) {
+    let store = bed.open().await;
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..40).map(|second| row(second, &random)).collect();
     for (at, status) in [(1, 500), (2, 404), (3, 400), (30, 399)] {
@@ -245,7 +255,7 @@ async fn failures_are_found_among_any_number_of_others() {
     }
     rows[3].owner = UserId::known("usr_bob");
     append(&store, &rows, 1).await;
-    let reader = &store.databases.captures.reader;
+    let index = store.capture_index();
     for (owner, statuses, expected) in [
         (None, vec![(500, 599)], vec![1]),
         (None, vec![(500, 599), (404, 404)], vec![2, 1]),
@@ -258,10 +268,7 @@ async fn failures_are_found_among_any_number_of_others() {
             statuses: statuses.clone(),
             ..Default::default()
         };
-        let page = reader
-            .run(move |connection| capture_list::list(connection, &filter, 9, None, 10))
-            .await
-            .unwrap();
+        let page = index.list_within(filter, 9, None, 10).await.unwrap();
         let found: Vec<&RequestId> = page.found.iter().map(|(id, _)| id).collect();
         assert_eq!(
             found,
@@ -272,65 +279,11 @@ async fn failures_are_found_among_any_number_of_others() {
     }
 }
 
-#[tokio::test]
-async fn stalled_captures_never_stall_an_account_and_a_full_disk_is_told_apart() {
-    let dir = tempfile::tempdir().unwrap();
-    let faults = Faults::default();
-    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
-    faults.stall_appends();
-    let appending = tokio::spawn({
-        let store = store.clone();
-        async move { store.capture_index().put_segment(segment(1)).await }
-    });
-    store.keep_document("9f2c41d07a1b", "text", at(0)).await.unwrap();
-    assert!(!appending.is_finished());
-    faults.clear();
-    appending.await.unwrap().unwrap();
-    let put = async || store.capture_index().put_segment(segment(1)).await;
-    faults.fail_appends(1);
-    assert!(matches!(put().await, Err(StoreError::Unavailable(_))));
-    faults.fill_disk();
-    assert!(matches!(put().await, Err(StoreError::Full(_))));
-    faults.clear();
-    put().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_damaged_index_is_set_aside_with_its_segments() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("captures.db");
-    let random = Random::seeded(5);
-    let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
-    for damage in 0..3 {
-        let store = Store::open(dir.path()).await.unwrap();
-        append(&store, &rows, 1).await;
-        drop(store);
-        std::fs::create_dir(dir.path().join("captures")).unwrap();
-        std::fs::write(dir.path().join("captures/segment"), b"bytes").unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let damaged = match damage {
-            0 => whole[..whole.len() / 2].to_vec(),
-            1 => vec![7; whole.len()],
-            _ => [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat(),
-        };
-        std::fs::write(&path, damaged).unwrap();
-        let store = Store::open(dir.path()).await.unwrap();
-        assert!(store.capture_index().segments().await.unwrap().is_empty(), "{damage}");
-        let aside = dir.path().join(format!("captures-damaged-{}", damage + 1));
-        assert!(aside.join("captures.db").exists() && aside.join("captures/segment").exists());
-        assert!(!dir.path().join("captures").exists());
-        append(&store, &rows[..1], 1).await;
-        drop(store);
-        let store = Store::open(dir.path()).await.unwrap();
-        assert!(store.capture_index().locate(&rows[0].id).await.unwrap().is_some(), "{damage}");
-    }
-}
-
 /// Captures that come from elsewhere may say anything of each other.
-#[tokio::test]
-async fn the_copies_of_a_capture_end_whatever_they_say_of_each_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+pub(in crate::store) async fn the_copies_of_a_capture_end_whatever_they_say_of_each_other(
+    bed: &impl Bed,
+) {
+    let store = bed.open().await;
     let random = Random::seeded(5);
     // Each is a replay of the one before it and a shadow of the one before that; the first and the
     // last are replays of each other, and one is of itself.

@@ -1,17 +1,18 @@
-//! A connection of its own for one task, on a thread of its own: no other work delays a lease.
+//! A connection of its own for one task, on a thread of its own: no other work delays it.
 
 use std::time::Duration;
 
+use super::session::{Patience, Session};
+use super::target::PostgresTarget;
 use crate::store::StoreError;
-use crate::store::postgres::{Patience, PostgresTarget, Session};
 use crate::store::sql::Transaction;
 use crate::store::worker::Worker;
 
-pub(super) struct Database(Worker<Session>);
+pub(in crate::store) struct Database(Worker<Session>);
 
 impl Database {
     /// Connects with the first transaction. `patience` is the longest wait for an answer.
-    pub(super) fn start(
+    pub(in crate::store) fn start(
         name: &str,
         target: &PostgresTarget,
         patience: Duration,
@@ -20,8 +21,18 @@ impl Database {
         Ok(Database(Worker::start(name, session)?))
     }
 
+    /// Writes once, on a connection that ends then. Blocking.
+    pub(in crate::store) fn once<T>(
+        target: &PostgresTarget,
+        patience: Duration,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let patience = Patience { answer: patience, retry: patience };
+        Session::new(target, patience)?.write(work)
+    }
+
     /// Reads in a transaction, all of one moment.
-    pub(super) async fn read<T: Send + 'static>(
+    pub(in crate::store) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -29,7 +40,7 @@ impl Database {
     }
 
     /// Writes in a transaction that waits for no mutation.
-    pub(super) async fn write_beside<T: Send + 'static>(
+    pub(in crate::store) async fn write_beside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {

@@ -1,0 +1,50 @@
+//! Which URLs name an object store, and one in a folder.
+
+use super::*;
+
+#[test]
+fn urls_name_a_store_and_nothing_else() {
+    for good in ["file:///srv/captures", "s3://bucket", "s3://bucket/a/b", "gs://b/c", "az://b"] {
+        assert!(ObjectTarget::parse(good).is_ok(), "{good}");
+    }
+    for (bad, why) in [
+        ("bucket", "must be a URL"),
+        ("https://host/bucket", "must begin with"),
+        ("file://captures", "absolute"),
+        ("s3:///folder", "must name a bucket"),
+        ("s3://key:secret-canary@bucket", "a bucket and a folder only"),
+        ("s3://bucket?secret=canary", "a bucket and a folder only"),
+    ] {
+        let told = ObjectTarget::parse(bad).unwrap_err();
+        assert!(told.contains(why) && !told.contains("canary"), "{bad}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn segments_in_a_folder_are_whole_and_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("objects").display());
+    let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+    let (file, copy) = (dir.path().join("segment"), dir.path().join("copy"));
+    // More than a part, and a rest.
+    let bytes: Vec<u8> = (0..bounds::OBJECT_PART + 1_000).map(|at| (at % 251) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    assert_eq!(objects.upload(7, file.clone()).await.unwrap(), bytes.len() as u64);
+    let other = objects.clone();
+    let to = copy.clone();
+    let read = move || {
+        other.probe("probe").unwrap();
+        other.fetch(7, &to).unwrap();
+        let absent = other.read(8, ByteRange { offset: 0, length: 1 }).unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+        other.read(7, ByteRange { offset: bounds::OBJECT_PART as u64 - 1, length: 3 }).unwrap()
+    };
+    let range = blocking(read).await.unwrap();
+    assert_eq!(range, bytes[bounds::OBJECT_PART - 1..][..3]);
+    assert!(std::fs::read(&copy).unwrap() == bytes);
+    let listed = std::fs::read_dir(dir.path().join("objects")).unwrap().count();
+    assert_eq!(listed, 1, "the probe is gone");
+    objects.delete(7).await.unwrap();
+    objects.delete(7).await.unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("objects")).unwrap().count(), 0);
+}

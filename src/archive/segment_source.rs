@@ -1,0 +1,164 @@
+//! Where a segment is read from: the data directory, the copies of segments of other gateways, or
+//! the object store.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::objects::SegmentObjects;
+use super::segment_folder::{SegmentFolder, SegmentReader};
+use super::unreadable::Unreadable;
+use crate::bounds;
+use crate::store::ByteRange;
+
+/// The object store of segments, and the folder of those that were fetched whole.
+#[derive(Clone)]
+pub(super) struct RemoteSegments {
+    pub(super) objects: SegmentObjects,
+    pub(super) cache: SegmentFolder,
+}
+
+impl RemoteSegments {
+    /// Fetches a whole segment, unless that was done.
+    fn fetch(&self, number: i64) -> Result<SegmentReader, Unreadable> {
+        match self.cache.open(number) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return Ok(opened?),
+        }
+        self.make_room(bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME)?;
+        self.cache.fill(number, |path| self.objects.fetch(number, path)).map_err(remote_error)?;
+        Ok(self.cache.open(number)?)
+    }
+
+    /// Deletes copies that are older than `age`, and the oldest while they hold more than `bytes`.
+    pub(super) fn make_room(&self, bytes: u64, age: Duration) -> io::Result<()> {
+        let mut copies = Vec::new();
+        for number in self.cache.list()? {
+            // Another reader may have deleted it.
+            let Ok(found) = self.cache.metadata(number) else { continue };
+            copies.push((found.modified()?, number, found.len()));
+        }
+        copies.sort();
+        let mut held: u64 = copies.iter().map(|(.., length)| length).sum();
+        for (made, number, length) in copies {
+            let old = SystemTime::now().duration_since(made).is_ok_and(|passed| passed > age);
+            if old || held > bytes {
+                self.cache.delete(number)?;
+                held -= length;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads ranges of segments. Keeps the last segment open: captures made together lie together.
+pub(super) struct SegmentSource {
+    folder: SegmentFolder,
+    remote: Option<RemoteSegments>,
+    /// The first and the last number of segments of this gateway, where there are others.
+    own: Option<(i64, i64)>,
+    open: Option<(i64, SegmentReader)>,
+    /// The segment that was last read in the object store, and how often.
+    asked: (i64, u32),
+}
+
+impl SegmentSource {
+    pub(super) fn new(
+        folder: SegmentFolder,
+        remote: Option<RemoteSegments>,
+        own: Option<(i64, i64)>,
+    ) -> Self {
+        SegmentSource { folder, remote, own, open: None, asked: (0, 0) }
+    }
+
+    pub(super) fn read(&mut self, number: i64, range: ByteRange) -> Result<Vec<u8>, Unreadable> {
+        let segment = match self.open.take() {
+            Some((open, segment)) if open == number => segment,
+            _ => match self.folder.open(number).map_err(Unreadable::from) {
+                Err(Unreadable::Absent) => match self.elsewhere(number, range) {
+                    Ok(RemoteRead::Segment(segment)) => segment,
+                    Ok(RemoteRead::Range(bytes)) => return Ok(bytes.into()),
+                    Err(Unreadable::Absent) if self.is_of_another(number) => {
+                        return Err(Unreadable::Elsewhere(number));
+                    }
+                    Err(why) => return Err(why),
+                },
+                opened => opened?,
+            },
+        };
+        let (_, segment) = self.open.insert((number, segment));
+        Ok(segment.read(range)?)
+    }
+
+    fn elsewhere(&mut self, number: i64, range: ByteRange) -> Result<RemoteRead, Unreadable> {
+        let Some(remote) = &self.remote else { return Err(Unreadable::Absent) };
+        let times = if self.asked.0 == number { self.asked.1 + 1 } else { 1 };
+        self.asked = (number, times);
+        match times {
+            0..=bounds::SEGMENT_RANGES => {
+                remote.objects.read(number, range).map(RemoteRead::Range).map_err(remote_error)
+            }
+            _ => remote.fetch(number).map(RemoteRead::Segment),
+        }
+    }
+
+    fn is_of_another(&self, segment: i64) -> bool {
+        self.own.is_some_and(|(first, last)| !(first..=last).contains(&segment))
+    }
+}
+
+enum RemoteRead {
+    Segment(SegmentReader),
+    Range(Bytes),
+}
+
+fn remote_error(error: io::Error) -> Unreadable {
+    match error.kind() {
+        io::ErrorKind::NotFound => Unreadable::Absent,
+        _ => Unreadable::Away(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::archive::objects::ObjectTarget;
+
+    fn remote(dir: &std::path::Path) -> RemoteSegments {
+        let url = format!("file://{}", dir.join("objects").display());
+        let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+        RemoteSegments { objects, cache: SegmentFolder::of_copies(dir) }
+    }
+
+    #[test]
+    fn the_fourth_read_of_a_segment_fetches_it_and_copies_stay_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = remote(dir.path());
+        let folder = SegmentFolder::new(&dir.path().join("elsewhere"));
+        for number in [8, 9] {
+            let file = folder.create(number).unwrap();
+            file.write_all_at(b"0123456789", 0).unwrap();
+            let path = folder.path(number);
+            let upload = remote.objects.upload(number, path);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(upload).unwrap();
+        }
+        let mine = SegmentFolder::new(&dir.path().join("mine"));
+        let mut source = SegmentSource::new(mine, Some(remote.clone()), Some((1, 5)));
+        let range = ByteRange { offset: 2, length: 3 };
+        for times in 1..6 {
+            assert_eq!(source.read(9, range).unwrap(), b"234");
+            assert_eq!(remote.cache.list().unwrap().contains(&9), times > 3, "{times}");
+        }
+        assert!(matches!(source.read(7, range), Err(Unreadable::Elsewhere(7))));
+        assert!(matches!(source.read(3, range), Err(Unreadable::Absent)));
+        remote.fetch(8).map(drop).unwrap();
+        remote.make_room(15, Duration::from_secs(60)).unwrap();
+        assert_eq!(remote.cache.list().unwrap(), [8].into(), "the older one leaves");
+        remote.make_room(15, Duration::ZERO).unwrap();
+        assert!(remote.cache.list().unwrap().is_empty());
+    }
+}

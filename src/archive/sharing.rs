@@ -1,0 +1,197 @@
+//! What an archive does for other gateways: rows that waited here go to the index that all share,
+//! and segments to the object store.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::objects::SegmentObjects;
+use super::recovery::numbered;
+use super::segment_folder::{SegmentFolder, file_name};
+use super::segment_source::RemoteSegments;
+use super::service::Archive;
+use crate::blocking::blocking;
+use crate::bounds;
+use crate::error::{Error, Kind};
+use crate::store::{CaptureLocation, CaptureRow, SegmentRow, StoreError};
+
+impl Archive {
+    /// Whether other gateways see the captures of this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.index.is_shared()
+    }
+
+    /// The same archive, whose segments go to an object store.
+    #[must_use]
+    pub(crate) fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
+        self.settings.age = self.settings.age.min(bounds::SEGMENT_AGE_SHARED);
+        let cache = SegmentFolder::of_copies(data);
+        Archive { remote: Some(RemoteSegments { objects, cache }), ..self }
+    }
+
+    /// Notes whether another process has taken over the data directory.
+    pub(crate) fn hand_over(&self, done: bool) {
+        self.shared.handed_over.store(done, Ordering::Release);
+    }
+
+    /// Whether another process may write segments: before its end nobody knows which of them are
+    /// complete.
+    fn is_of_two(&self) -> bool {
+        self.index.has_predecessor() || self.shared.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Hands over what waits here: rows, and segments. After an upgrade the new process does it,
+    /// once the one before has ended.
+    pub(crate) async fn share(&self) -> Result<(), StoreError> {
+        if self.is_of_two() {
+            return Ok(());
+        }
+        let moved = self.move_spooled().await?;
+        if moved > 0 {
+            log::info!("{moved} rows of captures that waited in captures.db are in the index");
+        }
+        self.upload().await
+    }
+
+    /// Uploads the segments that are written no more, oldest first, up to the first that fails.
+    async fn upload(&self) -> Result<(), StoreError> {
+        let Some(RemoteSegments { objects, .. }) = &self.remote else { return Ok(()) };
+        self.close_due(u64::MAX).await?;
+        let active = {
+            // While the lock is held no segment begins.
+            let log = self.log.lock().await;
+            log.active()
+        };
+        let mut waiting = self.index.waiting_segments().await?;
+        waiting.retain(|(number, _)| Some(*number) != active);
+        // A process that has taken over meanwhile may have begun one of these.
+        if self.is_of_two() {
+            return Ok(());
+        }
+        for (number, newest_us) in waiting {
+            self.tell_lag(newest_us);
+            match objects.upload(number, self.settings.folder.path(number)).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    log::error!(
+                        "a segment is not there, and is not uploaded: {}",
+                        file_name(number)
+                    );
+                }
+                Err(error) => {
+                    self.count_upload("failed");
+                    return Err(StoreError::unavailable(error));
+                }
+            }
+            if !self.index.note_uploaded(number).await? {
+                // It was removed meanwhile.
+                objects.delete(number).await.map_err(StoreError::unavailable)?;
+            }
+            self.count_upload("stored");
+        }
+        self.tell_lag(i64::MAX);
+        Ok(())
+    }
+
+    /// Whether the object store took the last segment; `None` without one, and `true` before the
+    /// first.
+    pub(crate) fn objects_answer(&self) -> Option<bool> {
+        let fails = self.shared.objects_fail.load(Ordering::Acquire);
+        self.remote.is_some().then_some(!fails)
+    }
+
+    fn count_upload(&self, outcome: &str) {
+        self.shared.objects_fail.store(outcome == "failed", Ordering::Release);
+        if let Some(metrics) = &self.metrics {
+            metrics.capture_upload(outcome);
+        }
+    }
+
+    /// Says how long the newest capture of the next segment has been waiting; none is in the
+    /// future.
+    fn tell_lag(&self, newest_us: i64) {
+        if let Some(metrics) = &self.metrics {
+            let us = self.settings.clock.now().as_microsecond().saturating_sub(newest_us);
+            metrics.capture_upload_lag(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+        }
+    }
+
+    /// The error of a capture whose bodies are on another gateway only.
+    pub(super) async fn elsewhere(&self, segment: i64) -> Error {
+        let gateway = match self.index.gateway_of(segment).await {
+            Ok(gateway) => gateway.unwrap_or_else(|| "another one".to_owned()),
+            Err(error) => return Error::store_unavailable(error),
+        };
+        let refused = |remedy: &str| {
+            let detail =
+                format!("The bodies of this capture are on the gateway {gateway} only: {remedy}.");
+            Error::new(Kind::Conflict, detail)
+        };
+        match self.remote.is_some() {
+            true => {
+                refused("it uploads them soon; try again").retry_after(bounds::SEGMENT_AGE_SHARED)
+            }
+            false => refused("ask there, or set capture.objects on all gateways"),
+        }
+    }
+
+    /// Removes what gateways that are gone have left of captures older than `before_us`, and copies
+    /// that were not used of late.
+    pub(super) async fn retain_of_others(&self, before_us: i64) -> Result<(), StoreError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let grace = i64::try_from(bounds::SEGMENT_LEFT_BEHIND.as_micros()).unwrap_or(i64::MAX);
+        for number in self.index.left_behind(before_us.saturating_sub(grace)).await? {
+            self.remove(number, true).await?;
+        }
+        self.index.forget_deleted(bounds::DELETED_CAPTURES_KEPT).await?;
+        if let Some(remote) = self.remote.clone() {
+            let (bytes, age) = (bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME);
+            blocking(move || remote.make_room(bytes, age)).await??;
+        }
+        Ok(())
+    }
+
+    /// Moves rows that wait in the data directory to the shared index. Returns how many there were.
+    async fn move_spooled(&self) -> Result<usize, StoreError> {
+        let mut moved = 0;
+        while let Some((segment, rows)) = self.index.spooled(bounds::CAPTURE_BATCH).await? {
+            let number = segment.number;
+            let to = match numbered(number, self.index.numbers()) {
+                0 => number,
+                to => to,
+            };
+            let (folder, segment) =
+                (self.settings.folder.clone(), SegmentRow { number: to, ..segment });
+            let rows = blocking(move || {
+                if to != number {
+                    folder.rename(number, to)?;
+                }
+                Ok::<_, StoreError>(with_heads(&folder, to, rows))
+            });
+            let rows = rows.await??;
+            moved += rows.len();
+            self.index.move_spooled(number, segment, rows).await?;
+            // Their salts.
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+        }
+        Ok(moved)
+    }
+}
+
+/// Reads the records of heads. One that cannot be read is left out: the capture is damaged.
+fn with_heads(
+    folder: &SegmentFolder,
+    segment: i64,
+    mut rows: Vec<(CaptureRow, CaptureLocation)>,
+) -> Vec<(CaptureRow, CaptureLocation)> {
+    let file = folder.open(segment).ok();
+    for (_, location) in &mut rows {
+        location.segment = segment;
+        location.head_record =
+            file.as_ref().and_then(|file| file.read(location.head).ok()).map(Into::into);
+    }
+    rows
+}

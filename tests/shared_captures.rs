@@ -1,0 +1,415 @@
+//! Captures of several gateways are seen, read, replayed, evaluated and deleted from each of them:
+//! with one index in PostgreSQL, and segments in an object store.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use futures::future::{join, join_all};
+use serde_json::{Value, json};
+
+use crate::support::client::Answer;
+use crate::support::command::run;
+use crate::support::documents::chat_body;
+use crate::support::fleet::{MASTER_KEY, Member, fleet, pause, setup};
+use crate::support::gateway::{Gateway, Key};
+use crate::support::postgres::Cluster;
+use crate::support::{free_port, until};
+
+const REPLAYS: &str = "/v1/router/replay";
+const CANARY: &str = "body-canary";
+/// Segments are closed after a sixteenth of the retention.
+const RETENTION: &str = "retention: { age: 160s }";
+
+/// The capture of a chat: a small one is in the index, a large one in a segment.
+async fn captured(gateway: &Gateway, key: &Key, large: bool) -> String {
+    let text = CANARY.repeat(if large { 800 } else { 1 });
+    let body = json!({"model": "auto", "messages": [{"role": "user", "content": text}]});
+    let answer = gateway.chat(key, body.to_string().as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.request_id()
+}
+
+async fn get(gateway: &Gateway, path: &str) -> Answer {
+    gateway.manage("GET", &format!("{REPLAYS}{path}"), &gateway.admin_key, None).await
+}
+
+async fn read(gateway: &Gateway, id: &str) -> Answer {
+    get(gateway, &format!("/{id}")).await
+}
+
+async fn listed(gateway: &Gateway) -> Vec<String> {
+    let page = get(gateway, "?limit=100").await.json();
+    let ids = page["data"].as_array().unwrap().iter();
+    ids.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn is_listed(gateway: &Gateway, id: &str) {
+    until("a capture in the list", async || {
+        listed(gateway).await.iter().any(|listed| listed == id).then_some(())
+    })
+    .await;
+}
+
+/// Reads a capture once its segment is there.
+async fn read_later(gateway: &Gateway, id: &str) -> Value {
+    until("the bodies of a capture of another gateway", async || {
+        let answer = read(gateway, id).await;
+        assert!([200, 409, 503].contains(&answer.status), "{}", answer.text());
+        (answer.status == 200).then(|| answer.json())
+    })
+    .await
+}
+
+async fn two(more: &str) -> (Member, Member) {
+    let mut members = fleet(Cluster::shared(), 2, "10s", more).await;
+    let second = members.pop().unwrap();
+    (members.pop().unwrap(), second)
+}
+
+/// Lines of the server document for an object store in a folder.
+fn in_folder(folder: &Path) -> String {
+    format!("capture: {{ {RETENTION}, objects: \"file://{}\" }}\n", folder.display())
+}
+
+/// The line of `rerouter doctor` about the object store.
+async fn doctor(gateway: &Gateway) -> String {
+    doctor_with(gateway, &[("REROUTER_MASTER_KEY", MASTER_KEY)]).await
+}
+
+async fn doctor_with(gateway: &Gateway, environment: &[(&str, &str)]) -> String {
+    let arguments = ["doctor", "--config", "rerouter.yaml"];
+    let ran = run(gateway.dir(), &arguments, environment).await;
+    let line = ran.out.lines().find(|line| line.contains("objects"));
+    line.unwrap_or_else(|| panic!("{}{}", ran.out, ran.error)).to_owned()
+}
+
+fn holds(folder: &Path, text: &str) -> bool {
+    let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.any(|file| {
+        let bytes = std::fs::read(file).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn every_gateway_sees_the_captures_of_all_without_an_object_store() {
+    let (a, b) = two("").await;
+    let (a, b) = (&a.gateway, &b.gateway);
+    let key = a.create_key().await;
+    let (small, large) = (captured(a, &key, false).await, captured(a, &key, true).await);
+    let mine = captured(b, &key, true).await;
+    for id in [&small, &large, &mine] {
+        is_listed(a, id).await;
+        is_listed(b, id).await;
+    }
+    // A small capture is whole in the index.
+    let (here, there) = (read(a, &small).await, read(b, &small).await);
+    assert_eq!((here.status, here.json()), (200, there.json()));
+    assert_eq!(read(a, &large).await.status, 200);
+    let refused = read(b, &large).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("are on the gateway"), "{}", refused.text());
+    assert!(refused.text().contains("capture.objects"), "{}", refused.text());
+    let reroute = format!("{REPLAYS}/{small}/reroute");
+    let rerouted = b.manage("POST", &reroute, &b.admin_key, Some(&json!({}))).await;
+    assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+    let copy = rerouted.json()["new_id"].as_str().unwrap().to_owned();
+    is_listed(a, &copy).await;
+    assert_eq!(get(a, &format!("/{small}/compare/{copy}")).await.status, 200);
+    let evaluate = format!("{REPLAYS}/evaluate");
+    let report = b.manage("POST", &evaluate, &b.admin_key, Some(&json!({}))).await.json();
+    assert_eq!(report["evaluated"], 3, "{report}");
+    assert_eq!(report["skipped"]["replays"], 1, "{report}");
+    // A deletion holds on all, with the copies that others made.
+    let delete = format!("{REPLAYS}/{small}?replays=true");
+    assert_eq!(a.manage("DELETE", &delete, &a.admin_key, None).await.status, 204);
+    let delete = format!("{REPLAYS}/{large}");
+    assert_eq!(b.manage("DELETE", &delete, &b.admin_key, None).await.status, 204);
+    for gateway in [a, b] {
+        assert_eq!(listed(gateway).await, [mine.as_str()]);
+        for id in [&small, &copy, &large] {
+            assert_eq!(read(gateway, id).await.status, 404);
+        }
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_read_from_the_object_store_also_of_a_gateway_that_was_killed_or_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = dir.path().join("objects");
+    let (mut a, b) = two(&in_folder(&objects)).await;
+    let key = a.gateway.create_key().await;
+    let large = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &large).await;
+    let early = read(&b.gateway, &large).await;
+    if early.status != 200 {
+        assert_eq!(early.status, 409, "{}", early.text());
+        assert!(early.header("retry-after").is_some(), "{}", early.text());
+    }
+    let read_there = read_later(&b.gateway, &large).await;
+    assert_eq!(read_there, read(&a.gateway, &large).await.json());
+    assert!(read_there.to_string().contains(CANARY));
+    assert!(!holds(&objects, CANARY), "segments are encrypted");
+    let stored = a.gateway.metric("rerouter_capture_uploads_total", &["stored"]).await;
+    assert!(stored >= 1.0);
+    let told = doctor(&a.gateway).await;
+    assert!(told.starts_with("ok") && told.contains("gives and deletes an object"), "{told}");
+    // Killed with a segment that is not complete.
+    let killed = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &killed).await;
+    a.gateway.kill_9();
+    assert!([200, 409].contains(&read(&b.gateway, &killed).await.status));
+    a.gateway.start_again().await;
+    read_later(&b.gateway, &killed).await;
+    // Stopped: it uploads on leaving.
+    let stopped = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &stopped).await;
+    a.gateway.stop().await;
+    assert_eq!(read(&b.gateway, &stopped).await.status, 200, "{}", a.gateway.log());
+    let evaluate = format!("{REPLAYS}/evaluate");
+    let (admin, all) = (&b.gateway.admin_key, json!({}));
+    let report = b.gateway.manage("POST", &evaluate, admin, Some(&all)).await.json();
+    assert_eq!(report["evaluated"], 3, "{report}");
+    for id in [large, killed, stopped] {
+        let path = format!("{REPLAYS}/{id}");
+        let deleted = b.gateway.manage("DELETE", &path, &b.gateway.admin_key, None).await;
+        assert_eq!(deleted.status, 204);
+    }
+    a.gateway.start_again().await;
+    assert!(listed(&a.gateway).await.is_empty(), "nothing brings them back");
+}
+
+#[tokio::test]
+async fn an_object_store_that_fails_stops_neither_traffic_nor_captures() {
+    let dir = tempfile::tempdir().unwrap();
+    let (objects, aside) = (dir.path().join("objects"), dir.path().join("aside"));
+    let (a, b) = two(&in_folder(&objects)).await;
+    std::fs::rename(&objects, &aside).unwrap();
+    std::fs::write(&objects, "no folder").unwrap();
+    let key = a.gateway.create_key().await;
+    let large = captured(&a.gateway, &key, true).await;
+    until("a failed upload", async || {
+        let failed = a.gateway.metric("rerouter_capture_uploads_total", &["failed"]).await;
+        (failed >= 1.0).then_some(())
+    })
+    .await;
+    assert!(a.gateway.metric("rerouter_capture_upload_lag_seconds", &[]).await > 0.0);
+    let more = captured(&a.gateway, &key, true).await;
+    assert_eq!(a.gateway.capture(&more).await["id"], more.as_str());
+    assert_eq!(read(&a.gateway, &large).await.status, 200);
+    assert!([409, 503].contains(&read(&b.gateway, &large).await.status));
+    let told = "captures do not reach the other gateways, and wait here";
+    assert_eq!(a.gateway.log().matches(told).count(), 1, "{}", a.gateway.log());
+    let told = doctor(&a.gateway).await;
+    assert!(told.starts_with("fail") && told.contains("objects: "), "{told}");
+    std::fs::remove_file(&objects).unwrap();
+    std::fs::rename(&aside, &objects).unwrap();
+    read_later(&b.gateway, &large).await;
+    read_later(&b.gateway, &more).await;
+}
+
+#[tokio::test]
+async fn rows_wait_while_the_database_is_away() {
+    let (a, b) = two("").await;
+    let key = a.gateway.create_key().await;
+    let before = captured(&a.gateway, &key, false).await;
+    is_listed(&b.gateway, &before).await;
+    a.proxy.close();
+    // Within the lease.
+    let small = captured(&a.gateway, &key, false).await;
+    let large = captured(&a.gateway, &key, true).await;
+    until("rows that wait", async || {
+        a.gateway.log().contains("their rows wait in captures.db").then_some(())
+    })
+    .await;
+    assert!(!listed(&b.gateway).await.contains(&small));
+    a.proxy.open();
+    for id in [&small, &large] {
+        is_listed(&b.gateway, id).await;
+    }
+    assert_eq!(read(&b.gateway, &small).await.status, 200);
+    until("the lease", async || (read(&a.gateway, &large).await.status == 200).then_some(())).await;
+}
+
+/// An S3 server from Python's package `moto`; it ends with the value.
+struct S3 {
+    child: Child,
+    port: u16,
+}
+
+impl S3 {
+    /// With an empty bucket.
+    async fn start() -> S3 {
+        let port = free_port();
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/venv/bin/python");
+        let child = Command::new(python)
+            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let s3 = S3 { child, port };
+        until("the S3 server", async || {
+            ureq::put(format!("{}/bucket", s3.url())).send_empty().ok().map(|_| ())
+        })
+        .await;
+        s3
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on it accepts no credentials, or any.
+    fn refuse_all(&self, refuse: bool) {
+        let accepted = if refuse { "0" } else { "inf" };
+        ureq::post(format!("{}/moto-api/reset-auth", self.url())).send(accepted).unwrap();
+    }
+
+    /// A gateway that shares this database, and has the bucket.
+    async fn gateway(&self, url: &str) -> Gateway {
+        let objects = "s3://bucket/captures/eu";
+        let capture = format!("capture: {{ {RETENTION}, objects: \"{objects}\" }}\n");
+        setup(url, "10s", &capture)
+            .env("AWS_ACCESS_KEY_ID", "id")
+            .env("AWS_SECRET_ACCESS_KEY", "secret-canary")
+            .env("AWS_ENDPOINT_URL", &self.url())
+            .env("AWS_ALLOW_HTTP", "true")
+            .start()
+            .await
+    }
+
+    /// The listing of the bucket, as XML.
+    fn objects(&self) -> String {
+        let mut answer = ureq::get(format!("{}/bucket?list-type=2", self.url())).call().unwrap();
+        answer.body_mut().read_to_string().unwrap()
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn segments_go_to_s3_and_leave_it() {
+    let s3 = S3::start().await;
+    let url = Cluster::shared().database().await;
+    let (mut a, b) = join(s3.gateway(&url), s3.gateway(&url)).await;
+    let key = a.create_key().await;
+    // More than a part of an upload.
+    let noise: String =
+        (0..20_000_u64).map(|at| format!("{:x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+    let body = json!({"model": "auto", "messages": [{"role": "user", "content": noise}]});
+    let body = body.to_string();
+    for _ in 0..4 {
+        let answers = join_all((0..20).map(|_| a.chat(&key, body.as_bytes()))).await;
+        assert!(answers.iter().all(|answer| answer.status == 200), "{}", answers[0].text());
+    }
+    let large = captured(&a, &key, true).await;
+    assert_eq!(read_later(&b, &large).await, read(&a, &large).await.json());
+    for id in listed(&b).await.into_iter().step_by(9) {
+        assert_eq!(read_later(&b, &id).await["id"], id);
+    }
+    let objects = s3.objects();
+    assert!(objects.contains("<Key>captures/eu/") && objects.contains(".seg</Key>"), "{objects}");
+    // A segment without captures leaves the store too.
+    for id in listed(&b).await {
+        let path = format!("{REPLAYS}/{id}");
+        assert_eq!(b.manage("DELETE", &path, &b.admin_key, None).await.status, 204);
+    }
+    // A start begins with the retention.
+    a.restart().await;
+    until("no objects", async || (!s3.objects().contains("<Key>")).then_some(())).await;
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_told_and_stop_neither_traffic_nor_captures() {
+    let s3 = S3::start().await;
+    let gateway = s3.gateway(&Cluster::shared().database().await).await;
+    let health = async || gateway.manage("GET", "/health", "", None).await;
+    assert_eq!(health().await.json()["objects"], "ok");
+    s3.refuse_all(true);
+    let key = gateway.create_key().await;
+    let large = captured(&gateway, &key, true).await;
+    until("a failed upload", async || {
+        let failed = gateway.metric("rerouter_capture_uploads_total", &["failed"]).await;
+        (failed >= 1.0).then_some(())
+    })
+    .await;
+    let told = health().await;
+    assert_eq!((told.status, &told.json()["objects"]), (200, &json!("unavailable")));
+    assert_eq!(gateway.capture(&large).await["id"], large.as_str());
+    let environment = [
+        ("REROUTER_MASTER_KEY", MASTER_KEY),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret-canary"),
+        ("AWS_ENDPOINT_URL", &s3.url()),
+        ("AWS_ALLOW_HTTP", "true"),
+    ];
+    let doctor = doctor_with(&gateway, &environment).await;
+    assert!(doctor.starts_with("fail"), "{doctor}");
+    let log = gateway.log();
+    for said in [&doctor, &log] {
+        assert!(said.contains("403") && !said.contains("secret-canary"), "{said}");
+    }
+    assert!(!gateway.metrics().await.contains("canary"));
+    s3.refuse_all(false);
+    until("the object", async || s3.objects().contains(".seg</Key>").then_some(())).await;
+    until("its health", async || (health().await.json()["objects"] == "ok").then_some(())).await;
+}
+
+/// The files of segments in a folder, by their names.
+fn segments(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = dir.path().join("objects");
+    let (mut a, b) = two(&in_folder(&objects)).await;
+    let key = a.gateway.create_key().await;
+    let late = json!({
+        "providers": {"demo": {"protocol": "mock"}, "late": {"protocol": "mock", "latency": "10s"}},
+        "recipes": {
+            "all": {"rules": [{"name": "default", "targets": [{"target": "demo/echo"}]}]},
+            "late": {"rules": [{"name": "default", "targets": [{"target": "late/echo"}]}]}
+        },
+        "aliases": {"auto": "all", "late": "late"}
+    });
+    let path = "/v1/router/config";
+    let put = a.gateway.manage("PUT", path, &a.gateway.admin_key, Some(&late)).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let request = a.gateway.chat_request(&key, chat_body("late", false).as_bytes());
+    let mut connection = a.gateway.connect().await;
+    let last = tokio::spawn(async move { connection.exchange(&request).await });
+    let mut ids = vec![captured(&a.gateway, &key, true).await];
+    is_listed(&b.gateway, &ids[0]).await;
+    a.gateway.upgrade().await;
+    // Both write segments now.
+    while !last.is_finished() {
+        ids.push(captured(&a.gateway, &key, true).await);
+        pause(200).await;
+    }
+    let answer = last.await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    ids.push(answer.request_id());
+    a.gateway.predecessors_end().await;
+    for _ in 0..5 {
+        ids.push(captured(&a.gateway, &key, true).await);
+        pause(200).await;
+    }
+    for id in &ids {
+        read_later(&b.gateway, id).await;
+    }
+    a.gateway.stop().await;
+    let written = segments(&a.gateway.dir().join("data/captures"));
+    assert!(written.len() > 1);
+    assert!(segments(&objects) == written, "no segment was uploaded before its end");
+}
