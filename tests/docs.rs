@@ -136,7 +136,8 @@ fn json_is_json_and_documents_are_good() {
     let (server, routing) = (scratch.path().join("s.yaml"), scratch.path().join("r.yaml"));
     for page in pages() {
         for block in blocks(&page).into_iter().filter(|block| block.language == "json") {
-            serde_json::from_str::<Value>(&block.text).expect(&format!("{page}:{}", block.line));
+            let read = serde_json::from_str::<Value>(&block.text);
+            read.unwrap_or_else(|error| panic!("{page}:{}: {error}", block.line));
         }
     }
     let documents = documents();

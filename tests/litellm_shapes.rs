@@ -204,11 +204,19 @@ model_list:
 model_list:
   - { model_name: "*", litellm_params: { model: "*" } }
   - { model_name: one, litellm_params: { model: os.environ/MODEL, api_base: BASE/v1 } }
+  - model_name: chosen
+    litellm_params:
+      model: auto_router/adaptive_router
+      adaptive_router_config: { available_models: [named] }
   - { model_name: named, litellm_params: { model: openai/m, api_base: BASE/v1, api_key: none } }
+router_settings:
+  model_group_alias: { several: [named, one] }
 "#,
         env: &[],
         asks: &[("named", CHAT, "m")],
         told: &[
+            "(chosen): left out: write a rule",
+            "model_group_alias.several: leads to a name that was not carried",
             "model_list[0] (*): left out: all models of all providers",
             "model_list[1] (one): left out: the name of the model is in a variable",
         ],
@@ -301,7 +309,7 @@ litellm_settings:
   num_retries: 3
   request_timeout: 20
   allowed_fails: 2
-  fallbacks: [{ "breaks": ["number-two"] }]
+  fallbacks: [{ "breaks": ["number-two"] }, { "large": [{ model: holds, temperature: 0 }] }]
   context_window_fallbacks: [{ "holds": ["large"] }]
   content_policy_fallbacks: [{ "holds": ["large"] }]
   default_fallbacks: ["large"]
@@ -314,6 +322,7 @@ router_settings:
         env: &[],
         asks: &[("breaks", CHAT, "there"), ("holds", CHAT, "there"), ("large", CHAT, "long")],
         told: &[
+            "fallbacks of large: names are carried, and nothing else",
             "content_policy_fallbacks: ",
             "context_window_fallbacks: carried as last targets",
             "retry_policy: a recipe has",
@@ -456,7 +465,6 @@ model_list:
     model_info: { mode: video_generation }
   - model_name: rank
     litellm_params: { model: cohere/rerank-v3.5 }
-    model_info: { mode: rerank }
 "#,
         env: &[],
         asks: &[

@@ -12,13 +12,15 @@ use crate::support::client::Tls;
 use crate::support::command::run;
 use crate::support::schema::{as_json, assert_valid, schema, schema_file, validate};
 
+/// The problems of a document, where variables have this value.
+type Reader = dyn Fn(&Value, &str) -> Vec<Problem>;
+
 /// A document that a reader takes, with every key that its schema has.
 struct Whole {
     name: &'static str,
     schema: Value,
     document: Value,
-    /// Variables have a value there, or none.
-    read: Box<dyn Fn(&Value, &str) -> Vec<Problem>>,
+    read: Box<Reader>,
 }
 
 fn server(pem: &str) -> Whole {
@@ -41,7 +43,7 @@ fn server(pem: &str) -> Whole {
         },
         "capture": {
             "enabled": true, "bodies": true, "encrypt": true, "client_opt_out": true,
-            "max_body": "8MiB", "redact": ["secret"], "objects": null,
+            "max_body": "8MiB", "redact": ["secret"], "objects": "s3://bucket/folder",
             "retention": { "age": "7d", "size": "10GiB" },
         },
         "pin": { "registration": "open" }, "agent": { "call_untrusted": false }, "console": true,
@@ -223,6 +225,9 @@ fn probes(schema: &Value) -> Vec<Value> {
         json!("sqlite"),
         json!("sqlite:x"),
         json!("postgresql://u@h/d"),
+        json!("gs://bucket"),
+        json!("az://container/folder"),
+        json!("file:///folder"),
         json!("x-header"),
         json!([]),
         json!(["word"]),
@@ -254,7 +259,7 @@ fn is_of_shape(problem: &Problem) -> bool {
     let message = Regex::new(
         r"(?x) ^must\ be\ (.*,\ not\ | one\ of | from\ -?\d+\ to\ -?\d+$
            | a\ duration$ | a\ size$ | a\ rate$ | a\ share\ | an\ address\ and\ a\ port$)
-        | ^unknown\ key$ | is\ missing\ or\ empty$ | ^not\ supported",
+        | ^must\ be\ positive$ | ^unknown\ key$ | is\ missing\ or\ empty$ | ^not\ supported",
     );
     let missing = Regex::new(
         "^`(rules|name|targets|target|percent|path|address|cert|key|protocol)` is missing$",
@@ -424,7 +429,7 @@ fn rows(page: &str) -> BTreeMap<String, Row> {
             section = word.captures(heading).map_or(String::new(), |path| format!("{}.", &path[1]));
         }
         let Some(row) = line.strip_prefix("| `") else { continue };
-        let cells: Vec<&str> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
+        let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
         let text = link.replace_all(cells[cells.len() - 1], "$1").into_owned();
         let key_cell = format!("`{}", cells[0]);
         let keys: Vec<_> = word.captures_iter(&key_cell).map(|key| key[1].to_owned()).collect();

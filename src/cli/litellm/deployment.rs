@@ -40,6 +40,8 @@ pub(super) struct DeploymentList {
     identities: Vec<Map<String, Value>>,
 }
 
+const NO_ENDPOINT: &str = "no endpoint of this mode is served";
+
 /// Modes that no endpoint serves.
 const MODES: [&str; 13] = [
     "image_generation",
@@ -55,6 +57,18 @@ const MODES: [&str; 13] = [
     "ocr",
     "search",
     "vector_store",
+];
+
+/// How names of models begin that no endpoint serves, where an entry has no mode.
+const UNSERVED: [&str; 8] = [
+    "rerank",
+    "whisper",
+    "tts-",
+    "dall-e",
+    "gpt-image",
+    "sora",
+    "text-moderation",
+    "omni-moderation",
 ];
 
 /// Reads the entries; what cannot be carried is noted.
@@ -95,11 +109,14 @@ impl EntryReader<'_> {
         let get = |key: &str| params.get(key).filter(|value| !value.is_null());
         let mode = scalar(info.and_then(|info| info.get("mode"))).unwrap_or_default();
         if MODES.contains(&mode.as_str()) {
-            return Err("no endpoint of this mode is served");
+            return Err(NO_ENDPOINT);
         }
         let model = scalar(get("model")).ok_or("`litellm_params.model` is missing")?;
         let custom = scalar(get("custom_llm_provider"));
         let (provider, model) = of_model(&model, custom.as_deref())?;
+        if mode.is_empty() && UNSERVED.iter().any(|beginning| model.starts_with(beginning)) {
+            return Err(NO_ENDPOINT);
+        }
         let model = pattern(name, model)?;
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         if provider.prefix == "azure" && !model.contains("${") && !model.bytes().all(is_plain) {

@@ -37,11 +37,25 @@ pub(super) fn variable(text: &str) -> Option<&str> {
 }
 
 /// The entries of a list of mappings with one pair each, as `fallbacks` has them: a name, and the
-/// names that it leads to.
-pub(super) fn pairs(value: Option<&Value>) -> Vec<(String, Vec<String>)> {
-    let maps = value.and_then(Value::as_array).into_iter().flatten();
-    let pairs = maps.filter_map(Value::as_object).flatten();
-    pairs.map(|(name, to)| (name.clone(), texts(Some(to)))).collect()
+/// names that it leads to. What is none is noted.
+pub(super) fn pairs(
+    place: &str,
+    value: Option<&Value>,
+    notes: &mut Notes,
+) -> Vec<(String, Vec<String>)> {
+    let items = value.and_then(Value::as_array);
+    if value.is_some_and(|value| !value.is_null()) && items.is_none() {
+        notes.add(place, "not a list");
+    }
+    let (mut pairs, maps) = (Vec::new(), items.into_iter().flatten().map(Value::as_object));
+    for (name, to) in maps.flatten().flatten() {
+        let names = texts(Some(to));
+        if !to.is_string() && to.as_array().is_none_or(|items| items.len() != names.len()) {
+            notes.add(&format!("{place} of {name}"), "names are carried, and nothing else");
+        }
+        pairs.push((name.clone(), names));
+    }
+    pairs
 }
 
 /// A list of texts, or one text.

@@ -77,6 +77,7 @@ const REFUSED: &[(&str, &str)] = &[
         "takes access tokens that run out after an hour; Google's models are also at \
         `gemini/`",
     ),
+    ("auto_router", "write a rule for each kind of request: docs/routing.md"),
     ("text-completion-openai", "the endpoint for completions of texts is not served"),
     ("azure_text", "the endpoint for completions of texts is not served"),
     ("azure_ai", "write it by hand: `protocol: openai` with the endpoint's URL"),

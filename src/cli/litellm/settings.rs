@@ -164,10 +164,11 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
             notes.add(name, reason(name, SECTIONS));
         }
     }
-    let context_fallbacks = pairs(get("context_window_fallbacks"));
+    let context = "context_window_fallbacks";
+    let context_fallbacks = pairs(context, get(context), notes);
     if !context_fallbacks.is_empty() {
         notes.add(
-            "context_window_fallbacks",
+            context,
             "carried as last targets: a target whose context is too small is left out, and they \
              are tried after other failures, too",
         );
@@ -178,7 +179,7 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
         allowed_fails: number(get("allowed_fails")),
         cooldown: number(get("cooldown_time")),
         strategy: scalar(get("routing_strategy")),
-        fallbacks: pairs(get("fallbacks")),
+        fallbacks: pairs("fallbacks", get("fallbacks"), notes),
         context_fallbacks,
         default_fallbacks: texts(get("default_fallbacks")),
         by_tags: get("enable_tag_filtering") == Some(&Value::Bool(true)),
@@ -192,15 +193,16 @@ fn reason(name: &str, reasons: &[(&str, &'static str)]) -> &'static str {
         .map_or(NO_COUNTERPART, |(_, why)| *why)
 }
 
-/// Aliases of names: `{ gpt-4: gpt-4o }`, or `{ gpt-4: { model: gpt-4o, hidden: true } }`.
+/// Aliases of names: `{ gpt-4: gpt-4o }`, or `{ gpt-4: { model: gpt-4o, hidden: true } }`. One that
+/// is neither leads to an empty name.
 pub(super) fn group_aliases(configuration: &Value) -> Vec<(String, String)> {
     let settings = ["router_settings", "litellm_settings"];
     let maps = settings
         .iter()
         .filter_map(|name| configuration.get(name)?.get("model_group_alias")?.as_object());
     let pair = |(name, to): (&String, &Value)| {
-        let to = to.as_str().or_else(|| to.get("model")?.as_str())?;
-        Some((name.clone(), to.to_owned()))
+        let to = to.as_str().or_else(|| to.get("model")?.as_str());
+        (name.clone(), to.unwrap_or_default().to_owned())
     };
-    maps.flat_map(Map::iter).filter_map(pair).collect()
+    maps.flat_map(Map::iter).map(pair).collect()
 }
