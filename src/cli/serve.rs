@@ -160,8 +160,8 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> S
             (format!("The first key is lost ({why}): make one with ADMIN_API_KEY."), kept())
         }
         None => (
-            "$KEY is the first key, or another that was made. If it is lost, start with \
-             ADMIN_API_KEY set to a long random value, which makes keys."
+            "$KEY stands for a key of yours, such as the first one. ADMIN_API_KEY makes one, if \
+             the gateway was started with it."
                 .to_owned(),
             kept(),
         ),

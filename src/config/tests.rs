@@ -152,8 +152,6 @@ s.yaml:8:69: capture.redact[2]: invalid pattern: it matches the empty text (for 
     `\\b\\d{16}\\b`)
 s.yaml:8:85: capture.objects: must be a URL like `s3://bucket/folder` (for example \
     `s3://bucket/folder`)
-s.yaml:8:85: capture.objects: has no use with SQLite (only gateways that share PostgreSQL \
-    read it: set `store.url`)
 s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
 s.yaml:10:47: limits.header_timeout: must be positive (for example `30s`)
