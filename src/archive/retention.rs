@@ -19,18 +19,17 @@ impl Archive {
     /// the last one.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let mut failed = self.close_due(bytes).await.err();
-        let (segments, active) = {
+        let (spooled, segments, active) = {
             // While the lock is held no batch is written: a segment without captures that is not
-            // active gets none any more.
+            // active gets none any more, but for rows that wait to be moved. Those are read first:
+            // they may move meanwhile.
             let log = self.log.lock().await;
-            (self.index.segments().await?, log.active())
+            (self.index.spooled_segments().await?, self.index.segments().await?, log.active())
         };
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
         // After the first failure: it would take as long with each segment.
         let mut objects_answer = true;
-        // Rows of these are still to come.
-        let spooled = self.index.spooled_segments().await?;
         for (segment, has_captures) in segments {
             if spooled.contains(&segment.number) {
                 continue;

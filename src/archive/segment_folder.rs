@@ -64,7 +64,8 @@ impl SegmentFolder {
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         // Two readers may fetch it at once.
-        let draft = self.0.join(format!("{}.partial", DRAFTS.fetch_add(1, Ordering::Relaxed)));
+        let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = self.0.join(format!("{}-{draft}.partial", std::process::id()));
         let written = std::fs::remove_file(&draft)
             .or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),

@@ -2,7 +2,8 @@
 //! the object store.
 
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 
@@ -17,9 +18,32 @@ use crate::store::ByteRange;
 pub(super) struct RemoteSegments {
     pub(super) objects: SegmentObjects,
     pub(super) cache: SegmentFolder,
+    /// When it last failed, and why.
+    away: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 impl RemoteSegments {
+    pub(super) fn new(objects: SegmentObjects, cache: SegmentFolder) -> Self {
+        RemoteSegments { objects, cache, away: Arc::default() }
+    }
+
+    /// Asks the object store, unless it failed a moment ago: an evaluation would wait for each
+    /// capture in vain.
+    fn asked<T>(&self, ask: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Unreadable> {
+        let away = || self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, why)) = &*away()
+            && since.elapsed() < bounds::OBJECTS_AWAY
+        {
+            return Err(Unreadable::Away(why.clone()));
+        }
+        let answer = ask();
+        *away() = match &answer {
+            Err(Unreadable::Away(why)) => Some((Instant::now(), why.clone())),
+            _ => None,
+        };
+        answer
+    }
+
     /// Fetches a whole segment, unless that was done.
     fn fetch(&self, number: i64) -> Result<SegmentReader, Unreadable> {
         match self.cache.open(number) {
@@ -95,12 +119,12 @@ impl SegmentSource {
         let Some(remote) = &self.remote else { return Err(Unreadable::Absent) };
         let times = if self.asked.0 == number { self.asked.1 + 1 } else { 1 };
         self.asked = (number, times);
-        match times {
+        remote.asked(|| match times {
             0..=bounds::SEGMENT_RANGES => {
                 remote.objects.read(number, range).map(RemoteRead::Range).map_err(remote_error)
             }
             _ => remote.fetch(number).map(RemoteRead::Segment),
-        }
+        })
     }
 
     fn is_of_another(&self, segment: i64) -> bool {
@@ -130,7 +154,7 @@ mod tests {
     fn remote(dir: &std::path::Path) -> RemoteSegments {
         let url = format!("file://{}", dir.join("objects").display());
         let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
-        RemoteSegments { objects, cache: SegmentFolder::of_copies(dir) }
+        RemoteSegments::new(objects, SegmentFolder::of_copies(dir))
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Archive {
     pub(crate) fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
         self.settings.age = self.settings.age.min(bounds::SEGMENT_AGE_SHARED);
         let cache = SegmentFolder::of_copies(data);
-        Archive { remote: Some(RemoteSegments { objects, cache }), ..self }
+        Archive { remote: Some(RemoteSegments::new(objects, cache)), ..self }
     }
 
     /// Notes whether another process has taken over the data directory.
@@ -58,12 +58,9 @@ impl Archive {
     async fn upload(&self) -> Result<(), StoreError> {
         let Some(RemoteSegments { objects, .. }) = &self.remote else { return Ok(()) };
         self.close_due(u64::MAX).await?;
-        let active = {
-            // While the lock is held no segment begins.
-            let log = self.log.lock().await;
-            log.active()
-        };
+        // In this order: what has a row by now is active, or nobody writes to it any more.
         let mut waiting = self.index.waiting_segments().await?;
+        let active = self.log.lock().await.active();
         waiting.retain(|(number, _)| Some(*number) != active);
         // A process that has taken over meanwhile may have begun one of these.
         if self.is_of_two() {
@@ -144,7 +141,9 @@ impl Archive {
             return Ok(());
         }
         let grace = i64::try_from(bounds::SEGMENT_LEFT_BEHIND.as_micros()).unwrap_or(i64::MAX);
-        for number in self.index.left_behind(before_us.saturating_sub(grace)).await? {
+        let before_us = before_us.saturating_sub(grace);
+        let kept_us = self.settings.clock.now().as_microsecond().saturating_sub(before_us);
+        for number in self.index.left_behind(before_us, kept_us).await? {
             self.remove(number, true).await?;
         }
         self.index.forget_deleted(bounds::DELETED_CAPTURES_KEPT).await?;

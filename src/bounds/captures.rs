@@ -114,6 +114,8 @@ pub(crate) const OBJECT_ANSWER: u64 = 160 << 20;
 pub(crate) const OBJECT_CONNECT: Duration = Duration::from_secs(5);
 /// Time of one request to an object store, with the request tried again within it.
 pub(crate) const OBJECT_REQUEST: Duration = Duration::from_secs(30);
+/// How long nothing is read of an object store that failed.
+pub(crate) const OBJECTS_AWAY: Duration = Duration::from_secs(5);
 /// Time of all requests for one segment.
 pub(crate) const OBJECT_TIME: Duration = Duration::from_secs(120);
 /// Characters of an error of an object store that are told.

@@ -55,7 +55,7 @@ fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
         "{told}Copied these rows to PostgreSQL, and read the same there.\n\
          Captures are in {dir}: start the gateway with that data directory, the same master key, \
          and `store.url`. It brings their rows to PostgreSQL then, and their segments to \
-         `capture.objects`.\n\
+         `capture.objects`, if that is set.\n\
          {dir}/accounts.db is no longer used; keep it until the gateway works.\n",
         dir = data.display()
     ));

@@ -100,7 +100,7 @@ pub(super) fn inputs(state: &FormState<'_>, before: &Value, interface: Interface
             (state.number(&Input {
                 label: "Live keys of one owner", name: "limits.keys_per_user",
                 before: &number("keys_per_user"),
-                hint: "The owner's most, while this one makes more.",
+                hint: "It makes no more keys for an owner who has this many.",
             }))
         }
     }

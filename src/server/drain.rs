@@ -33,8 +33,10 @@ pub(crate) async fn drained(app: &App) {
         }
         // The next start uploads what this one cannot.
         let shared = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.archive.share());
-        if let Ok(Err(error)) = shared.await {
-            warn!("the last captures do not reach the other gateways: {error}");
+        match shared.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!("the last captures do not reach the other gateways: {error}"),
+            Err(_) => warn!("the last captures do not reach the other gateways in time"),
         }
     };
     let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME), captured);
@@ -55,6 +57,11 @@ pub(crate) async fn drained(app: &App) {
     // A store that hangs must not stop the exit.
     let _late =
         tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
+    // The process that took over knows of this one only, and not of one before it that still writes
+    // captures.
+    while app.is_handed_over() && app.store.has_predecessor() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Each connection ends with its next answer, or soon by silence.

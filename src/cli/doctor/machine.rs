@@ -135,7 +135,9 @@ pub(super) fn objects(report: &mut DoctorReport, server: &Server, environment: &
         .open(&*environment.variables)
         .and_then(|objects| objects.probe(&probe).map_err(|error| error.to_string()));
     match tried {
-        Ok(()) => report.ok("objects", &format!("{target} takes, gives and deletes an object")),
+        Ok(()) => {
+            report.ok("objects", &format!("{target}: an object could be written, read and deleted"))
+        }
         Err(why) => report.fail("objects", &format!("{target}: {why}"), REMEDY),
     }
 }

@@ -51,7 +51,9 @@ pub(super) fn groups(
             // A weight of 0 is tried last.
             add(&mut targets, target, weights.as_ref().map(|_| 0.0));
         }
-        let wanted = defaults.retries.map_or(ATTEMPTS, |retries| retries.max(0.0) as usize + 1);
+        let wanted = defaults
+            .retries
+            .map_or(ATTEMPTS, |retries| (retries.max(0.0) as usize).saturating_add(1));
         let attempts = wanted.max(targets.len()).min(bounds::ATTEMPTS_MAX);
         groups.push(ModelGroup {
             name: name.clone(),
@@ -177,6 +179,10 @@ fn strategy(
         return ("priority", None);
     }
     if own.iter().any(|one| one.order.is_some()) {
+        let mut others = own.iter().enumerate().map(|(at, one)| (one, own.iter().skip(at + 1)));
+        if others.any(|(one, mut rest)| rest.any(|other| other.order == one.order)) {
+            notes.add("order", "entries of one `order` are tried one after the other, not drawn");
+        }
         return ("priority", None);
     }
     let place = "router_settings.routing_strategy";

@@ -53,7 +53,7 @@ static PROVIDERS: &[LitellmProvider] = &[
     row("moonshot", OpenAi("https://api.moonshot.ai/v1"), "MOONSHOT_API_KEY"),
     row(
         "dashscope",
-        OpenAi("https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
+        OpenAi("https://dashscope.aliyuncs.com/compatible-mode/v1"),
         "DASHSCOPE_API_KEY",
     ),
     row("custom_openai", OpenAiElsewhere, ""),

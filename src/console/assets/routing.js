@@ -75,7 +75,7 @@
     bar.value = done;
     find('#rt-reached').textContent = `${number.format(done)} of at most ${number.format(limit)} `
       + `decided, back to ${new Date(reached).toLocaleString()}; `
-      + `${number.format(changed)} would go elsewhere`;
+      + `${number.format(changed)} would have another first choice`;
   };
 
   const evaluate = async (form) => {
@@ -139,6 +139,13 @@
     const answer = await fetch('/v1/auth/me').catch(() => null);
     if (answer?.status === 401) {
       tellSessionEnded();
+      return;
+    }
+    if (!answer || answer.status >= 500) {
+      window.rerouter.tell(
+        'The gateway does not answer now. What you wrote is still here.',
+        'bad', () => send(form, submitter),
+      );
       return;
     }
     isTaken = true;

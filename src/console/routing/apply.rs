@@ -174,10 +174,9 @@ pub(in crate::console) async fn apply(call: PageCall<'_>) -> ApiResult {
                 let says = error.detail().replace("max_changed", "How many may go elsewhere");
                 (error.status(), pieces::notice("bad", &html! { p { (says) } }))
             }
-            Kind::NoCaptures | Kind::ReadOnly | Kind::InvalidRequest => {
-                (error.status(), refusal::words(&error))
-            }
-            _ => return Err(error),
+            Kind::Unauthorized | Kind::Forbidden | Kind::InsufficientScope => return Err(error),
+            // The text stays on the page.
+            _ => (error.status(), refusal::words(&error)),
         },
     };
     let live = LiveRouting::read(call).await?;

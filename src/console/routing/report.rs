@@ -83,8 +83,8 @@ fn cost(cost: &Value, evaluated: u64) -> Markup {
         }
         @if dollars(estimated, "before") > 0.0 || dollars(estimated, "after") > 0.0 {
             p.muted {
-                "Of this " (pieces::money(dollars(estimated, "before"))) " and "
-                (pieces::money(dollars(estimated, "after"))) " rest on estimated tokens."
+                "Of this, " (pieces::money(dollars(estimated, "before"))) " (live) and "
+                (pieces::money(dollars(estimated, "after"))) " (yours) rest on estimated tokens."
             }
         }
         @if unpriced > 0 {

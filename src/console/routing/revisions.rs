@@ -49,7 +49,7 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
                 thead { tr {
                     th scope="col" { "From" } th scope="col" { "To" } th scope="col" { "Revision" }
                     th scope="col" { "Went live" } th scope="col" { "First made" }
-                    th scope="col" { "By" } th scope="col" { "What to do" }
+                    th scope="col" { "By" } th scope="col" { "Actions" }
                 } }
                 tbody {
                     @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors, &live)) }

@@ -312,13 +312,19 @@ impl CaptureIndex {
         self.write(true, move |transaction| shared::uploaded(transaction, segment)).await
     }
 
-    /// Some segments of other gateways whose newest capture is older than this.
-    pub(crate) async fn left_behind(&self, before_us: i64) -> Result<Vec<i64>, StoreError> {
+    /// Some segments of other gateways whose newest capture is older than this, and older than
+    /// `kept_us` by the clock of the database: that of one gateway may be wrong.
+    pub(crate) async fn left_behind(
+        &self,
+        before_us: i64,
+        kept_us: i64,
+    ) -> Result<Vec<i64>, StoreError> {
         let own = self.numbers();
         if !self.is_shared() {
             return Ok(Vec::new());
         }
-        self.read(move |transaction| shared::left_behind(transaction, own, before_us)).await
+        self.read(move |transaction| shared::left_behind(transaction, own, before_us, kept_us))
+            .await
     }
 
     /// Forgets deletions from longer ago than `kept`.

@@ -252,15 +252,20 @@ pub(super) fn forget_deleted(
     Ok(())
 }
 
-/// Segments of other gateways whose newest capture is older than this.
+/// As [`super::CaptureIndex::left_behind`].
 pub(super) fn left_behind(
     transaction: &Transaction<'_>,
     own: (i64, i64),
     before_us: i64,
+    kept_us: i64,
 ) -> Result<Vec<i64>, StoreError> {
-    let find = "SELECT number FROM segments
-        WHERE newest < ?1 AND NOT (number BETWEEN ?2 AND ?3) ORDER BY newest LIMIT 256";
-    transaction.rows(find, &params![before_us, own.0, own.1], |row| Columns::of(row).get())
+    // One whose newest capture is not known has just begun.
+    let find = format!(
+        "SELECT number FROM segments WHERE newest > 0 AND newest < LEAST(?1, {NOW} - ?4)
+           AND NOT (number BETWEEN ?2 AND ?3) ORDER BY newest LIMIT 256"
+    );
+    let values = params![before_us, own.0, own.1, kept_us];
+    transaction.rows(&find, &values, |row| Columns::of(row).get())
 }
 
 /// Segments with these numbers that the object store lacks, and the time of the newest capture of

@@ -48,7 +48,7 @@ async fn each_data_directory_has_numbers_of_its_own_and_sees_all_captures() {
     assert_eq!(a.capture_index().waiting_segments().await.unwrap().len(), 1);
     let named = a.instance().unwrap().to_owned();
     assert_eq!(index.gateway_of(segment(&a, 1).number).await.unwrap(), Some(named));
-    let left = async |before_us| index.left_behind(before_us).await.unwrap();
+    let left = async |before_us| index.left_behind(before_us, 0).await.unwrap();
     assert_eq!(left(i64::MAX).await, [segment(&a, 1).number]);
     assert!(left(segment(&a, 1).newest_us).await.is_empty());
     drop((a, b, index));
