@@ -155,7 +155,7 @@ async fn bodies_are_read_from_the_object_store_also_of_a_gateway_that_was_killed
     let stored = a.gateway.metric("rerouter_capture_uploads_total", &["stored"]).await;
     assert!(stored >= 1.0);
     let told = doctor(&a.gateway).await;
-    assert!(told.starts_with("ok") && told.contains("gives and deletes an object"), "{told}");
+    assert!(told.starts_with("ok") && told.contains("read and deleted"), "{told}");
     // Killed with a segment that is not complete.
     let killed = captured(&a.gateway, &key, true).await;
     is_listed(&b.gateway, &killed).await;

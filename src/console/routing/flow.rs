@@ -147,8 +147,8 @@ pub(super) fn draw(flows: &TargetFlows) -> Markup {
     html! {
         svg.rt-flow role="img" width=(px(width)) height=(px(layout.height))
             viewBox={ "0 0 " (px(width)) " " (px(layout.height)) }
-            aria-label="First choices: on the left with the live document, on the right with yours. The tables \
-                below say the same."
+            aria-label="First choices: on the left with the live document, on the right with \
+                yours. The tables below say the same."
         {
             @for ((from, to, requests), band) in flows.flows.iter().zip(&layout.bands) {
                 path.(band_class(from, to)) d=(band_path(band)) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Socket};
@@ -23,10 +23,13 @@ pub(in crate::store) async fn connect(
     target: &PostgresTarget,
     patience: Duration,
 ) -> Result<(Client, Wire), StoreError> {
-    let (servers, each) = target.servers(patience);
+    let until = Instant::now() + patience;
     let mut failed = StoreError::unavailable("no server is named");
-    for server in servers {
-        match answered(each, server.connect(target.tls.clone())).await {
+    for (index, left) in (0..target.servers()).zip((1..=target.servers()).rev()) {
+        // An equal part of what is left: one that fails at once leaves all of it.
+        let time = until.saturating_duration_since(Instant::now()) / left;
+        let server = target.server(index, time);
+        match answered(time, server.connect(target.tls.clone())).await {
             Ok(connected) => return Ok(connected),
             Err(error) => failed = error,
         }

@@ -84,18 +84,16 @@ impl PostgresTarget {
         Ok(PostgresTarget { config: config.into(), tls, verification })
     }
 
-    /// The servers to try, one after the other, and how long each may take of the whole time. The
-    /// driver tries them itself, but waits for ever for one that connects and then says nothing.
-    pub(super) fn servers(&self, time: Duration) -> (Vec<Config>, Duration) {
-        let config = &self.config;
-        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
-        let each = time / u32::try_from(count).unwrap_or(u32::MAX).max(1);
-        ((0..count).map(|index| self.server(index, each)).collect(), each)
+    /// How many servers there are to try, one after the other. The driver tries them itself, but
+    /// waits for ever for one that connects and then says nothing.
+    pub(super) fn servers(&self) -> u32 {
+        let count = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The configuration with one of its servers only.
-    fn server(&self, index: usize, time: Duration) -> Config {
-        let all = &self.config;
+    /// The configuration with one of its servers only, for which there is so much time.
+    pub(super) fn server(&self, index: u32, time: Duration) -> Config {
+        let (all, index) = (&self.config, index as usize);
         let mut config = Config::new();
         match all.get_hosts().get(index) {
             Some(Host::Tcp(name)) => _ = config.host(name),
