@@ -68,8 +68,8 @@ impl Journal {
         keys.values().filter(|(_, own)| *own == fate).map(|(key, _)| Arc::clone(key)).collect()
     }
 
-    /// Makes keys and revokes most of them, so that they stay below the bound of a user. Writes down
-    /// what is acknowledged.
+    /// Makes keys and revokes most of them, so that they stay below the bound of a user. Writes
+    /// down what is acknowledged.
     async fn work(&self, gateways: &[Gateway]) {
         for turn in 0.. {
             if self.ended.load(Ordering::Acquire) {
