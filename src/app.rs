@@ -42,6 +42,8 @@ pub struct Live {
 pub struct RefusedDocument {
     pub at: Timestamp,
     pub problems: Vec<String>,
+    /// Its revision, where the store has it as the live one.
+    pub revision: Option<String>,
 }
 
 /// The state of one gateway.
@@ -94,8 +96,8 @@ pub struct App {
     pub variables: Variables,
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// Names and seals the answers to creations with an `Idempotency-Key`.
-    pub(crate) creations: DerivedKeys,
+    /// Names and seals the answers to calls with an `Idempotency-Key`.
+    pub(crate) named_calls: DerivedKeys,
     /// When this process began.
     pub started: Timestamp,
     live: ArcSwap<Live>,
@@ -121,7 +123,7 @@ pub struct AppParts {
     pub archive: Archive,
     pub mock: Option<SocketAddr>,
     pub variables: Variables,
-    pub(crate) creations: DerivedKeys,
+    pub(crate) named_calls: DerivedKeys,
 }
 
 /// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
@@ -186,7 +188,7 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
-            creations: parts.creations,
+            named_calls: parts.named_calls,
             started: since,
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             refused: ArcSwapOption::empty(),
@@ -253,9 +255,10 @@ impl App {
     }
 
     /// Counts and remembers a document that did not become live.
-    pub fn refuse_document(&self, problems: Vec<String>) {
+    /// `revision`: that of one which is live in the store.
+    pub fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
         self.metrics.reload("failure");
-        let refused = RefusedDocument { at: self.clock.now(), problems };
+        let refused = RefusedDocument { at: self.clock.now(), problems, revision };
         self.refused.store(Some(Arc::new(refused)));
     }
 

@@ -154,15 +154,13 @@ pub(crate) const READERS_SHARE: usize = 1;
 /// Longest wait of a large body to be read.
 pub(crate) const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Calls of one kind remembered by `Idempotency-Key`; while there are more, a new key is
+/// Calls of one kind by one payer whose `Idempotency-Key` is remembered; beyond it a new key is
 /// refused.
-pub(crate) const REPEATS: usize = 10_000;
-/// Bytes of their answers.
-pub(crate) const REPEATS_BYTES: usize = 64 << 20;
-/// Remembered calls of one payer: a tenth, so that nobody fills the room of others.
 pub(crate) const REPEATS_SHARE: usize = 1_000;
-/// Bytes of a payer's answers beyond which its next call is refused.
+/// Bytes of a payer's answers beyond which its next call is refused. A larger answer is not kept.
 pub(crate) const REPEATS_SHARE_BYTES: usize = 8 << 20;
+/// Time after which a gateway that was killed no longer holds the `Idempotency-Key` of a reroute.
+pub(crate) const REROUTE_CLAIM: Duration = Duration::from_secs(60);
 /// Time for which an `Idempotency-Key` counts.
 pub(crate) const REPEATS_AGE: Duration = Duration::from_secs(600);
 /// `Retry-After` of a payer that has as many as it may.

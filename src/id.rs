@@ -115,6 +115,18 @@ fn is_well_formed(prefix: &str, text: &str) -> bool {
         .is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|b| CROCKFORD.contains(&b)))
 }
 
+/// When an id was made, to the millisecond; `None` if it is no UUIDv7.
+fn made_at(prefix: &str, id: &str) -> Option<Timestamp> {
+    let digits = id.strip_prefix(prefix).filter(|digits| digits.len() == 26)?;
+    let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
+    let value = digits
+        .bytes()
+        .try_fold(0_u128, |value, byte| value.checked_mul(32)?.checked_add(digit(byte)? as u128))?;
+    let id = uuid::Uuid::from_u128(value);
+    (id.get_version_num() == 7).then_some(())?;
+    Timestamp::from_millisecond(i64::try_from(value >> 80).ok()?).ok()
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident $prefix:literal;)*) => {$(
         $(#[$doc])*
@@ -184,19 +196,17 @@ impl RequestId {
     pub fn first_at(at_us: i64) -> Option<Self> {
         Some(RequestId(spell(Self::PREFIX, Timestamp::from_microsecond(at_us).ok()?, [0; 10])))
     }
+
+    /// When the request began, to the millisecond; `None` if it is no UUIDv7.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        made_at(Self::PREFIX, &self.0)
+    }
 }
 
 impl AuditId {
     /// When it was made, to the millisecond; `None` if it is no UUIDv7.
     pub fn at(&self) -> Option<Timestamp> {
-        let digits = self.0.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 26)?;
-        let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
-        let value = digits.bytes().try_fold(0_u128, |value, byte| {
-            value.checked_mul(32)?.checked_add(digit(byte)? as u128)
-        })?;
-        let id = uuid::Uuid::from_u128(value);
-        (id.get_version_num() == 7).then_some(())?;
-        Timestamp::from_millisecond(i64::try_from(value >> 80).ok()?).ok()
+        made_at(Self::PREFIX, &self.0)
     }
 }
 

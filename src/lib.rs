@@ -16,10 +16,9 @@
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
-//!   [`idempotency`] answers to calls with an `Idempotency-Key` · [`routing`] the pure `decide` ·
-//!   [`nodes`] machines that serve models and send heartbeats · [`capture`] what is kept of a
-//!   call, and its queue · [`redaction`] credentials taken out of it · [`archive`] captures on
-//!   disk · [`telemetry`] traces of finished calls, for a collector
+//!   [`routing`] the pure `decide` · [`nodes`] machines that serve models and send heartbeats ·
+//!   [`capture`] what is kept of a call, and its queue · [`redaction`] credentials taken out of
+//!   it · [`archive`] captures on disk · [`telemetry`] traces of finished calls, for a collector
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
 //!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
 //!   compared, and decided again under another document
@@ -101,13 +100,13 @@
 //!
 //! # One reroute
 //!
-//! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: the room [`idempotency`]
-//! keeps answers for an `Idempotency-Key`. In `Pipeline::run_capture` the request comes from a
-//! capture: `CapturedRequest::load` (`reroute.rs`) looks it up, with 404 where it is not the
-//! caller's. The same `decide` decides on the captured inputs under the live document, and the
-//! same `call` and `proxy` run it through a *memory session*, a [`gateway`] wrap without a
-//! client: the body asks for no stream, and the answer is collected. `reroute_answer.rs` wraps it
-//! as `{new_id, decision, response}`.
+//! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: with an
+//! `Idempotency-Key` the answer is kept in the store (`reroute_repeat.rs`). In
+//! `Pipeline::run_capture` the request comes from a capture: `CapturedRequest::load` (`reroute.rs`)
+//! looks it up, with 404 where it is not the caller's. The same `decide` decides on the captured
+//! inputs under the live document, and the same `call` and `proxy` run it through a *memory
+//! session*, a [`gateway`] wrap without a client: the body asks for no stream, and the answer is
+//! collected. `reroute_answer.rs` wraps it as `{new_id, decision, response}`.
 //!
 //! # One shadow
 //!
@@ -147,7 +146,8 @@
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
 //!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
-//!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks. For a new
+//!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks; one that
+//!   people call often: an example, by `tests/api_examples.rs`. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
 //! - a page of the console: its file in `console/`, a row of `PAGES` in `console/mod.rs`, for the
 //!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their
@@ -221,7 +221,6 @@ mod error;
 mod evaluate;
 mod gateway;
 mod id;
-mod idempotency;
 mod interface;
 #[doc(hidden)]
 pub mod internals;

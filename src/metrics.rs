@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Registry, TextEncoder};
 
@@ -181,6 +182,11 @@ impl Metrics {
         self.process.agent_open.set(i64::from(open));
     }
 
+    /// Sets when the certificate of a listener ends.
+    pub fn certificate_ends(&self, listener: &str, end: Timestamp) {
+        self.process.certificates.with_label_values(&[listener]).set(end.as_second());
+    }
+
     /// Counts captures by outcome.
     pub fn captures(&self, outcome: &str, count: u64) {
         self.capture.captures.with_label_values(&[outcome]).inc_by(count);
@@ -255,7 +261,7 @@ impl Metrics {
 
     /// What is left of the lease, where gateways share the store.
     pub fn lease(&self, left: Duration) {
-        self.cluster.lease.set(left.as_secs_f64());
+        self.cluster.lease.with_label_values::<&str>(&[]).set(left.as_secs_f64());
     }
 
     /// A change waited so long for the other gateways.

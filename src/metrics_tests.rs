@@ -40,6 +40,14 @@ fn series_of_removed_targets_and_rules_are_removed() {
 }
 
 #[test]
+fn a_gateway_alone_has_no_lease_that_could_be_lost() {
+    let metrics = Metrics::new().unwrap();
+    assert!(!metrics.render().contains("rerouter_lease_seconds"));
+    metrics.lease(Duration::ZERO);
+    assert!(metrics.render().contains("\nrerouter_lease_seconds 0\n"));
+}
+
+#[test]
 fn an_attempt_under_way_keeps_its_series() {
     let metrics = Metrics::new().unwrap();
     let meters = metrics.of_target("openai", "old");

@@ -10,6 +10,7 @@ use crate::replay_cli::scene;
 use crate::support::command::{Ran, run, run_with};
 use crate::support::documents::chat_body;
 use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
 use crate::support::{PATIENCE, until};
 
 const ROUTING: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  \
@@ -65,7 +66,10 @@ async fn a_key_is_made_limited_rotated_and_ended() {
     let table = admin(&gateway, &["keys", "list"]).await.well();
     assert!(table.starts_with("ID ") && table.contains(&id) && table.contains(" ci "), "{table}");
     let shown = admin(&gateway, &["keys", "show", &id]).await.well();
-    assert!(shown.contains("limits") && shown.contains("2.5"), "{shown}");
+    for words in ["limits.budget", "$2.5 a day", "usage.budget", "$0 of $2.5 a day, $2.5 left"] {
+        assert!(shown.contains(words), "no {words} in {shown}");
+    }
+    assert!(shown.contains("labels.team") && !shown.contains('{'), "{shown}");
     let listed = admin(&gateway, &["keys", "list", "--json", "--status", "active"]).await.well();
     assert_eq!(parse(&listed)["id"], json!(id));
     for text in [&table, &shown, &listed] {
@@ -96,7 +100,41 @@ async fn a_key_is_made_limited_rotated_and_ended() {
     assert_eq!(gateway.chat(&with(next), body.as_bytes()).await.status, 401);
     assert_eq!(admin(&gateway, &["keys", "list"]).await.well(), "no keys\n");
     admin(&gateway, &["keys", "show", "key_no/such"]).await.failed(3, "404 not_found");
-    admin(&gateway, &["keys", "create", "--budget", "5"]).await.failed(2, "5/day");
+    let tls =
+        [("REROUTER_URL", &*format!("https://{}", gateway.host())), ("REROUTER_API_KEY", "k")];
+    let told = "try http:// instead of https://";
+    run(gateway.dir(), &["keys", "list"], &tls).await.failed(3, told);
+    for budget in ["5", "-1/day"] {
+        admin(&gateway, &["keys", "create", "--budget", budget]).await.failed(2, "5/day");
+    }
+    // Words that no gateway takes are refused before one is asked.
+    for (wrong, told) in [
+        (["keys", "create", "--scope", "foo"], "possible values: inference, replay, keys"),
+        (["keys", "list", "--status", "dead"], "possible values: active"),
+        (["keys", "list", "--limit", "0"], "a number from 1"),
+        (["replay", "list", "--state", "odd"], "possible values: completed"),
+        (["replay", "evaluate", "--health", "healthy"], "<--document <FILE>|--live>"),
+    ] {
+        admin(&gateway, &wrong).await.failed(2, told);
+    }
+}
+
+#[tokio::test]
+async fn a_key_goes_by_its_name_if_no_other_has_it() {
+    let gateway = Gateway::start(ROUTING).await;
+    let create = ["keys", "create", "laptop", "--json"];
+    let first = parse(&admin(&gateway, &create).await.well());
+    let rotate = ["keys", "rotate", "laptop", "--json"];
+    assert_eq!(parse(&admin(&gateway, &rotate).await.well())["id"], first["id"]);
+    let second = parse(&admin(&gateway, &create).await.well());
+    let revoke = ["keys", "revoke", "laptop"];
+    admin(&gateway, &revoke).await.failed(2, "2 keys have the name `laptop`");
+    admin(&gateway, &["keys", "revoke", first["id"].as_str().unwrap()]).await.well();
+    let show = ["keys", "show", "laptop", "--json"];
+    assert_eq!(parse(&admin(&gateway, &show).await.well())["id"], second["id"]);
+    let patch = ["keys", "patch", "laptop", "--name", "desk", "--json"];
+    assert_eq!(parse(&admin(&gateway, &patch).await.well())["id"], second["id"]);
+    admin(&gateway, &show).await.failed(2, "0 keys have the name `laptop`");
 }
 
 #[tokio::test]
@@ -181,6 +219,8 @@ async fn a_document_is_compared_put_and_rolled_back() {
     let before = live["revision"].as_str().unwrap();
     scene.write("same.yaml", &scene.text);
     assert_eq!(admin(gateway, &["config", "diff", "same.yaml"]).await.well(), "");
+    let same = admin(gateway, &["config", "put", "same.yaml"]).await.well();
+    assert_eq!(same, format!("revision {before} was live already\n"));
     scene.write("new.yaml", &scene.text.replace("{ target: p/small }, ", ""));
     let diff = admin(gateway, &["config", "diff", "new.yaml"]).await.partly(1, "");
     assert!(diff.contains("\n-") && diff.contains("\n+") && diff.contains(before), "{diff}");
@@ -217,7 +257,100 @@ async fn usage_is_summed_as_asked() {
     assert_eq!(answer["data"][0]["requests"], 2);
     assert_eq!(usage(&["--until", "2020-01-01"]).await.well(), "no usage\n");
     usage(&["--since", "yesterday"]).await.failed(2, "--since has to be a day");
-    usage(&["--by", "nonsense"]).await.failed(3, "group_by");
+    usage(&["--by", "nonsense"]).await.failed(2, "possible values: key, user");
+}
+
+#[tokio::test]
+async fn a_url_is_taken_as_sdks_have_it_and_a_wrong_one_is_told() {
+    let gateway = Gateway::start(ROUTING).await;
+    let keys = async |url: &str| {
+        let environment = [("REROUTER_URL", url), ("REROUTER_API_KEY", gateway.admin_key.as_str())];
+        run(gateway.dir(), &["keys", "list"], &environment).await
+    };
+    let root = format!("http://{}", gateway.host());
+    for url in [format!("{root}/v1"), format!("{root}/v1/"), format!("{root}/")] {
+        assert_eq!(keys(&url).await.well(), "no keys\n");
+    }
+    keys(&format!("{root}/console/")).await.failed(3, "404");
+    let other = Provider::always(scripted::json_answer(404, &json!("nothing"))).await;
+    keys(&format!("http://{}", other.address())).await.failed(3, "is its URL right?");
+    let refused = json!({ "error": { "message": "no such key here" } });
+    let other = Provider::always(scripted::json_answer(401, &refused)).await;
+    keys(&format!("http://{}", other.address())).await.failed(3, "(401): no such key here");
+}
+
+#[tokio::test]
+async fn failures_of_tls_are_told_in_words() {
+    let gateway = Setup::new(ROUTING).tls().start().await;
+    let url = format!("https://{}", gateway.tls().0);
+    let keys = async |url: &str, more: &[&str]| {
+        let environment = [("REROUTER_URL", url), ("REROUTER_API_KEY", gateway.admin_key.as_str())];
+        run(gateway.dir(), &[&["keys", "list"], more].concat(), &environment).await
+    };
+    keys(&url, &[]).await.failed(3, "no trusted authority signed its certificate (`--ca` names");
+    assert_eq!(keys(&url, &["--ca", "ca.pem"]).await.well(), "no keys\n");
+    let plain = format!("https://{}", gateway.host());
+    keys(&plain, &["--ca", "ca.pem"]).await.failed(3, "try http://");
+    // What `openssl req -x509` makes is an authority's.
+    for (from, to) in [("ca.pem", "cert.pem"), ("ca.key", "key.pem")] {
+        std::fs::copy(gateway.dir().join(from), gateway.dir().join(to)).unwrap();
+    }
+    until("the authority's certificate", async || {
+        let ran = keys(&url, &["--ca", "ca.pem"]).await;
+        ran.error.contains("`basicConstraints=CA:FALSE`").then_some(())
+    })
+    .await;
+}
+
+/// A server that answers with pages of summaries, newest first, all of them long ago.
+async fn long_ago(count: usize) -> Provider {
+    Provider::start(move |request, _| {
+        let first = request.target.split("after=").nth(1).map_or(0, |at| at.parse().unwrap());
+        let page = (first..count.min(first + 100)).map(|at| {
+            json!({ "id": format!("req_{at}"), "created_at": "2020-01-01T00:00:00Z",
+                "status": 200, "state": "completed" })
+        });
+        let next = (first + 100 < count).then(|| (first + 100).to_string());
+        let page = page.collect::<Vec<_>>();
+        scripted::json_answer(200, &json!({ "object": "list", "data": page, "next": next }))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn logs_begin_with_as_many_requests_as_asked_for_however_old() {
+    let server = long_ago(430).await;
+    let url = format!("http://{}", server.address());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", "k")];
+    let dir = tempfile::tempdir().unwrap();
+    for (asked, count) in [("1000", 430), ("250", 250), ("20", 20)] {
+        let lines = run(dir.path(), &["logs", "-n", asked, "--json"], &environment).await.well();
+        assert_eq!(lines.lines().count(), count);
+        assert_eq!(parse(lines.lines().last().unwrap())["id"], "req_0", "the newest is last");
+    }
+}
+
+/// A gateway that starts again is away for a moment, and a proxy before it answers.
+#[tokio::test]
+async fn logs_follow_a_gateway_that_starts_again() {
+    let server = Provider::start(|_, at| match at {
+        1 | 2 => scripted::json_answer(503, &json!({})),
+        4 => scripted::json_answer(401, &json!({ "error": "unauthorized" })),
+        at => {
+            let one = json!({ "id": format!("req_{at}"), "created_at": "2020-01-01T00:00:00Z",
+                "status": 200, "state": "completed" });
+            scripted::json_answer(200, &json!({ "object": "list", "data": [one], "next": null }))
+        }
+    })
+    .await;
+    let url = format!("http://{}", server.address());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", "k")];
+    let dir = tempfile::tempdir().unwrap();
+    let ran = run(dir.path(), &["logs", "--follow", "--json"], &environment).await;
+    assert_eq!(ran.error.matches("trying again").count(), 1, "{}", ran.error);
+    let lines = ran.partly(3, "401 unauthorized");
+    let ids: Vec<Value> = lines.lines().map(|line| parse(line)["id"].clone()).collect();
+    assert_eq!(ids, ["req_0", "req_3"]);
 }
 
 #[tokio::test]
@@ -323,6 +456,11 @@ async fn profiles_keep_gateways_apart() {
     rerouter(&["profile", "use", "two"], "").await.well();
     let current = rerouter(&["keys", "list"], "").await.well();
     assert!(current.contains("of-two") && !current.contains("of-one"), "{current}");
+    // What is not given stays, and a URL is one.
+    rerouter(&["profile", "set", "two", "--no-key"], "").await.well();
+    rerouter(&["profile", "set", "three"], "").await.failed(2, "needs --url");
+    rerouter(&["profile", "set", "two", "--url", "notaurl"], "").await.failed(2, "has to be like");
+    assert_eq!(rerouter(&["keys", "list"], "").await.well(), current);
     rerouter(&["keys", "list", "--profile", "three"], "").await.failed(2, "known: one, two");
     rerouter(&["profile", "remove", "two"], "").await.well();
     rerouter(&["keys", "list"], "").await.failed(2, "no key");

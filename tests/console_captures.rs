@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::browser::{EMAIL, account, drive};
+use crate::support::browser::{EMAIL, PASSWORD, account, drive};
 use crate::support::documents::provider;
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
@@ -81,7 +81,12 @@ async fn a_capture_is_found_read_explained_run_again_and_compared() {
     let (a, b) = providers().await;
     let gateway = Gateway::start(&document(&a, &b)).await;
     let mut given = account(&gateway, EMAIL, "admin").await;
-    let key = gateway.create_key().await;
+    let login = json!({"email": EMAIL, "password": PASSWORD}).to_string();
+    let headers = [("content-type", "application/json"), ("sec-fetch-site", "same-origin")];
+    let login =
+        gateway.send("POST", "/v1/auth/login", &headers, Some(login.as_bytes())).await.json();
+    let (keys, named) = ("/v1/router/keys", json!({"name": "laptop"}));
+    let key = gateway.make_key(keys, login["token"].as_str().unwrap(), &named).await;
     let path = "/v1/chat/completions";
     given["plain"] = ask(&gateway, &key, path, &chat("Say a number.")).await.into();
     given["failed_over"] = ask(&gateway, &key, path, &chat("Are you busy?")).await.into();

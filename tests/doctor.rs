@@ -8,8 +8,10 @@ use serde_json::Value;
 use crate::support::client::Tls;
 use crate::support::command::{Ran, run};
 use crate::support::documents::provider;
+use crate::support::fleet::MASTER_KEY;
 use crate::support::free_port;
 use crate::support::gateway::Setup;
+use crate::support::postgres::{self, Cluster};
 use crate::support::provider::{self as scripted, Provider};
 
 /// Each line by what it looks at: state, detail, remedy.
@@ -133,6 +135,27 @@ async fn each_fault_has_its_remedy() {
 }
 
 #[tokio::test]
+async fn a_database_without_tables_is_told_from_one_where_none_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, routing) = (Cluster::shared(), recipe("  demo: { protocol: mock }\n", "demo/m"));
+    let url = cluster.database().await;
+    let listener = format!("listeners: [ {{ address: 127.0.0.1:{} }} ]\n", free_port());
+    let environment = [("REROUTER_MASTER_KEY", MASTER_KEY)];
+    let server = format!("{listener}store: {{ url: '{url}' }}\n");
+    let found = lines(&doctor(dir.path(), &server, &routing, &environment).await.well());
+    let (state, detail, _) = &found["store"][0];
+    assert!(state == "ok" && detail.contains("has no tables yet"), "{found:?}");
+    // A user that may log in only. It is of the whole cluster.
+    let user = format!("reader_{}", std::process::id());
+    postgres::run(&url, &format!("CREATE ROLE {user} LOGIN")).await;
+    let server = server.replace("//postgres:", &format!("//{user}:"));
+    let told = doctor(dir.path(), &server, &routing, &environment).await.partly(1, "");
+    let (state, detail, remedy) = &lines(&told)["store"][0];
+    assert!(state == "fail" && detail.contains("may not make them"), "{told}");
+    assert!(remedy.contains("may write to"), "{told}");
+}
+
+#[tokio::test]
 async fn certificates_and_master_keys_are_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     let _tls = Tls::make(dir.path());
@@ -156,4 +179,44 @@ async fn certificates_and_master_keys_are_looked_at() {
     let told = run(gateway.dir(), &arguments, &[other]).await.partly(1, "");
     let (state, _, remedy) = &lines(&told)["store"][0];
     assert!(state == "fail" && remedy.contains("master key"), "{told}");
+}
+
+#[tokio::test]
+async fn a_gateway_is_recognised_by_its_data_directory() {
+    let routing = recipe("  demo: { protocol: mock }\n", "demo/m");
+    let gateway = Setup::new(&routing).start().await;
+    let (data, listen) = (gateway.dir().join("data"), gateway.address().to_string());
+    let metrics = gateway.metrics_address().to_string();
+    let free = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let environment =
+        [("ADMIN_API_KEY", gateway.admin_key.as_str()), ("OLLAMA_HOST", "127.0.0.1:1")];
+    let told = async |listen: &str, metrics: &str, dir: &Path| {
+        let dir = dir.to_str().unwrap();
+        let arguments =
+            ["doctor", "--json", "--listen", listen, "--metrics", metrics, "--data-dir", dir];
+        let ran = run(elsewhere.path(), &arguments, &environment).await;
+        lines(&ran.well())["gateway"][0].clone()
+    };
+    let (state, detail, _) = told(&listen, &metrics, &data).await;
+    assert_eq!((state.as_str(), detail.as_str()), ("ok", "runs here, and is ready"));
+    for listen in [&listen, &free[0]] {
+        let (state, detail, remedy) = told(listen, &free[1], &data).await;
+        assert!(state == "warn" && detail.contains("listens elsewhere"), "{detail}");
+        assert!(remedy.contains("--listen"), "{remedy}");
+    }
+    let (state, detail, _) = told(&listen, &metrics, &elsewhere.path().join("data")).await;
+    assert!(state == "warn" && detail.contains("none runs on"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_provider_that_speaks_http_is_told_from_one_that_is_away() {
+    let upstream = Setup::new(&recipe("  demo: { protocol: mock }\n", "demo/m")).start().await;
+    let url = format!("https://{}/v1", upstream.host());
+    let routing = recipe(&provider("p", &url, "${P_API_KEY}"), "p/m");
+    let dir = tempfile::tempdir().unwrap();
+    let listener = format!("listeners: [ {{ address: 127.0.0.1:{} }} ]\n", free_port());
+    let told = doctor(dir.path(), &listener, &routing, &[("P_API_KEY", "k")]).await.partly(1, "");
+    let (_, detail, _) = &lines(&told)["provider"][0];
+    assert!(detail.contains("try http:// instead of https://"), "{detail}");
 }

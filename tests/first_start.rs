@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::command::{run, run_with};
 use crate::support::provider::{self as scripted, Provider};
@@ -45,9 +45,16 @@ impl Started {
     async fn told(&self) -> (String, String) {
         until("the start to be told", async || {
             let log = self.log();
-            let (said, rest) = log.split_once("Try it:\n\n")?;
+            if !log.contains("metrics on http://") {
+                return None;
+            }
+            // Programs read it, so all of it is JSON, one object a line.
+            let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+            let mut messages = lines.filter_map(|line| line["message"].as_str().map(str::to_owned));
+            let told = messages.find(|said| said.starts_with("There is no routing"))?;
+            let (said, rest) = told.split_once("Try it:\n\n")?;
             let (line, _) = rest.split_once("\n\n")?;
-            log.contains("metrics on http://").then(|| (said.to_owned(), line.to_owned()))
+            Some((said.to_owned(), line.to_owned()))
         })
         .await
     }
@@ -159,9 +166,14 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     drop(started);
     let again = Started::new(dir.path(), &environment);
     let (said, line) = again.told().await;
-    assert!(said.contains("$KEY stands for a key of yours"), "{said}");
-    let line = format!("KEY={key}; {line}");
+    assert!(said.contains("The first key is in data/first-key"), "{said}");
     assert!(shell(dir.path(), &line).await.contains("well said"));
+    // Whoever put it elsewhere knows where.
+    drop(again);
+    std::fs::remove_file(&file).unwrap();
+    let (said, line) = Started::new(dir.path(), &environment).told().await;
+    assert!(said.contains("$KEY stands for a key of yours"), "{said}");
+    assert!(line.contains("Bearer $KEY"), "{line}");
 }
 
 /// The document of the Debian package, but for the place of its data.
@@ -193,7 +205,10 @@ async fn with_an_admin_key_nobody_needs_a_first_one() {
     let admin = ("ADMIN_API_KEY", "admin-canary-0123456789abcdef0123456789");
     let started = Started::new(dir.path(), &[admin, ("OPENAI_API_KEY", "sk-canary"), NO_OLLAMA]);
     let (said, line) = started.told().await;
-    assert!(said.contains("ADMIN_API_KEY makes one") && line.contains("Bearer $KEY"), "{said}");
+    let gateway = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let gateway = gateway.trim_end_matches("/v1/chat/completions");
+    let make = format!("rerouter keys create laptop --quiet --url {gateway}");
+    assert!(said.contains(&make) && line.contains("Bearer $KEY"), "{said}");
     assert!(!dir.path().join("data/first-key").exists() && !started.log().contains(admin.1));
 }
 
@@ -277,6 +292,7 @@ async fn init_writes_documents_that_check_takes() {
     let none = [NO_OLLAMA];
     run(dir.path(), &["init"], &none).await.failed(2, "name one with --provider");
     run(dir.path(), &["init", "--provider", "oracle"], &none).await.failed(2, "known: openai");
+    assert!(!dir.path().join("conf").exists(), "a wrong answer writes nothing");
     let init = ["init", "--provider", "openai", "--provider", "gemini", "--provider", "ollama"];
     let said = run(dir.path(), &init, &none).await.well();
     for word in ["conf/rerouter.yaml", "Set OPENAI_API_KEY, GEMINI_API_KEY first."] {
@@ -284,8 +300,18 @@ async fn init_writes_documents_that_check_takes() {
     }
     run(dir.path(), &init, &none).await.failed(1, "conf/rerouter.yaml is there already");
     let keys = [("OPENAI_API_KEY", "a"), ("GEMINI_API_KEY", "b"), NO_OLLAMA];
-    let found = run(dir.path(), &["init", "--force", "--listen", "127.0.0.1:0"], &keys).await;
-    assert!(!found.well().contains("first."));
+    let again = ["init", "--force", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:9191"];
+    let found = run(dir.path(), &again, &keys).await;
+    let found = found.well();
+    assert!(!found.contains("first."));
+    // The next command goes to the gateway of the document, not to one at the usual address.
+    assert!(found.contains("keys create laptop --url http://127.0.0.1:0\n"), "{found}");
+    assert!(said.contains("keys create laptop --url http://127.0.0.1:8080\n"), "{said}");
+    let server = std::fs::read_to_string(dir.path().join("conf/rerouter.yaml")).unwrap();
+    assert!(server.contains("metrics: { address: \"127.0.0.1:9191\" }"), "{server}");
+    let all = ["init", "--dir", "all", "--provider", "openai", "--listen", "0.0.0.0:8099"];
+    let said = run(dir.path(), &all, &none).await.well();
+    assert!(said.contains("keys create laptop --url http://localhost:8099\n"), "{said}");
     let checked = run(dir.path(), &["check"], &keys).await.well();
     assert!(checked.contains("conf/routing.yaml: good"), "{checked}");
     let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();

@@ -22,7 +22,6 @@ const ROWS: &[&[&str]] = &[
     &["mock"],
     &["auth"],
     &["limits"],
-    &["idempotency"],
     &["routing"],
     &["nodes"],
     &["capture"],

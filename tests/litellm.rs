@@ -82,9 +82,9 @@ async fn names_targets_fallbacks_and_prices_are_carried() {
         "general_settings.database_url: ",
         "litellm_settings.cache: answers are not cached",
         "litellm_settings.success_callback: ",
-        "rpm, tpm: a share among the targets",
+        "rpm, tpm: used only as weights among this name's targets",
         "FIRST_API_KEY, SECOND_API_KEY",
-        "3 names of models",
+        "Imported 3 model name(s)",
     ] {
         assert!(told.contains(word), "no {word} in {told}");
     }
@@ -233,7 +233,7 @@ async fn what_cannot_be_carried_is_told_with_its_reason() {
         "fallbacks of claude: `nowhere` was not carried",
         "environment_variables: ",
         "guardrails: ",
-        "6 names of models",
+        "Imported 6 model name(s)",
     ] {
         assert!(told.contains(word), "no {word} in {told}");
     }

@@ -42,6 +42,13 @@ fn speak(request: &Received) -> Vec<Step> {
             "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
             "usage": {"prompt_tokens": 3, "total_tokens": 3},
         }),
+        _ if path.ends_with("/responses") => json!({
+            "id": "resp_1", "object": "response", "status": "completed", "model": "m",
+            "output": [{"type": "message", "id": "msg_1", "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "well", "annotations": []}]}],
+            "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+        }),
         _ => scripted::completion_body("well"),
     };
     scripted::json_answer(200, &body)
@@ -262,7 +269,7 @@ litellm_settings:
             "(vertex): left out: takes access tokens",
             "(titan): left out: signed with AWS",
             "(watson): left out: no API",
-            "2 names of models",
+            "Imported 2 model name(s)",
         ],
     },
     Shape {
@@ -514,7 +521,7 @@ model_list:
             ("studio", CHAT, "phi"),
             ("chained", CHAT, "upstream"),
             ("said", CHAT, "plain"),
-            ("bridged", CHAT, "o1-pro"),
+            ("bridged", "/responses", "o1-pro"),
             ("command", CHAT, "command-a"),
             ("headed", CHAT, "org/m"),
             ("pretend", CHAT, "p"),
@@ -524,7 +531,7 @@ model_list:
             "(tgi): left out: write it by hand",
             "mock_response: a provider with `protocol: mock`",
             "(unset): left out: its `api_base` is not a URL",
-            "9 names of models",
+            "Imported 9 model name(s)",
         ],
     },
 ];
@@ -533,5 +540,35 @@ model_list:
 async fn each_shape_imports_checks_and_serves() {
     for shape in SHAPES {
         shape.holds().await;
+    }
+}
+
+/// As LiteLLM does it: providers without responses are asked in chat completions.
+#[tokio::test]
+async fn clients_of_responses_reach_providers_that_have_none() {
+    let provider = Provider::start(|request, _| speak(request)).await;
+    let base = format!("http://{}/v1", provider.address());
+    let names = ["cohere", "moonshot", "dashscope"];
+    let entry = |name: &&str| {
+        format!(
+            "  - model_name: {name}\n    litellm_params: \
+             {{ model: {name}/m, api_base: \"{base}\", api_key: none }}\n"
+        )
+    };
+    let entries: String = names.iter().map(entry).collect();
+    let azure = "  - model_name: azure\n    litellm_params: { model: azure/responses/d, \
+                 api_base: \"https://x.example.com\" }\n";
+    let dir = tempfile::tempdir().unwrap();
+    let (routing, said) = import(dir.path(), &format!("model_list:\n{entries}{azure}")).await;
+    assert!(said.contains("(azure).litellm_params.model: asked in chat completions"), "{said}");
+    let gateway = Setup::new(&routing).env("AZURE_API_KEY", "k").start().await;
+    let bearer = format!("Bearer {}", gateway.create_key().await.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    for name in names {
+        let body = json!({ "model": name, "input": "hello" }).to_string();
+        let answer = gateway.send("POST", "/v1/responses", &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        assert_eq!(answer.json()["object"], "response", "{name}");
+        assert_eq!(provider.last().target, "/v1/chat/completions", "{name}");
     }
 }

@@ -27,6 +27,8 @@ mod agents;
 mod agents_on_nodes;
 /// What of a provider's answer is for nobody but the gateway.
 mod answers;
+/// The examples of the API, asked again of a running gateway.
+mod api_examples;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
 /// Costs of evaluations are what was billed, over random traffic.
@@ -180,6 +182,8 @@ mod node_signatures;
 mod node_store;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
+/// Captures of several gateways in each kind of object store: uploaded, read, refused, deleted.
+mod object_stores;
 /// A panic on the way to a provider or a node tells no credential, of whoever asks and of whoever
 /// is asked.
 mod panic_canaries;
@@ -262,6 +266,8 @@ mod translation;
 mod translation_faults;
 /// A new process takes over under load; certificates are reloaded; drains end.
 mod upgrades;
+/// A third process takes over while the first still streams.
+mod upgrades_chain;
 /// Users as admins see to them: made, changed, shut out and let in again.
 mod users;
 /// A routing document's file while somebody writes into it, under load; what a document must have,

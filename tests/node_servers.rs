@@ -2,8 +2,6 @@
 //! and come back; and by wrong clocks.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +11,7 @@ use crate::nodes::start;
 use crate::support::documents::chat_body;
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key};
+use crate::support::moved_clock::{MovedClock, WALL};
 use crate::support::node::Node;
 use crate::support::node_process::{Process, reported};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
@@ -341,56 +340,19 @@ async fn a_server_that_is_gone_gets_no_traffic_and_is_back_when_it_answers() {
     assert_eq!(process.end().await, Some(0));
 }
 
-/// A library that moves the wall clock of a process by as many seconds as a file says, and no other
-/// clock.
-fn clock_shim(dir: &Path) -> String {
-    let source = r#"
-        #define _GNU_SOURCE
-        #include <dlfcn.h>
-        #include <fcntl.h>
-        #include <stdlib.h>
-        #include <time.h>
-        #include <unistd.h>
-        int clock_gettime(clockid_t id, struct timespec *at) {
-            int (*real)(clockid_t, struct timespec *) =
-                (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-            int result = real(id, at);
-            const char *path = getenv("AHEAD_FILE");
-            if (result == 0 && id == CLOCK_REALTIME && path) {
-                char text[32] = {0};
-                int file = open(path, O_RDONLY);
-                if (file >= 0) {
-                    if (read(file, text, sizeof text - 1) > 0) at->tv_sec += atol(text);
-                    close(file);
-                }
-            }
-            return result;
-        }
-    "#;
-    std::fs::write(dir.join("ahead.c"), source).unwrap();
-    let made = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o", "ahead.so", "ahead.c", "-ldl"])
-        .current_dir(dir)
-        .status();
-    assert!(made.expect("a C compiler").success());
-    dir.join("ahead.so").to_str().unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn a_clock_that_is_wrong_or_is_set_keeps_no_node_away() {
     let (gateway, _other) = start().await;
     let server = vllm().serve().await;
     let dir = tempfile::tempdir().unwrap();
-    let shim = clock_shim(dir.path());
-    let (mut nodes, mut processes, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut nodes, mut processes, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
     for (number, ahead) in [600, -600, 86_400, -86_400].into_iter().enumerate() {
-        let file = dir.path().join(number.to_string());
-        std::fs::write(&file, ahead.to_string()).unwrap();
+        let clock = MovedClock::new(dir.path(), &number.to_string(), WALL, ahead);
         let node = Node::enrol(&gateway, &number.to_string(), json!({})).await;
-        let environment = [("LD_PRELOAD", shim.as_str()), ("AHEAD_FILE", file.to_str().unwrap())];
+        let environment = clock.environment();
         processes.push(Process::start_in(&gateway, &node, &server, &DRAIN, &environment));
         nodes.push(node);
-        files.push(file);
+        clocks.push(clock);
     }
     for node in &nodes {
         until("it to report", async || reported(&gateway, node, 3).await).await;
@@ -402,10 +364,8 @@ async fn a_clock_that_is_wrong_or_is_set_keeps_no_node_away() {
     };
     assert_eq!(refused().await, 4.0, "the first callback of each; from then on they know");
     // And while it runs it is set to another time that is wrong, and to the right one.
-    for (file, ahead) in files.iter().zip(["-86400", "0", "600", "0"]) {
-        // At once, so that it is read whole.
-        std::fs::write(file.with_extension("next"), ahead).unwrap();
-        std::fs::rename(file.with_extension("next"), file).unwrap();
+    for (clock, ahead) in clocks.iter().zip([-86_400, 0, 600, 0]) {
+        clock.set(ahead);
     }
     let leases = async || {
         let mut leases = Vec::new();

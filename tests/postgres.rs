@@ -132,6 +132,23 @@ async fn behind_a_transaction_pooler_everything_works() {
     for (at, key) in keys.iter().enumerate() {
         assert_eq!(asks(&gateway, key).await, if at < 5 { 401 } else { 200 });
     }
+    assert!(!gateway.log().contains("tells of no change"), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_pooler_alone_tells_of_no_change_and_a_line_of_the_log_says_so() {
+    let (provider, cluster) = (answering().await, Cluster::shared());
+    let pooler = Pooler::start(cluster).await;
+    let direct = cluster.database().await;
+    let pooled = direct.replace(&cluster.port().to_string(), &pooler.port.to_string());
+    let store = format!("{{ url: '{pooled}', lease: 3s }}");
+    let gateway = gateway(&provider.url(), &store).await;
+    for _ in 0..6 {
+        gateway.create_key().await;
+    }
+    let log = gateway.log();
+    assert_eq!(log.matches("tells of no change").count(), 1, "{log}");
+    assert!(log.contains("store.direct_url"), "{log}");
 }
 
 #[tokio::test]

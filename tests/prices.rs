@@ -114,6 +114,41 @@ async fn a_document_s_own_prices_win_together_and_all_can_be_left_out() {
     assert_eq!(within(&gateway, 5.0, "auto").await.status, 403);
 }
 
+#[tokio::test]
+async fn the_models_that_claude_code_asks_for_are_within_a_budget() {
+    let answer = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude",
+        "content": [{"type": "text", "text": "well"}], "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1000, "output_tokens": 10},
+    });
+    let provider = Provider::always(scripted::json_answer(200, &answer)).await;
+    let routing = format!(
+        "providers:\n  anthropic: {{ preset: anthropic, base_url: http://{}, api_key: sk-1 }}\n\
+         models: {{ \"anthropic/*\": {{}} }}\n\
+         recipes: {{ claude: {{ rules: [ {{ name: default, targets: [ \
+         {{ target: \"anthropic/${{model}}\" }} ] }} ] }} }}\n\
+         aliases: {{ \"claude-*\": claude }}\n",
+        provider.address()
+    );
+    let gateway = Setup::new(&routing).start().await;
+    let budget = json!({ "budget": { "usd": 5, "per": "day" } });
+    let key = gateway.limited_key(budget).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    // Those that docs/clients.md and docs/from-litellm.md name, and what its versions ask for.
+    for model in ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-haiku-4-5"] {
+        let body = json!({
+            "model": model, "max_tokens": 32_000,
+            "messages": [{"role": "user", "content": "Hello!"}],
+        });
+        let body = body.to_string();
+        let answer = gateway.send("POST", "/v1/messages", &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        let cost = gateway.capture(&answer.request_id()).await["cost_usd"].as_f64();
+        assert!(cost.is_some_and(|cost| cost > 0.0), "{model}: {cost:?}");
+    }
+}
+
 fn check(document: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
@@ -141,4 +176,24 @@ async fn check_says_which_shipped_prices_are_used() {
     }
     let wrong = check(&document(&provider, "", "prices: some\n"));
     assert!(wrong.contains("`shipped`, `none`"), "{wrong}");
+}
+
+#[test]
+fn a_model_that_may_be_misspelt_is_told_with_what_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = "\"openai/gpt-5-mni\": {}, \"openai/gpt-9-mini\": {}, \"other/gpt-5-mni\": {}";
+    let document = format!(
+        "providers:\n  openai: {{ preset: openai, api_key: \"${{OPENAI_API_KEY}}\" }}\n  \
+         other: {{ protocol: openai, base_url: \"http://127.0.0.1:1/v1\" }}\n\
+         models: {{ {models} }}\nrecipes: {{}}\naliases: {{}}\n"
+    );
+    std::fs::write(dir.path().join("r.yaml"), document).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    let check = check.args(["check", "--no-env", "--routing", "r.yaml"]).current_dir(dir.path());
+    let told = String::from_utf8(check.output().unwrap().stderr).unwrap();
+    let meant = "(did you mean `gpt-5-mini`? Else write models: { openai/gpt-5-mni: {";
+    assert!(told.contains(meant), "{told}");
+    // Another number is a newer model, and of other providers no names are known.
+    assert_eq!(told.matches("no price is known").count(), 3, "{told}");
+    assert_eq!(told.matches("did you mean").count(), 1, "{told}");
 }

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::support::client::{Connection, request};
 use crate::support::documents::{chat_body, in_order};
-use crate::support::gateway::{Gateway, Key};
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::postgres::Cluster;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{PATIENCE, free_port, until};
 
@@ -195,8 +196,10 @@ async fn every_panel_shows_something_and_every_rule_is_evaluated() {
     })
     .await;
     let prices = "models:\n  good/model: { input_per_mtok: 2.0, output_per_mtok: 10.0 }\n";
-    let gateway =
-        Gateway::start(&in_order(&[("bad", &bad.url()), ("good", &good.url())], prices)).await;
+    let routing = in_order(&[("bad", &bad.url()), ("good", &good.url())], prices);
+    // The panels of leases and of certificates are empty without these.
+    let store = format!("store: {{ url: '{}' }}", Cluster::shared().database().await);
+    let gateway = Setup::new(&routing).tls().server(&store).start().await;
     let key = gateway.create_key().await;
     let prometheus = Prometheus::start(&gateway.metrics_address().to_string());
     let mut left: Vec<PanelQuery> =

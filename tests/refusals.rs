@@ -332,6 +332,7 @@ async fn a_host_that_is_not_ours_is_421() {
         let mut connection = gateway.connect().await;
         let pin = connection.exchange(&client::request("GET", "/health", host, &[], None)).await;
         envelope::management(&pin, 421, "misdirected_request");
+        assert!(pin.text().contains("`hosts`"), "{}", pin.text());
         let mut connection = gateway.connect().await;
         let data_plane =
             connection.exchange(&client::request("GET", "/v1/models", host, &[], None)).await;
@@ -722,6 +723,17 @@ async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
     ] {
         let message = post(path, wrong, &said("hi", 1)).await;
         assert!(message.starts_with(words) && !message.contains("AbCd"), "{message}");
+        assert!(message.contains("not valid here"), "{message}");
+        let message = post(path, &format!("Bearer {}", gateway.admin_key), &said("hi", 1)).await;
+        let is_told = message.contains("this is ADMIN_API_KEY, which makes keys");
+        assert!(message.starts_with(words) && is_told, "{message}");
+        assert!(!message.contains(&gateway.admin_key), "{message}");
+        let nobody = gateway.send("POST", path, &[], Some(said("hi", 1).as_bytes())).await;
+        assert!(nobody.text().contains("there is none"), "{}", nobody.text());
+        let without = path.trim_start_matches("/v1");
+        let without = gateway.send("POST", without, &[], None).await;
+        envelope::management(&without, 404, "not_found");
+        assert!(without.text().contains(&format!("Did you mean {path}?")), "{}", without.text());
     }
     // The larger of the two targets' contexts: either endpoint may go to both.
     for (path, most) in [("/v1/chat/completions", 200), ("/v1/messages", 200)] {

@@ -150,7 +150,7 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
 
 /// A terminal of so many columns, from `script`.
 async fn on_a_terminal(dir: &Path, url: &str, key: &str, columns: usize, rest: &str) -> String {
-    let told = format!("stty cols {columns} && {} replay {rest}", env!("CARGO_BIN_EXE_rerouter"));
+    let told = format!("stty cols {columns} && {} {rest}", env!("CARGO_BIN_EXE_rerouter"));
     let mut command = Command::new("script");
     command.args(["-qec", &told, "/dev/null"]).current_dir(dir).stdin(Stdio::null());
     // Colours take no room.
@@ -171,8 +171,16 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
     scene.ask("Say two.").await;
     let url = format!("http://{}", scene.gateway.host());
     let shown = async |columns, rest| {
-        on_a_terminal(scene.gateway.dir(), &url, &scene.gateway.admin_key, columns, rest).await
+        let rest = format!("replay {rest}");
+        on_a_terminal(scene.gateway.dir(), &url, &scene.gateway.admin_key, columns, &rest).await
     };
+    for columns in [60, 80, 120] {
+        let (dir, key) = (scene.gateway.dir(), &scene.gateway.admin_key);
+        let logs = on_a_terminal(dir, &url, key, columns, "logs").await;
+        let mut lines = logs.lines().filter(|line| !line.starts_with("(no room for"));
+        assert!(lines.all(|line| line.trim_end().chars().count() <= columns), "{logs}");
+        assert!(logs.contains("no room for") && logs.contains(&id), "{logs}");
+    }
     let narrow = shown(80, "list").await;
     assert!(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), "{narrow}");
     for word in ["TIME", &id, "STATUS", "SERVED BY", "no room for", "RULE"] {

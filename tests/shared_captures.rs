@@ -4,26 +4,25 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
-use futures::future::{join, join_all};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::support::client::Answer;
 use crate::support::command::run;
 use crate::support::documents::chat_body;
-use crate::support::fleet::{MASTER_KEY, Member, fleet, pause, setup};
+use crate::support::fleet::{MASTER_KEY, Member, fleet, pause};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::postgres::Cluster;
-use crate::support::{free_port, until};
+use crate::support::until;
 
-const REPLAYS: &str = "/v1/router/replay";
+pub(super) const REPLAYS: &str = "/v1/router/replay";
 const CANARY: &str = "body-canary";
 /// Segments are closed after a sixteenth of the retention.
-const RETENTION: &str = "retention: { age: 160s }";
+pub(super) const RETENTION: &str = "retention: { age: 160s }";
 
 /// The capture of a chat: a small one is in the index, a large one in a segment.
-async fn captured(gateway: &Gateway, key: &Key, large: bool) -> String {
+pub(super) async fn captured(gateway: &Gateway, key: &Key, large: bool) -> String {
     let text = CANARY.repeat(if large { 800 } else { 1 });
     let body = json!({"model": "auto", "messages": [{"role": "user", "content": text}]});
     let answer = gateway.chat(key, body.to_string().as_bytes()).await;
@@ -31,21 +30,21 @@ async fn captured(gateway: &Gateway, key: &Key, large: bool) -> String {
     answer.request_id()
 }
 
-async fn get(gateway: &Gateway, path: &str) -> Answer {
+pub(super) async fn get(gateway: &Gateway, path: &str) -> Answer {
     gateway.manage("GET", &format!("{REPLAYS}{path}"), &gateway.admin_key, None).await
 }
 
-async fn read(gateway: &Gateway, id: &str) -> Answer {
+pub(super) async fn read(gateway: &Gateway, id: &str) -> Answer {
     get(gateway, &format!("/{id}")).await
 }
 
-async fn listed(gateway: &Gateway) -> Vec<String> {
+pub(super) async fn listed(gateway: &Gateway) -> Vec<String> {
     let page = get(gateway, "?limit=100").await.json();
     let ids = page["data"].as_array().unwrap().iter();
     ids.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn is_listed(gateway: &Gateway, id: &str) {
+pub(super) async fn is_listed(gateway: &Gateway, id: &str) {
     until("a capture in the list", async || {
         listed(gateway).await.iter().any(|listed| listed == id).then_some(())
     })
@@ -53,7 +52,7 @@ async fn is_listed(gateway: &Gateway, id: &str) {
 }
 
 /// Reads a capture once its segment is there.
-async fn read_later(gateway: &Gateway, id: &str) -> Value {
+pub(super) async fn read_later(gateway: &Gateway, id: &str) -> Value {
     until("the bodies of a capture of another gateway", async || {
         let answer = read(gateway, id).await;
         assert!([200, 409, 503].contains(&answer.status), "{}", answer.text());
@@ -78,7 +77,7 @@ async fn doctor(gateway: &Gateway) -> String {
     doctor_with(gateway, &[("REROUTER_MASTER_KEY", MASTER_KEY)]).await
 }
 
-async fn doctor_with(gateway: &Gateway, environment: &[(&str, &str)]) -> String {
+pub(super) async fn doctor_with(gateway: &Gateway, environment: &[(&str, &str)]) -> String {
     let arguments = ["doctor", "--config", "rerouter.yaml"];
     let ran = run(gateway.dir(), &arguments, environment).await;
     let line = ran.out.lines().find(|line| line.contains("objects"));
@@ -91,6 +90,25 @@ fn holds(folder: &Path, text: &str) -> bool {
         let bytes = std::fs::read(file).unwrap();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())
     })
+}
+
+#[tokio::test]
+async fn what_one_gateway_answered_is_found_at_another_one_at_once() {
+    let (a, b) = two("").await;
+    let (a, b) = (&a.gateway, &b.gateway);
+    let key = a.create_key().await;
+    for _ in 0..3 {
+        let id = captured(a, &key, false).await;
+        let found = read(b, &id).await;
+        assert_eq!(found.status, 200, "{}", found.text());
+        let id = captured(a, &key, false).await;
+        let reroute = format!("{REPLAYS}/{id}/reroute");
+        let rerouted = b.manage("POST", &reroute, &b.admin_key, Some(&json!({}))).await;
+        assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+        let gone = captured(a, &key, false).await;
+        let path = format!("{REPLAYS}/{gone}");
+        assert_eq!(b.manage("DELETE", &path, &b.admin_key, None).await.status, 204);
+    }
 }
 
 #[tokio::test]
@@ -211,6 +229,44 @@ async fn an_object_store_that_fails_stops_neither_traffic_nor_captures() {
 }
 
 #[tokio::test]
+async fn a_folder_of_another_database_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = dir.path().join("objects");
+    let (a, b) = two(&in_folder(&objects)).await;
+    let key = a.gateway.create_key().await;
+    let large = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &large).await;
+    read_later(&b.gateway, &large).await;
+    let before = segments(&objects);
+    assert!(!before.is_empty());
+    // Its segments have the same numbers.
+    let (mut other, _second) = two(&in_folder(&objects)).await;
+    until("a refusal", async || {
+        other
+            .gateway
+            .log()
+            .contains("captures of another database are in this folder")
+            .then_some(())
+    })
+    .await;
+    let health = other.gateway.manage("GET", "/health", "", None).await;
+    assert_eq!((health.status, &health.json()["objects"]), (200, &json!("unavailable")));
+    let key = other.gateway.create_key().await;
+    let waits = captured(&other.gateway, &key, true).await;
+    let path = format!("{REPLAYS}/{waits}");
+    assert_eq!(other.gateway.capture(&waits).await["id"], waits.as_str());
+    let deleted = other.gateway.manage("DELETE", &path, &other.gateway.admin_key, None).await;
+    assert_eq!(deleted.status, 204);
+    // A start begins with the retention.
+    other.gateway.restart().await;
+    until("a refusal to delete", async || {
+        other.gateway.log().contains("could not be removed").then_some(())
+    })
+    .await;
+    assert!(segments(&objects) == before);
+}
+
+#[tokio::test]
 async fn rows_wait_while_the_database_is_away() {
     let (a, b) = two("").await;
     let key = a.gateway.create_key().await;
@@ -233,141 +289,31 @@ async fn rows_wait_while_the_database_is_away() {
     until("the lease", async || (read(&a.gateway, &large).await.status == 200).then_some(())).await;
 }
 
-/// An S3 server from Python's package `moto`; it ends with the value.
-struct S3 {
-    child: Child,
-    port: u16,
-}
-
-impl S3 {
-    /// With an empty bucket.
-    async fn start() -> S3 {
-        let port = free_port();
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/venv/bin/python");
-        let child = Command::new(python)
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let s3 = S3 { child, port };
-        until("the S3 server", async || {
-            ureq::put(format!("{}/bucket", s3.url())).send_empty().ok().map(|_| ())
-        })
-        .await;
-        s3
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    /// From now on it accepts no credentials, or any.
-    fn refuse_all(&self, refuse: bool) {
-        let accepted = if refuse { "0" } else { "inf" };
-        ureq::post(format!("{}/moto-api/reset-auth", self.url())).send(accepted).unwrap();
-    }
-
-    /// A gateway that shares this database, and has the bucket.
-    async fn gateway(&self, url: &str) -> Gateway {
-        let objects = "s3://bucket/captures/eu";
-        let capture = format!("capture: {{ {RETENTION}, objects: \"{objects}\" }}\n");
-        setup(url, "10s", &capture)
-            .env("AWS_ACCESS_KEY_ID", "id")
-            .env("AWS_SECRET_ACCESS_KEY", "secret-canary")
-            .env("AWS_ENDPOINT_URL", &self.url())
-            .env("AWS_ALLOW_HTTP", "true")
-            .start()
-            .await
-    }
-
-    /// The listing of the bucket, as XML.
-    fn objects(&self) -> String {
-        let mut answer = ureq::get(format!("{}/bucket?list-type=2", self.url())).call().unwrap();
-        answer.body_mut().read_to_string().unwrap()
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-#[tokio::test]
-async fn segments_go_to_s3_and_leave_it() {
-    let s3 = S3::start().await;
-    let url = Cluster::shared().database().await;
-    let (mut a, b) = join(s3.gateway(&url), s3.gateway(&url)).await;
-    let key = a.create_key().await;
-    // More than a part of an upload.
-    let noise: String =
-        (0..20_000_u64).map(|at| format!("{:x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
-    let body = json!({"model": "auto", "messages": [{"role": "user", "content": noise}]});
-    let body = body.to_string();
-    for _ in 0..4 {
-        let answers = join_all((0..20).map(|_| a.chat(&key, body.as_bytes()))).await;
-        assert!(answers.iter().all(|answer| answer.status == 200), "{}", answers[0].text());
-    }
-    let large = captured(&a, &key, true).await;
-    is_listed(&b, &large).await;
-    assert_eq!(read_later(&b, &large).await, read(&a, &large).await.json());
-    for id in listed(&b).await.into_iter().step_by(9) {
-        assert_eq!(read_later(&b, &id).await["id"], id);
-    }
-    let objects = s3.objects();
-    assert!(objects.contains("<Key>captures/eu/") && objects.contains(".seg</Key>"), "{objects}");
-    // A segment without captures leaves the store too.
-    for id in listed(&b).await {
-        let path = format!("{REPLAYS}/{id}");
-        assert_eq!(b.manage("DELETE", &path, &b.admin_key, None).await.status, 204);
-    }
-    // A start begins with the retention.
-    a.restart().await;
-    until("no objects", async || (!s3.objects().contains("<Key>")).then_some(())).await;
-}
-
-#[tokio::test]
-async fn wrong_credentials_are_told_and_stop_neither_traffic_nor_captures() {
-    let s3 = S3::start().await;
-    let gateway = s3.gateway(&Cluster::shared().database().await).await;
-    let health = async || gateway.manage("GET", "/health", "", None).await;
-    assert_eq!(health().await.json()["objects"], "ok");
-    s3.refuse_all(true);
-    let key = gateway.create_key().await;
-    let large = captured(&gateway, &key, true).await;
-    until("a failed upload", async || {
-        let failed = gateway.metric("rerouter_capture_uploads_total", &["failed"]).await;
-        (failed >= 1.0).then_some(())
-    })
-    .await;
-    let told = health().await;
-    assert_eq!((told.status, &told.json()["objects"]), (200, &json!("unavailable")));
-    assert_eq!(gateway.capture(&large).await["id"], large.as_str());
-    let environment = [
-        ("REROUTER_MASTER_KEY", MASTER_KEY),
-        ("AWS_ACCESS_KEY_ID", "id"),
-        ("AWS_SECRET_ACCESS_KEY", "secret-canary"),
-        ("AWS_ENDPOINT_URL", &s3.url()),
-        ("AWS_ALLOW_HTTP", "true"),
-    ];
-    let doctor = doctor_with(&gateway, &environment).await;
-    assert!(doctor.starts_with("fail"), "{doctor}");
-    let log = gateway.log();
-    for said in [&doctor, &log] {
-        assert!(said.contains("403") && !said.contains("secret-canary"), "{said}");
-    }
-    assert!(!gateway.metrics().await.contains("canary"));
-    s3.refuse_all(false);
-    until("the object", async || s3.objects().contains(".seg</Key>").then_some(())).await;
-    until("its health", async || (health().await.json()["objects"] == "ok").then_some(())).await;
-}
-
 /// The files of segments in a folder, by their names.
 fn segments(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
-    entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+    let segments = entries.filter(|entry| entry.path().extension() == Some("seg".as_ref()));
+    segments.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+/// Has a request begin whose provider answers after so long.
+async fn late(gateway: &Gateway, key: &Key, latency: &str) -> JoinHandle<Answer> {
+    let late = json!({
+        "providers": {
+            "demo": {"protocol": "mock"}, "late": {"protocol": "mock", "latency": latency}
+        },
+        "recipes": {
+            "all": {"rules": [{"name": "default", "targets": [{"target": "demo/echo"}]}]},
+            "late": {"rules": [{"name": "default", "targets": [{"target": "late/echo"}]}]}
+        },
+        "aliases": {"auto": "all", "late": "late"}
+    });
+    let path = "/v1/router/config";
+    let put = gateway.manage("PUT", path, &gateway.admin_key, Some(&late)).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let request = gateway.chat_request(key, chat_body("late", false).as_bytes());
+    let mut connection = gateway.connect().await;
+    tokio::spawn(async move { connection.exchange(&request).await })
 }
 
 #[tokio::test]
@@ -376,20 +322,7 @@ async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
     let objects = dir.path().join("objects");
     let (mut a, b) = two(&in_folder(&objects)).await;
     let key = a.gateway.create_key().await;
-    let late = json!({
-        "providers": {"demo": {"protocol": "mock"}, "late": {"protocol": "mock", "latency": "10s"}},
-        "recipes": {
-            "all": {"rules": [{"name": "default", "targets": [{"target": "demo/echo"}]}]},
-            "late": {"rules": [{"name": "default", "targets": [{"target": "late/echo"}]}]}
-        },
-        "aliases": {"auto": "all", "late": "late"}
-    });
-    let path = "/v1/router/config";
-    let put = a.gateway.manage("PUT", path, &a.gateway.admin_key, Some(&late)).await;
-    assert_eq!(put.status, 200, "{}", put.text());
-    let request = a.gateway.chat_request(&key, chat_body("late", false).as_bytes());
-    let mut connection = a.gateway.connect().await;
-    let last = tokio::spawn(async move { connection.exchange(&request).await });
+    let last = late(&a.gateway, &key, "10s").await;
     let mut ids = vec![captured(&a.gateway, &key, true).await];
     is_listed(&b.gateway, &ids[0]).await;
     a.gateway.upgrade().await;
@@ -413,4 +346,79 @@ async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
     let written = segments(&a.gateway.dir().join("data/captures"));
     assert!(written.len() > 1);
     assert!(segments(&objects) == written, "no segment was uploaded before its end");
+}
+
+#[tokio::test]
+async fn rows_that_wait_during_an_upgrade_move_before_the_first_process_ends() {
+    let (mut a, b) = two("").await;
+    let key = a.gateway.create_key().await;
+    let _last = late(&a.gateway, &key, "60s").await;
+    a.gateway.upgrade().await;
+    a.proxy.close();
+    // Within the lease.
+    let small = captured(&a.gateway, &key, false).await;
+    let large = captured(&a.gateway, &key, true).await;
+    until("rows that wait", async || {
+        a.gateway.log().contains("their rows wait in captures.db").then_some(())
+    })
+    .await;
+    assert!(!listed(&b.gateway).await.contains(&small));
+    a.proxy.open();
+    for id in [&small, &large] {
+        is_listed(&b.gateway, id).await;
+    }
+    assert_eq!(a.gateway.predecessors(), 1, "{}", a.gateway.log());
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_read_keeps_no_other_from_the_object_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, b) = two(&in_folder(&dir.path().join("objects"))).await;
+    let key = a.gateway.create_key().await;
+    let unreadable = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &unreadable).await;
+    a.gateway.kill_9();
+    let folder = a.gateway.dir().join("data/captures");
+    let segment = folder.join(segments(&folder).pop_first().unwrap().0);
+    let aside = dir.path().join("aside");
+    std::fs::rename(&segment, &aside).unwrap();
+    std::fs::create_dir(&segment).unwrap();
+    a.gateway.start_again().await;
+    let later = captured(&a.gateway, &key, true).await;
+    is_listed(&b.gateway, &later).await;
+    read_later(&b.gateway, &later).await;
+    let told = format!("{} cannot be read", segment.file_name().unwrap().display());
+    assert_eq!(a.gateway.log().matches(&told).count(), 1, "{}", a.gateway.log());
+    assert_eq!(read(&b.gateway, &unreadable).await.status, 409);
+    std::fs::remove_dir(&segment).unwrap();
+    std::fs::rename(&aside, &segment).unwrap();
+    read_later(&b.gateway, &unreadable).await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_there_again_once_it_is_imported() {
+    let (a, b) = two("").await;
+    let (a, b) = (&a.gateway, &b.gateway);
+    let key = a.create_key().await;
+    let id = captured(a, &key, false).await;
+    is_listed(b, &id).await;
+    let reroute = format!("{REPLAYS}/{id}/reroute");
+    let rerouted = b.manage("POST", &reroute, &b.admin_key, Some(&json!({}))).await.json();
+    let copy = rerouted["new_id"].as_str().unwrap().to_owned();
+    is_listed(a, &copy).await;
+    let both = [read(a, &id).await.json(), read(a, &copy).await.json()];
+    let import = async |capture: &Value| {
+        let path = format!("{REPLAYS}/import");
+        let done = b.manage("POST", &path, &b.admin_key, Some(capture)).await.json();
+        (done["imported"].as_u64().unwrap(), done["refused"].as_u64().unwrap())
+    };
+    let delete = format!("{REPLAYS}/{id}?replays=true");
+    assert_eq!(a.manage("DELETE", &delete, &a.admin_key, None).await.status, 204);
+    // What is a replay of a deleted one is not stored.
+    assert_eq!(import(&both[1]).await, (0, 1));
+    assert!(listed(a).await.is_empty());
+    for capture in &both {
+        assert_eq!(import(capture).await, (1, 0));
+    }
+    assert_eq!(listed(a).await, [copy, id]);
 }

@@ -3,284 +3,25 @@
 //! certificate is replaced. And what becomes of an upgrade that fails, and of a drain.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use serde_json::json;
 
 use crate::nodes;
-use crate::support::client::{self, Answer, Connection, H2, Tls};
+use crate::support::client::{Connection, Tls};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::node::Node;
 use crate::support::postgres::Cluster;
-use crate::support::provider::{self as scripted, Provider, Step};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::upgrading::{
+    CHAT, KEYS, Load, Site, Slow, answers_last, idle, long_streams, streams_end,
+};
 use crate::support::{count, until};
-
-const CHAT: &str = "/v1/chat/completions";
-const KEYS: &str = "/v1/router/keys";
-const JSON: (&str, &str) = ("content-type", "application/json");
-
-/// A provider whose streams pause after their first event.
-struct Slow {
-    provider: Provider,
-    /// Lets the streams go on that pause.
-    gate: Arc<Notify>,
-    /// How many have begun.
-    begun: Arc<AtomicUsize>,
-}
-
-impl Slow {
-    async fn start() -> Slow {
-        let (gate, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-        let (opens, counts) = (Arc::clone(&gate), Arc::clone(&begun));
-        let provider = Provider::start(move |request, _| {
-            if request.json()["stream"] != true {
-                return scripted::completion("a word");
-            }
-            counts.fetch_add(1, Ordering::SeqCst);
-            let chunk = |text: String| Step::Chunk(text.into_bytes());
-            vec![
-                scripted::stream_head(),
-                chunk(scripted::role_event() + &scripted::content_event("slowly")),
-                Step::Wait(Arc::clone(&opens)),
-                chunk(scripted::last_events()),
-                Step::Chunk(Vec::new()),
-            ]
-        })
-        .await;
-        Slow { provider, gate, begun }
-    }
-
-    async fn all_begun(&self, streams: usize) {
-        until("the streams to begin", async || {
-            (self.begun.load(Ordering::SeqCst) >= streams).then_some(())
-        })
-        .await;
-    }
-}
-
-/// Where to send requests, without the processes behind it.
-#[derive(Clone)]
-struct Site {
-    address: SocketAddr,
-    admin: String,
-}
-
-impl Site {
-    fn of(gateway: &Gateway) -> Site {
-        Site { address: gateway.address(), admin: gateway.admin_key.clone() }
-    }
-
-    fn request(&self, method: &str, path: &str, credential: &str, body: Option<&[u8]>) -> Vec<u8> {
-        let bearer = format!("Bearer {credential}");
-        let headers = [("authorization", bearer.as_str()), JSON];
-        client::request(method, path, &self.address.to_string(), &headers, body)
-    }
-
-    fn chat(&self, key: &Key) -> Vec<u8> {
-        self.request("POST", CHAT, &key.secret, Some(chat_body("auto", false).as_bytes()))
-    }
-
-    /// On a connection of its own, which must not be refused, nor closed without an answer.
-    async fn send(&self, request: &[u8]) -> Answer {
-        let mut connection = Connection::try_open(self.address).await.expect("it accepts");
-        connection.try_exchange(request).await.expect("an answer")
-    }
-
-    /// A change by the admin; once more where it is told to come back.
-    async fn change(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
-        let body = body.map(|value| value.to_string().into_bytes());
-        let request = self.request(method, path, &self.admin, body.as_deref());
-        until("the change", async || {
-            let answer = self.send(&request).await;
-            if answer.status == 503 {
-                assert_eq!(answer.header("retry-after"), Some("1"));
-                return None;
-            }
-            Some(answer)
-        })
-        .await
-    }
-
-    async fn make_key(&self) -> Key {
-        Key::of(&self.change("POST", KEYS, Some(&json!({ "name": "meanwhile" }))).await)
-    }
-
-    async fn revoke(&self, key: &Key) {
-        let answer = self.change("DELETE", &format!("{KEYS}/{}", key.id), None).await;
-        assert_eq!(answer.status, 204, "{}", answer.text());
-    }
-}
-
-/// What clients under load share. Each panics at its first failure.
-#[derive(Clone)]
-struct Load {
-    site: Site,
-    stop: Arc<AtomicBool>,
-    /// The ids of the requests that were answered.
-    answered: Arc<Mutex<Vec<String>>>,
-}
-
-impl Load {
-    fn on(gateway: &Gateway) -> Load {
-        Load { site: Site::of(gateway), stop: Arc::default(), answered: Arc::default() }
-    }
-
-    /// Whether another request is to come, after a pause.
-    async fn goes_on(&self, pause_ms: u64) -> bool {
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        !self.stop.load(Ordering::SeqCst)
-    }
-
-    fn answered(&self, answer: &Answer) {
-        assert!(answer.status == 200 && answer.whole, "{}: {}", answer.status, answer.text());
-        self.answered.lock().unwrap().push(answer.request_id());
-    }
-
-    /// A connection for each request.
-    async fn anew(self, key: Arc<Key>) {
-        let request = self.site.chat(&key);
-        while self.goes_on(10).await {
-            self.answered(&self.site.send(&request).await);
-        }
-    }
-
-    /// One connection for as long as the gateway keeps it.
-    async fn kept(self, key: Arc<Key>, pause_ms: u64) {
-        let (request, mut kept) = (self.site.chat(&key), None);
-        while self.goes_on(pause_ms).await {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => Connection::try_open(self.site.address).await.expect("it accepts"),
-            };
-            let answer = connection.try_exchange(&request).await.expect("an answer");
-            self.answered(&answer);
-            kept = (answer.header("connection") != Some("close")).then_some(connection);
-        }
-    }
-
-    /// Streams of HTTP/2 over TLS, on a connection for as long as it takes them.
-    async fn over_h2(self, key: Arc<Key>, address: SocketAddr, tls: Tls) {
-        let bearer = format!("Bearer {}", key.secret);
-        let headers = [("authorization", bearer.as_str()), JSON];
-        let body = chat_body("auto", false);
-        let mut connection = H2::open((address, &tls)).await;
-        while self.goes_on(10).await {
-            match connection.try_send("POST", CHAT, &headers, body.as_bytes(), false).await {
-                Some(answer) => self.answered(&answer),
-                None => connection = H2::open((address, &tls)).await,
-            }
-        }
-    }
-
-    /// Keys that are accepted once they are made, and refused once they are revoked.
-    async fn keys(self) {
-        while self.goes_on(10).await {
-            let key = self.site.make_key().await;
-            self.answered(&self.site.send(&self.site.chat(&key)).await);
-            self.site.revoke(&key).await;
-            let refused = self.site.send(&self.site.chat(&key)).await;
-            assert_eq!(refused.status, 401, "{}", refused.text());
-        }
-    }
-
-    /// Begins with every kind of client.
-    fn start(&self, key: &Arc<Key>, (address, tls): (SocketAddr, &Tls)) -> Vec<JoinHandle<()>> {
-        let more = || (self.clone(), Arc::clone(key));
-        let mut clients = Vec::new();
-        for pause_ms in [5, 20, 700] {
-            let (load, key) = more();
-            clients.push(tokio::spawn(load.kept(key, pause_ms)));
-        }
-        for _ in 0..2 {
-            let (load, key) = more();
-            clients.push(tokio::spawn(load.anew(key)));
-            let (load, key) = more();
-            clients.push(tokio::spawn(load.over_h2(key, address, tls.clone())));
-        }
-        clients.push(tokio::spawn(self.clone().keys()));
-        clients
-    }
-
-    async fn end(&self, clients: Vec<JoinHandle<()>>) -> Vec<String> {
-        self.stop.store(true, Ordering::SeqCst);
-        for client in clients {
-            client.await.expect("no request failed");
-        }
-        std::mem::take(&mut *self.answered.lock().unwrap())
-    }
-}
-
-/// Long streams, half of them over HTTP/2 with TLS; all have begun.
-async fn long_streams(gateway: &Gateway, key: &Key, slow: &Slow) -> Vec<JoinHandle<Answer>> {
-    let before = slow.begun.load(Ordering::SeqCst);
-    let (bearer, body) = (format!("Bearer {}", key.secret), chat_body("auto", true));
-    let mut streams = Vec::new();
-    for _ in 0..2 {
-        let site = Site::of(gateway);
-        let request = site.request("POST", CHAT, &key.secret, Some(body.as_bytes()));
-        streams.push(tokio::spawn(async move { site.send(&request).await }));
-        let (mut connection, bearer, body) =
-            (H2::open(gateway.tls()).await, bearer.clone(), body.clone());
-        streams.push(tokio::spawn(async move {
-            let headers = [("authorization", bearer.as_str()), JSON];
-            connection.send("POST", CHAT, &headers, body.as_bytes(), false).await
-        }));
-    }
-    slow.all_begun(before + streams.len()).await;
-    streams
-}
-
-/// Lets them go on to their ends, which all of them see.
-async fn streams_end(slow: &Slow, streams: Vec<JoinHandle<Answer>>) -> Vec<String> {
-    slow.gate.notify_waiters();
-    let mut ids = Vec::new();
-    for stream in streams {
-        let answer = stream.await.unwrap();
-        assert!(answer.status == 200 && answer.whole, "{}: {}", answer.status, answer.text());
-        assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
-        ids.push(answer.request_id());
-    }
-    ids
-}
-
-/// Connections that were used once, before an upgrade.
-async fn idle(site: &Site, key: &Key) -> [Connection; 3] {
-    let mut idle = Vec::new();
-    for _ in 0..3 {
-        let mut connection = Connection::try_open(site.address).await.expect("it accepts");
-        assert_eq!(connection.exchange(&site.chat(key)).await.status, 200);
-        idle.push(connection);
-    }
-    idle.try_into().unwrap_or_else(|_| unreachable!())
-}
-
-/// The process before an upgrade answers once more on connections that it has. It knows what has
-/// changed since, and changes nothing.
-async fn answers_last(site: &Site, idle: [Connection; 3], doomed: &Key) {
-    let [mut refuses, mut accepts, mut changes] = idle;
-    let ask = async |connection: &mut Connection, request: &[u8]| {
-        let answer = connection.exchange(request).await;
-        assert_eq!(answer.header("connection"), Some("close"), "{answer:?}");
-        answer
-    };
-    site.revoke(doomed).await;
-    assert_eq!(ask(&mut refuses, &site.chat(doomed)).await.status, 401);
-    let key = site.make_key().await;
-    assert_eq!(ask(&mut accepts, &site.chat(&key)).await.status, 200);
-    let path = format!("{KEYS}/{}", key.id);
-    let later = ask(&mut changes, &site.request("DELETE", &path, &site.admin, None)).await;
-    assert_eq!((later.status, later.header("retry-after")), (503, Some("1")), "{later:?}");
-    site.revoke(&key).await;
-}
 
 async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
     let slow = Slow::start().await;
@@ -293,7 +34,7 @@ async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
     let rounds = count("REROUTER_ROUNDS", 150).div_ceil(50);
     for _ in 0..rounds {
         let doomed = load.site.make_key().await;
-        let streams = long_streams(&gateway, &key, &slow).await;
+        let streams = long_streams(&gateway, &key, &slow, &chat_body("auto", true)).await;
         let idle = idle(&load.site, &key).await;
         gateway.upgrade().await;
         answers_last(&load.site, idle, &doomed).await;
@@ -333,8 +74,15 @@ async fn nor_while_a_certificate_is_replaced() {
     let (address, tls) = gateway.tls();
     let load = Load::on(&gateway);
     let clients = load.start(&key, (address, tls));
+    let listener = address.to_string();
+    let days_left = async || {
+        let name = "rerouter_certificate_expiration_timestamp_seconds";
+        let now = jiff::Timestamp::now().as_second() as f64;
+        ((gateway.metric(name, &[&listener]).await - now) / 86_400.0).round()
+    };
+    assert_eq!(days_left().await, 2.0);
     for by_signal in [true, false] {
-        let streams = long_streams(&gateway, &key, &slow).await;
+        let streams = long_streams(&gateway, &key, &slow, &chat_body("auto", true)).await;
         let before = tls.shown(address).await;
         let new = Tls::renew(gateway.dir());
         assert_ne!(before, new);
@@ -346,6 +94,7 @@ async fn nor_while_a_certificate_is_replaced() {
         for _ in 0..10 {
             assert_eq!(tls.shown(address).await, new, "once shown, always shown");
         }
+        assert_eq!(days_left().await, 3.0);
         streams_end(&slow, streams).await;
     }
     assert!(load.end(clients).await.len() > 100);
@@ -403,6 +152,16 @@ async fn an_upgrade_that_fails_changes_nothing() {
     assert_eq!(gateway.process(), process);
     gateway.upgrade().await;
     gateway.predecessors_end().await;
+    goes_on(&gateway, &key).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_does_not_move_a_store_to_postgresql() {
+    let (gateway, key, _slow) = small().await;
+    let url = Cluster::shared().database().await;
+    gateway.add_to_server(&format!("store: {{ url: '{url}' }}"));
+    let said = gateway.fail_to_upgrade().await;
+    assert!(said.contains("has its store in SQLite"), "{said}");
     goes_on(&gateway, &key).await;
 }
 

@@ -95,7 +95,7 @@ impl Gate {
             let unread = unread.unwrap_or_default();
             let why = format!(
                 "There are no captures of the last 24 hours to evaluate the document on{unread}. \
-                 Use allow_empty=true to skip the evaluation."
+                 `allow_empty` skips the evaluation."
             );
             return Err(Error::new(Kind::NoCaptures, why));
         }

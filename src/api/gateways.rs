@@ -1,5 +1,7 @@
 //! `/v1/gateways`: the gateways that share the store.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::store::{Action, GatewayRow};
 
 /// `GET /v1/gateways`; none where the store is not shared.
@@ -22,23 +24,45 @@ pub(crate) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> A
     Ok(answer::json(StatusCode::OK, &page::list(records, bounds::GATEWAYS)))
 }
 
-/// `DELETE /v1/gateways/{id}`: no change waits any longer for a gateway that is known to be dead.
-/// One that lives registers anew.
+/// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had
+/// `on_lease_lost: serve_stale`. One that lives registers anew.
 pub(crate) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let event = audit::event(app, who, request, Action::GatewayForget, "gateway", id);
+    let rows = app.store.gateways().await?;
+    let row = rows.iter().find(|row| row.id == id).ok_or_else(|| Error::not_found("gateway"))?;
+    let conflict = |why| Err(Error::new(Kind::Conflict, why).retry_after(lease(app, row)));
+    // It may answer by what it knows until its lease is over.
+    if !row.serves_stale {
+        return conflict("This gateway leaves the list by itself when its lease is over.");
+    }
+    if left_us(app, row) > 0 {
+        return conflict("This gateway has a lease, so it lives, or did a moment ago.");
+    }
     match app.store.noting(event).forget_gateway(id).await? {
         true => Ok(answer::no_content()),
         false => Err(Error::not_found("gateway")),
     }
 }
 
+/// How long the lease of a gateway is.
+fn lease(app: &App, row: &GatewayRow) -> Duration {
+    match row.lease.is_zero() {
+        true => app.store.lease().unwrap_or_default(),
+        false => row.lease,
+    }
+}
+
+/// Microseconds that are left of it, by the clock of the database.
+fn left_us(app: &App, row: &GatewayRow) -> i64 {
+    let lease_us = i64::try_from(lease(app, row).as_micros()).unwrap_or(i64::MAX);
+    lease_us.saturating_sub(row.silent_us).max(0)
+}
+
 /// A gateway, with its lease by the clock of the database.
 fn record(app: &App, row: &GatewayRow) -> Value {
-    let lease = app.store.lease().unwrap_or_default();
-    let lease_us = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
-    let left_ms = lease_us.saturating_sub(row.silent_us).max(0) / 1_000;
+    let left_ms = left_us(app, row) / 1_000;
     let state = match (row.fenced, left_ms > 0) {
         (true, _) => "fenced",
         (false, true) => "serving",
@@ -47,7 +71,7 @@ fn record(app: &App, row: &GatewayRow) -> Value {
     let time = |at: i64| Timestamp::from_microsecond(at).ok().map(rfc3339);
     json!({
         "object": "gateway", "id": row.id, "name": row.name, "address": row.address,
-        "version": row.version, "self": app.store.is_instance(&row.instance), "state": state,
+        "version": row.version, "self": app.store.is_process(&row.process), "state": state,
         "lease_ms": left_ms, "serves_stale": row.serves_stale, "applied": row.applied,
         "lag": row.lag, "document": row.document, "registered_at": time(row.registered_at),
         "renewed_at": time(row.renewed_at),

@@ -12,6 +12,7 @@ mod evaluate;
 pub(crate) mod first_admin;
 mod gate;
 mod gateways;
+pub(crate) mod idempotency;
 mod import;
 mod keys;
 pub(crate) mod limits;
@@ -360,7 +361,7 @@ pub(crate) fn may_call(route: &Route, who: &Principal) -> Result<()> {
     match route.policy {
         policy if policy.is_open() => Ok(()),
         _ if matches!(who, Principal::Anonymous) => {
-            Err(auth::unauthorized(Surface::of(route.path)))
+            Err(auth::unauthorized(Surface::of(route.path), "missing"))
         }
         Policy::Scope(scope) if !who.has_scope(scope) => {
             let told = format!("This key lacks the scope `{scope}`: use or make one that has it.");

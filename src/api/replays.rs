@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::page::{self, Query};
 use super::{ClientOrigin, PathParams, answer, audit};
@@ -129,7 +129,7 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
         Some(_) => return Err(Error::invalid("replays", "replays must be true or false.")),
     };
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let whose = visible(&app.captures, &app.archive, who, id).await?;
+    let (whose, _) = visible_soon(app, who, id).await?;
     // Captures and audit are different databases: the row comes first, so that no deletion lacks
     // one.
     app.store
@@ -155,19 +155,54 @@ fn absent() -> Error {
     Error::not_found("replay")
 }
 
-/// Checks that the caller may see a capture, written or pending, and returns its id.
-async fn visible(
+/// The id and the owner of a capture that the caller may see, written or pending; else 404.
+pub(crate) async fn visible(
     queue: &CaptureQueue,
     archive: &Archive,
     who: &Principal,
     id: &str,
-) -> Result<RequestId> {
+) -> Result<(RequestId, UserId)> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let owner = match queue.pending().owner(&id) {
         Some(owner) => owner,
         None => archive.owner(&id).await?.ok_or_else(absent)?,
     };
-    if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(absent()) }
+    match who.is_admin() || who.user_id().as_ref() == Some(&owner) {
+        true => Ok((id, owner)),
+        false => Err(absent()),
+    }
+}
+
+/// The same; waits for what another gateway has yet to write.
+pub(crate) async fn visible_soon(
+    app: &App,
+    who: &Principal,
+    id: &str,
+) -> Result<(RequestId, UserId)> {
+    let until = Instant::now() + bounds::CAPTURE_SETTLE;
+    soon(&app.archive, id, until, || visible(&app.captures, &app.archive, who, id)).await
+}
+
+/// Looks for a capture until it is there. Another gateway may have answered its request just now,
+/// and writes it some tenths of a second later.
+async fn soon<T, F: Future<Output = Result<T>>>(
+    archive: &Archive,
+    id: &str,
+    until: Instant,
+    look: impl Fn() -> F,
+) -> Result<T> {
+    let comes = RequestId::parse(id).is_some_and(|id| archive.may_come(&id));
+    let mut pause = bounds::CAPTURE_COMES_INTERVAL;
+    loop {
+        match look().await {
+            Err(error) if comes && error.kind() == Kind::NotFound && Instant::now() < until => {
+                sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
+                // Anybody may ask for what never comes.
+                pause *= 2;
+            }
+            found => return found,
+        }
+    }
 }
 
 /// Deletes a capture, written or pending. A pending one, even of a running request, is never
@@ -224,11 +259,12 @@ pub(crate) async fn look_up(
     who: &Principal,
     id: &str,
 ) -> Result<Capture> {
+    let until = Instant::now() + bounds::CAPTURE_SETTLE;
     match find(archive, who, id).await {
         // While the index is incomplete, also for a pending capture.
         Err(error) if error.kind() == Kind::NotFound => {
             queue.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
-            find(archive, who, id).await
+            soon(archive, id, until, || find(archive, who, id)).await
         }
         found => found,
     }

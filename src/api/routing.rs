@@ -99,7 +99,7 @@ async fn gated(
         let live = app.live();
         let revision = live.routing.revision();
         if expected.is_some_and(|expected| expected != revision) {
-            return taken(Err(NotApplied::Stale { live: revision.to_owned() }));
+            return taken(Err(NotApplied::stale(app, revision.to_owned())));
         }
         let candidate = match read(app, text.to_owned()).await? {
             Ok(candidate) => candidate,
@@ -262,10 +262,17 @@ fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult
             Ok(response)
         }
         Err(NotApplied::Problems(found)) => Ok(problems(&found)),
-        Err(NotApplied::Stale { live }) => Err(Error::new(
+        Err(NotApplied::Stale { live, refused: None }) => Err(Error::new(
             Kind::PreconditionFailed,
             format!("Revision {live} is live. Read it again, then retry."),
         )),
+        Err(NotApplied::Stale { live, refused: Some(stored) }) => {
+            let why = format!(
+                "The store has revision {stored}, which this gateway refused: {live} is live \
+                 here. Send the change to a gateway that has {stored}, or omit If-Match."
+            );
+            Err(Error::new(Kind::PreconditionFailed, why))
+        }
         Err(NotApplied::Changed(file)) => {
             let why = format!(
                 "{} has changed and is not live yet. Check it, then retry, or omit If-Match.",

@@ -86,7 +86,10 @@ async fn world_with(server: &str) -> TestApi {
         captures,
         mock: None,
         variables: Arc::new(|_| None),
-        creations: DerivedKeys::new(&Keyring::new(SecretBytes::new([1; 32])), Purpose::Creations),
+        named_calls: DerivedKeys::new(
+            &Keyring::new(SecretBytes::new([1; 32])),
+            Purpose::NamedCalls,
+        ),
     });
     TestApi { app, faults, _dir: dir }
 }

@@ -2,6 +2,9 @@
 
 use crate::secret::{BlockKey, DerivedKeys, Keyring, Purpose};
 
+/// The context of the mark of a store, which no salt is as long as.
+const MARK: &[u8] = b"the owner of a folder of segments";
+
 /// Bytes of a salt: as many as nobody guesses.
 pub(super) const SALT: usize = 16;
 
@@ -18,5 +21,12 @@ impl CaptureKeys {
     /// The key of the capture with this salt; `None` only if the cipher refuses it.
     pub(super) fn derive(&self, salt: &[u8; SALT]) -> Option<BlockKey> {
         BlockKey::new(&self.0.derive(salt)?)
+    }
+
+    /// What tells this store from others, in hexadecimal digits. It is no secret: nothing is sealed
+    /// under it.
+    pub(super) fn mark(&self) -> Option<String> {
+        let mark = self.0.derive(MARK)?;
+        Some(mark.expose().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }

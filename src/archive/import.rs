@@ -18,7 +18,7 @@ use crate::store::StoreError;
 pub struct Imported {
     pub imported: u64,
     pub existing: u64,
-    /// Too large to be stored.
+    /// Too large to be stored, or a replay of a capture that was deleted with its replays.
     pub refused: u64,
 }
 
@@ -68,17 +68,21 @@ impl Archive {
         self.make_ready(&mut log).await?;
         let count = batch.len();
         let ids = batch.iter().map(|capture| capture.head.id.clone()).collect();
-        let mut known: HashSet<RequestId> = self.index.known(ids).await?;
+        let mut known: HashSet<RequestId> = self.index.readmit(ids).await?;
         batch.retain(|capture| known.insert(capture.head.id.clone()));
         let new = batch.len();
         let mut done = Imported { existing: (count - new) as u64, ..Imported::default() };
         if new > 0 {
+            let ids = batch.iter().map(|capture| capture.head.id.clone()).collect();
             self.close_log(&mut log).await?;
             let packed = batch.into_iter().filter_map(|capture| PackedCapture::new(capture.into()));
             let packed = Arc::new(packed.collect());
-            let (mut log, written) = self.write(log, packed, WritePace::awaited()).await?;
-            (done.imported, done.refused) = (written as u64, (new - written) as u64);
+            let (mut log, mut written) = self.write(log, packed, WritePace::awaited()).await?;
             self.close_log(&mut log).await?;
+            if self.is_shared() {
+                written = self.index.known(ids).await?.len();
+            }
+            (done.imported, done.refused) = (written as u64, (new - written) as u64);
         }
         Ok(done)
     }

@@ -79,6 +79,8 @@ impl Archive {
             if !object {
                 return Ok(());
             }
+            let claimed = remote.claim(&self.settings.cipher.keys).await;
+            claimed.map_err(StoreError::unavailable)?;
             remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
         }
         self.index.drop_segment(number).await?;

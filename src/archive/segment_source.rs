@@ -2,11 +2,13 @@
 //! the object store.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 
+use super::capture_key::CaptureKeys;
 use super::objects::SegmentObjects;
 use super::segment_folder::{SegmentFolder, SegmentReader};
 use super::unreadable::Unreadable;
@@ -18,13 +20,26 @@ use crate::store::ByteRange;
 pub(super) struct RemoteSegments {
     pub(super) objects: SegmentObjects,
     pub(super) cache: SegmentFolder,
+    /// The folder of the object store is of this store.
+    claimed: Arc<AtomicBool>,
     /// When it last failed, and why.
     away: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 impl RemoteSegments {
     pub(super) fn new(objects: SegmentObjects, cache: SegmentFolder) -> Self {
-        RemoteSegments { objects, cache, away: Arc::default() }
+        RemoteSegments { objects, cache, claimed: Arc::default(), away: Arc::default() }
+    }
+
+    /// Makes sure that the folder of the object store is of the store of this mark. Nothing is
+    /// written or deleted there before.
+    pub(super) async fn claim(&self, keys: &CaptureKeys) -> io::Result<()> {
+        if !self.claimed.load(Ordering::Acquire) {
+            let mark = keys.mark().ok_or_else(|| io::Error::other("the keys of captures fail"))?;
+            self.objects.claim(mark).await?;
+            self.claimed.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Asks the object store, unless it failed a moment ago: an evaluation would wait for each

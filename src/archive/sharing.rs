@@ -14,12 +14,19 @@ use super::service::Archive;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::error::{Error, Kind};
+use crate::id::RequestId;
 use crate::store::{CaptureLocation, CaptureRow, SegmentRow, StoreError};
 
 impl Archive {
     /// Whether other gateways see the captures of this one.
     pub(crate) fn is_shared(&self) -> bool {
         self.index.is_shared()
+    }
+
+    /// Whether another gateway may have this capture and not have written it yet.
+    pub(crate) fn may_come(&self, id: &RequestId) -> bool {
+        let age = |at| self.settings.clock.now().duration_since(at).unsigned_abs();
+        self.is_shared() && id.at().is_some_and(|at| age(at) < bounds::CAPTURE_COMES)
     }
 
     /// The same archive, whose segments go to an object store.
@@ -41,33 +48,47 @@ impl Archive {
         self.index.has_predecessor() || self.shared.handed_over.load(Ordering::Acquire)
     }
 
-    /// Hands over what waits here: rows, and segments. After an upgrade the new process does it,
-    /// once the one before has ended.
+    /// Hands over what waits here: rows, and segments. During an upgrade each process moves rows of
+    /// both; segments are uploaded by the new one, once the one before has ended.
     pub(crate) async fn share(&self) -> Result<(), StoreError> {
-        if self.is_of_two() {
-            return Ok(());
-        }
         let moved = self.move_spooled().await?;
         if moved > 0 {
             log::info!("{moved} rows of captures that waited in captures.db are in the index");
         }
+        if self.is_of_two() {
+            return Ok(());
+        }
         self.upload().await
     }
 
-    /// Uploads the segments that are written no more, oldest first, up to the first that fails.
+    /// Uploads the segments that are written no more, oldest first, up to the first that the object
+    /// store refuses. One that cannot be read here keeps no other from it.
     async fn upload(&self) -> Result<(), StoreError> {
-        let Some(RemoteSegments { objects, .. }) = &self.remote else { return Ok(()) };
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let objects = &remote.objects;
         self.close_due(u64::MAX).await?;
         // In this order: what has a row by now is active, or nobody writes to it any more.
         let mut waiting = self.index.waiting_segments().await?;
         let active = self.log.lock().await.active();
         waiting.retain(|(number, _)| Some(*number) != active);
         // A process that has taken over meanwhile may have begun one of these.
-        if self.is_of_two() {
+        if self.is_of_two() || !self.index.is_alone() {
             return Ok(());
         }
+        self.tell_lag(waiting.first().map_or(i64::MAX, |(_, newest_us)| *newest_us));
+        // Also before the first segment: what is wrong with the object store is told at the start.
+        if let Err(error) = remote.claim(&self.settings.cipher.keys).await {
+            self.shared.objects_fail.store(true, Ordering::Release);
+            if !waiting.is_empty() {
+                self.count_upload("failed");
+            }
+            return Err(StoreError::unavailable(error));
+        }
+        let mut unreadable = None;
         for (number, newest_us) in waiting {
-            self.tell_lag(newest_us);
+            if unreadable.is_none() {
+                self.tell_lag(newest_us);
+            }
             match objects.upload(number, self.settings.folder.path(number)).await {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -75,6 +96,12 @@ impl Archive {
                     if self.index.note_uploaded(number).await? {
                         log::error!("a segment is lost, and not uploaded: {}", file_name(number));
                     }
+                    continue;
+                }
+                // Of the system: those of the object store have no number.
+                Err(error) if error.raw_os_error().is_some() => {
+                    let why = format!("{} cannot be read: {error}", file_name(number));
+                    unreadable = unreadable.or(Some(StoreError::unavailable(why)));
                     continue;
                 }
                 Err(error) => {
@@ -88,12 +115,16 @@ impl Archive {
             }
             self.count_upload("stored");
         }
+        self.shared.objects_fail.store(false, Ordering::Release);
+        if let Some(error) = unreadable {
+            return Err(error);
+        }
         self.tell_lag(i64::MAX);
         Ok(())
     }
 
-    /// Whether the object store took the last segment; `None` without one, and `true` before the
-    /// first.
+    /// Whether the object store took what was last sent there; `None` without one, and `true`
+    /// before.
     pub(crate) fn objects_answer(&self) -> Option<bool> {
         let fails = self.shared.objects_fail.load(Ordering::Acquire);
         self.remote.is_some().then_some(!fails)
@@ -127,9 +158,8 @@ impl Archive {
             Error::new(Kind::Conflict, detail)
         };
         match self.remote.is_some() {
-            true => {
-                refused("it uploads them soon; try again").retry_after(bounds::SEGMENT_AGE_SHARED)
-            }
+            true => refused("it uploads them within a minute if it runs; try again")
+                .retry_after(bounds::SEGMENT_AGE_SHARED),
             false => refused("ask there, or set capture.objects on all gateways"),
         }
     }

@@ -31,17 +31,21 @@ use crate::store::{KeyRow, Role, UserRow};
 static KEY_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 
+/// The reason for refusing a head without a credential.
+const MISSING: &str = "missing";
 /// The reason for refusing a secret that nobody has.
 const UNKNOWN: &str = "unknown";
+/// The reason for refusing `ADMIN_API_KEY` where it does not work.
+const ADMIN_KEY: &str = "admin_key";
 
 /// Why a request was not authenticated.
 #[derive(Debug)]
 pub struct AuthFailure {
-    /// What the client is told: the same for every reason, except for a credential sent twice,
-    /// which is 400.
+    /// What the client is told: never whether there is such a key. A credential that is sent twice
+    /// is 400.
     pub error: Box<Error>,
     /// The label of the metric: `missing`, `malformed`, `unknown`, `revoked`, `expired`,
-    /// `inactive`, `disabled` or `duplicate`.
+    /// `inactive`, `disabled`, `admin_key` or `duplicate`.
     pub reason: &'static str,
 }
 
@@ -145,7 +149,8 @@ impl Auth {
         secure: bool,
         now: Timestamp,
     ) -> std::result::Result<Principal, AuthFailure> {
-        let refused = |reason| AuthFailure { error: Box::new(unauthorized(surface)), reason };
+        let refused =
+            |reason| AuthFailure { error: Box::new(unauthorized(surface, reason)), reason };
         let cloud_key = match (surface, self.0.agent_cloud) {
             (Surface::NodeCallback, _) => return Err(refused(UNKNOWN)),
             (Surface::Agent, None) => {
@@ -154,7 +159,7 @@ impl Auth {
             (_, cloud_key) => cloud_key,
         };
         let found = match present(headers, surface, secure)? {
-            Presented::Nothing => Err("missing"),
+            Presented::Nothing => Err(MISSING),
             Presented::Malformed => Err("malformed"),
             Presented::Cookie(value) => {
                 self.by_session(&self.0.pepper.digest(value), SessionSecret::Cookie, now)
@@ -169,9 +174,13 @@ impl Auth {
                 if takes_admin_key(surface) && is(self.0.admin) {
                     return Ok(Principal::Admin);
                 }
-                match token::well_formed(secret) {
+                let found = match token::well_formed(secret) {
                     true => self.by_digest(&digest, surface, now),
                     false => Err("malformed"),
+                };
+                match found {
+                    Err(_) if surface.is_data_plane() && is(self.0.admin) => Err(ADMIN_KEY),
+                    found => found,
                 }
             }
         };
@@ -319,25 +328,26 @@ fn granter(row: &KeyRow) -> UserId {
     }
 }
 
-/// The 401 of a surface, whatever the reason.
-pub(crate) fn unauthorized(surface: Surface) -> Error {
-    Error::new(
-        Kind::Unauthorized,
-        match surface {
-            Surface::Pin => "A session, a valid PIN key or ADMIN_API_KEY is required.",
-            Surface::RouterManagement => "A valid API key or session is required.",
-            Surface::Console => "A session is required: sign in.",
-            Surface::NodeCallback => "A valid node signature is required.",
-            Surface::Agent => "A valid API key is required.",
-            // Clients look for the words before the colon: OpenAI's, then Anthropic's.
-            Surface::DataPlane => {
-                "Incorrect API key provided: missing, \
-                 or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
-            }
-            Surface::Messages => {
-                "invalid x-api-key: missing, or not valid here. Send a ROUTER key \
-                 as: x-api-key: rtr_…"
-            }
-        },
-    )
+/// The 401 of a surface. For inference it tells a missing key and `ADMIN_API_KEY` from others.
+pub(crate) fn unauthorized(surface: Surface, reason: &str) -> Error {
+    let why = match reason {
+        MISSING => "there is none",
+        ADMIN_KEY => "this is ADMIN_API_KEY, which makes keys and is not for inference",
+        _ => "it is not valid here",
+    };
+    let refuse = |detail: &str| Error::new(Kind::Unauthorized, detail);
+    match surface {
+        Surface::Pin => refuse("A session, a valid PIN key or ADMIN_API_KEY is required."),
+        Surface::RouterManagement => refuse("A valid API key or session is required."),
+        Surface::Console => refuse("A session is required: sign in."),
+        Surface::NodeCallback => refuse("A valid node signature is required."),
+        Surface::Agent => refuse("A valid API key is required."),
+        // Clients look for the words before the colon: OpenAI's, then Anthropic's.
+        Surface::DataPlane => refuse(&format!(
+            "Incorrect API key provided: {why}. Send a ROUTER key as: Authorization: Bearer rtr_…"
+        )),
+        Surface::Messages => {
+            refuse(&format!("invalid x-api-key: {why}. Send a ROUTER key as: x-api-key: rtr_…"))
+        }
+    }
 }

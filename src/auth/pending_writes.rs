@@ -10,7 +10,8 @@ use crate::store::StoreError;
 
 /// The first pause, and every pause during a shutdown.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// For so long other gateways may accept a revoked key after an outage of the store.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 impl Auth {
     /// How many revocations the store has yet to take.
@@ -47,10 +48,12 @@ impl Auth {
         F: Future<Output = Result<(), StoreError>>,
     {
         let mut pause = FIRST_PAUSE;
-        loop {
+        for tried in 1_u64.. {
             self.pause(pause).await;
             let Err(cause) = attempt().await else { return };
-            log::warn!("{subject} is not durable yet: {cause}");
+            if tried.is_power_of_two() {
+                log::warn!("{subject} is not durable yet: {cause}");
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -106,8 +106,12 @@ pub(crate) const GRANT_WAIT: Duration = Duration::from_secs(2);
 pub(crate) const GRANT_LOOK: Duration = Duration::from_millis(100);
 /// Time in which gateways give back what they do not use of a budget, once another one lacks it.
 pub(crate) const GRANT_RECALL: Duration = Duration::from_secs(3);
-/// Time between two such requests for one budget.
-pub(crate) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(60);
+/// Time after which all have answered such a request who can: they look twice a second.
+pub(crate) const GRANT_ANSWERED: Duration = Duration::from_millis(1_500);
+/// Time between two such requests for one budget, while requests of others have reserved of it.
+pub(crate) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(5);
+/// The same where the others have spent it.
+pub(crate) const GRANT_RECALL_SPENT: Duration = Duration::from_secs(60);
 /// Time after it in which a gateway is granted no more than it needs.
 pub(crate) const GRANT_LEAN: Duration = Duration::from_secs(10);
 /// Time between two writes of usage and spend: a crash may lose so much usage.
@@ -141,6 +145,10 @@ pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
 pub(crate) const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 /// The same for changes of its tables, for which gateways that start wait, and for a copy.
 pub(crate) const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
+/// How often that is tried again while a table is in use: a backup may take minutes.
+pub(crate) const DATABASE_MIGRATION_TRIES: u32 = 600;
+/// Time between two of these, for those who wait behind them.
+pub(crate) const DATABASE_MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 /// How long PostgreSQL waits for the next statement of a transaction, before it ends it: a gateway
 /// that was stopped must not hold the lock that all writes take.
 pub(crate) const DATABASE_IDLE: Duration = Duration::from_secs(2);

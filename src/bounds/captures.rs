@@ -159,6 +159,10 @@ pub(crate) const REDACT_COMPILED: usize = 1 << 20;
 pub(crate) const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
 /// Time between two looks of such a reader.
 pub(crate) const CAPTURE_SETTLE_INTERVAL: Duration = Duration::from_millis(1);
+/// The same where another gateway writes it, and each look asks the database.
+pub(crate) const CAPTURE_COMES_INTERVAL: Duration = Duration::from_millis(50);
+/// Age of a request up to which another gateway may have yet to write its capture: most end sooner.
+pub(crate) const CAPTURE_COMES: Duration = Duration::from_secs(600);
 /// Longest wait of a deletion for captures being written: the writer's tries with their waits,
 /// twice.
 pub(crate) const CAPTURE_FLUSH: Duration = Duration::from_secs(5);

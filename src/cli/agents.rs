@@ -31,7 +31,7 @@ enum AgentsCommand {
     /// List agents, newest first.
     List {
         /// Maximum number of agents.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 100, value_parser = fields::count)]
         limit: u64,
     },
     /// Make an agent, which clients ask for as agent/NAME.

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), Comm
     };
     // The copy is made, whether or not this can be printed.
     let _ = output::print(&format!(
-        "Copied {} to {}: {} segments of captures, {} bytes in all.\n{elsewhere}\
+        "Copied {} to {}: {} segment(s) of captures, {} bytes in all.\n{elsewhere}\
          The master key is not in the copy, and the copy is useless without it: keep {key} \
          elsewhere.\n",
         data.display(),

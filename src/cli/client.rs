@@ -87,14 +87,7 @@ impl ApiClient {
         env: &Env<'_>,
     ) -> Result<ApiClient, CommandFailure> {
         let ApiDestination { url, key, ca } = options.destination(called, env)?;
-        let base = url.trim_end_matches('/').to_owned();
-        if !(base.starts_with("http://") || base.starts_with("https://"))
-            || base.contains(['?', '#', '@'])
-        {
-            return Err(CommandFailure::Usage(
-                "the URL of the gateway has to be like https://gateway.example.com".to_owned(),
-            ));
-        }
+        let base = base_url(&url)?;
         let is_sendable = |key: &Secret| key.expose().bytes().all(|byte| byte.is_ascii_graphic());
         if !key.as_ref().is_none_or(is_sendable) {
             return Err(CommandFailure::Usage(
@@ -248,15 +241,50 @@ impl ApiClient {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CommandFailure {
-        CommandFailure::Gateway(format!(
-            "{} cannot be reached: {error} (`--url` or REROUTER_URL names another gateway)",
-            self.base
-        ))
+        let why = cause(error);
+        let hint = match why == UNTRUSTED {
+            true => "`--ca` names a file with its authority",
+            false => "`--url` or REROUTER_URL names another gateway",
+        };
+        CommandFailure::Gateway(format!("{} cannot be reached: {why} ({hint})", self.base))
     }
 
     fn incomplete(&self, error: &std::io::Error) -> CommandFailure {
         CommandFailure::Gateway(format!("the answer of {} is incomplete: {error}", self.base))
     }
+}
+
+/// The URL of a gateway without a path. The `/v1` is taken off that SDKs have behind it.
+pub(super) fn base_url(url: &str) -> Result<String, CommandFailure> {
+    let base = url.trim_end_matches('/');
+    let base = base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/');
+    let has_scheme = base.starts_with("http://") || base.starts_with("https://");
+    match has_scheme && !base.contains(['?', '#', '@']) {
+        true => Ok(base.to_owned()),
+        false => Err(CommandFailure::Usage(
+            "the URL of the gateway has to be like https://gateway.example.com".to_owned(),
+        )),
+    }
+}
+
+const UNTRUSTED: &str = "no trusted authority signed its certificate";
+
+/// What rustls says, by a word in it, and what people understand.
+const TLS_FAILURES: [(&str, &str); 3] = [
+    ("InvalidContentType", "it does not speak TLS there: try http:// instead of https://"),
+    ("UnknownIssuer", UNTRUSTED),
+    (
+        "CaUsedAsEndEntity",
+        "its certificate is that of an authority, which no server may use: make one with \
+         `basicConstraints=CA:FALSE`",
+    ),
+];
+
+/// Why a server could not be reached.
+pub(super) fn cause(error: &ureq::Error) -> String {
+    let text = error.to_string();
+    let known = TLS_FAILURES.iter().find(|(word, _)| text.contains(word));
+    known.map_or(text, |(_, told)| (*told).to_owned())
 }
 
 /// The text of a page at a root URL, if it answers with 200 within this time.
@@ -298,7 +326,7 @@ pub(super) fn probe(
     for (name, value) in headers.iter().filter(|(name, _)| *name != http::header::HOST) {
         request = request.header(name, value);
     }
-    let answer = request.call().map_err(|error| error.to_string())?;
+    let answer = request.call().map_err(|error| cause(&error))?;
     let date = answer.headers().get("date").and_then(|date| Some(date.to_str().ok()?.to_owned()));
     let status = answer.status().as_u16();
     let body = answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64);
@@ -309,20 +337,19 @@ pub(super) fn probe(
 /// `rerouter check`, under the name of its `file`.
 pub(super) fn refusal(status: u16, text: &str, file: Option<&str>) -> CommandFailure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
-    let word = |name: &str| body.get(name).and_then(Value::as_str);
+    let word = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
     if let Some(problems) = body.get("problems").and_then(Value::as_array) {
         let problems: Vec<Problem> = problems.iter().map(|value| problem(value, file)).collect();
         return CommandFailure::Usage(problem_list(&problems));
     }
-    match (word("error"), word("detail")) {
-        (Some(error), Some(detail)) => {
-            CommandFailure::Gateway(format!("the gateway refused ({status} {error}): {detail}"))
-        }
-        (Some(error), None) => {
-            CommandFailure::Gateway(format!("the gateway refused ({status} {error})"))
-        }
-        _ => CommandFailure::Gateway(format!("the gateway refused ({status})")),
-    }
+    // The envelopes of inference have a message.
+    let told = match (word("/error"), word("/detail"), word("/error/message")) {
+        (Some(error), Some(detail), _) => format!("refused ({status} {error}): {detail}"),
+        (Some(error), None, _) => format!("refused ({status} {error})"),
+        (None, _, Some(message)) => format!("refused ({status}): {message}"),
+        (None, _, None) => format!("refused ({status}) without a reason: is its URL right?"),
+    };
+    CommandFailure::Gateway(format!("the gateway {told}"))
 }
 
 fn problem(value: &Value, file: Option<&str>) -> Problem {

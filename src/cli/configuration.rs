@@ -9,6 +9,7 @@ use similar::TextDiff;
 use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
 use super::failure::{CommandFailure, problem_list};
+use super::fields;
 use super::output::{print, print_error};
 use super::records::{RecordTable, text};
 use super::terminal::{self, TextStyle, confirm};
@@ -45,7 +46,7 @@ enum ConfigCommand {
     /// List the revisions that were live, newest first.
     Revisions {
         /// Maximum number of revisions.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 20, value_parser = fields::count)]
         limit: u64,
     },
 }
@@ -199,5 +200,8 @@ fn taken(answer: &Value, json: bool) -> Result<(), CommandFailure> {
         print_error(&format!("warning: {}\n", text(Some(warning))));
     }
     let (revision, previous) = (text(answer.get("revision")), text(answer.get("previous")));
-    print(&format!("revision {revision} is live, after {previous}\n"))
+    match revision == previous {
+        true => print(&format!("revision {revision} was live already\n")),
+        false => print(&format!("revision {revision} is live, after {previous}\n")),
+    }
 }

@@ -18,7 +18,8 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "COUNT", help_heading = LIMITS)]
     concurrency: Option<u64>,
     /// US dollars a day or a month, for example 5/day or 100/month.
-    #[arg(long, value_name = "USD/PERIOD", value_parser = budget, help_heading = LIMITS)]
+    #[arg(long, value_name = "USD/PERIOD", value_parser = budget, allow_hyphen_values = true,
+        help_heading = LIMITS)]
     budget: Option<Value>,
     /// Name that may be asked for; a trailing `*` matches the rest. Repeatable. Default: all.
     #[arg(long = "model", value_name = "NAME", help_heading = LIMITS)]
@@ -47,10 +48,16 @@ fn budget(text: &str) -> Result<Value, String> {
     let wrong = || "has to be dollars a day or a month, for example 5/day".to_owned();
     let (usd, per) = text.split_once('/').ok_or_else(wrong)?;
     let usd: f64 = usd.trim_start_matches('$').parse().map_err(|_| wrong())?;
-    if !usd.is_finite() || !["day", "month"].contains(&per) {
+    if !usd.is_finite() || usd < 0.0 || !["day", "month"].contains(&per) {
         return Err(wrong());
     }
     Ok(json!({ "usd": usd, "per": per }))
+}
+
+/// A number of records, at least 1.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "has to be a number from 1".to_owned())
 }
 
 /// `name=value`, as one member of an object.

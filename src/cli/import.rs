@@ -72,7 +72,7 @@ fn check(imported: &LitellmImport, allowed: &[String]) -> Result<(), CommandFail
         let list = problem_list(&problems);
         CommandFailure::Failed(format!("the imported document has problems:\n{list}"))
     };
-    let text = starter::server_document("127.0.0.1:8080", "./data", "routing.yaml", allowed);
+    let text = starter::server_document(starter::ADDRESSES, "./data", "routing.yaml", allowed);
     let server = config::read_server("imported", &text, &|_| None).map_err(failed)?;
     config::read_unexpanded(&imported.routing, &server, None).map(drop).map_err(failed)
 }
@@ -85,7 +85,7 @@ fn write(
 ) -> Result<(), CommandFailure> {
     let [server, routing] = starter::files(dir, force)?;
     let path = routing.display().to_string();
-    let text = starter::server_document("127.0.0.1:8080", "./data", &path, allowed);
+    let text = starter::server_document(starter::ADDRESSES, "./data", &path, allowed);
     starter::write(&server, &text)?;
     starter::write(&routing, &imported.routing)?;
     print(&format!("Wrote {} and {}.\n", server.display(), routing.display()))
@@ -94,9 +94,9 @@ fn write(
 /// What was carried, what was not, and what to do.
 fn report(imported: &LitellmImport, allowed: &[String], dir: Option<&Path>) -> String {
     let LitellmImport { notes, variables, names, .. } = imported;
-    let mut lines = vec![format!("{names} names of models were carried.")];
+    let mut lines = vec![format!("Imported {names} model name(s).")];
     if !notes.is_empty() {
-        lines.push(format!("{} things were not, or not wholly:", notes.len()));
+        lines.push(format!("{} setting(s) were not, or only partly, imported:", notes.len()));
         lines.extend(notes.iter().map(|note| format!("  {note}")));
     }
     if !variables.is_empty() {

@@ -24,6 +24,9 @@ pub(super) struct InitArguments {
     /// Address to listen on. Default: 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
+    /// Address of metrics and probes. Default: 127.0.0.1:9090.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    metrics: Option<SocketAddr>,
     /// Data directory. Default: ./data.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -44,9 +47,11 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
             .map(|line| if line.trim().is_empty() { usual.to_owned() } else { line }),
         None => Ok(usual.to_owned()),
     };
-    let listen =
-        answer(arguments.listen.map(|address| address.to_string()), "Listen on", "127.0.0.1:8080")?;
+    let [usual, usual_metrics] = starter::ADDRESSES;
+    let listen = answer(arguments.listen.map(|address| address.to_string()), "Listen on", usual)?;
     let address = address(&listen).map_err(CommandFailure::Usage)?;
+    let metrics = arguments.metrics.map(|address| address.to_string());
+    let metrics = metrics.unwrap_or_else(|| usual_metrics.to_owned());
     let found = starter::find(env, &[address]);
     let names: Vec<&str> = found.iter().map(|found| found.known.name).collect();
     let given = (!arguments.providers.is_empty()).then(|| arguments.providers.join(","));
@@ -58,9 +63,10 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
     let dir = answer(dir, "Data directory", "./data")?;
     let [server, routing] = &files;
     let path = routing.display().to_string();
-    starter::write(server, &starter::server_document(&address.to_string(), &dir, &path, &[]))?;
+    let addresses = [&*address.to_string(), &metrics];
+    starter::write(server, &starter::server_document(addresses, &dir, &path, &[]))?;
     starter::write(routing, &starter::routing_document(&chosen))?;
-    print(&next(&files, &chosen, env))
+    print(&next(&files, address, &chosen, env))
 }
 
 /// An address and a port, as an argument.
@@ -100,7 +106,12 @@ fn choose(
 }
 
 /// What to do next.
-fn next([server, routing]: &[PathBuf; 2], chosen: &[FoundProvider], env: &Env<'_>) -> String {
+fn next(
+    [server, routing]: &[PathBuf; 2],
+    address: SocketAddr,
+    chosen: &[FoundProvider],
+    env: &Env<'_>,
+) -> String {
     let missing: Vec<&str> = chosen
         .iter()
         .filter_map(|chosen| chosen.known.key)
@@ -111,11 +122,16 @@ fn next([server, routing]: &[PathBuf; 2], chosen: &[FoundProvider], env: &Env<'_
         false => format!("Set {} first.\n", missing.join(", ")),
     };
     let (server, routing) = (server.display(), routing.display());
+    // Named, also where it is the default: the environment may name another one.
+    let url = match address.ip().is_unspecified() {
+        true => format!("http://localhost:{}", address.port()),
+        false => format!("http://{address}"),
+    };
     format!(
         "Wrote {server} and {routing}.\n{set}Then:\n\n  \
          export ADMIN_API_KEY=$(openssl rand -hex 24) # manages the gateway\n  \
          rerouter check --config {server}\n  rerouter serve --config {server}\n\n\
          and in another terminal, with the same ADMIN_API_KEY:\n\n  \
-         REROUTER_API_KEY=$ADMIN_API_KEY rerouter keys create laptop\n"
+         REROUTER_API_KEY=$ADMIN_API_KEY rerouter keys create laptop --url {url}\n"
     )
 }

@@ -1,5 +1,6 @@
 //! `rerouter keys`
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
@@ -8,11 +9,13 @@ use super::destination::{ApiClientOptions, CalledInterface};
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
 use super::output::print;
-use super::records::{RecordTable, show, show_with_secret};
+use super::records::{RecordTable, for_each_record, show, show_with_secret, text};
 use super::terminal::confirm;
 use super::times;
+use crate::auth::{AGENT_SCOPES, DEFAULT_SCOPES, PIN_SCOPES, RESERVED_SCOPES};
 use crate::clock::Clock;
 use crate::config::Env;
+use crate::id::KeyId;
 use crate::wire::query::encode;
 
 #[derive(Args)]
@@ -57,21 +60,21 @@ impl KeyInterface {
 enum KeysCommand {
     /// List keys, newest first.
     List {
-        /// One of active, inactive, expired, revoked. Default: all but revoked ones.
-        #[arg(long)]
+        /// Keys of this status. Default: all but revoked ones.
+        #[arg(long, value_parser = ["active", "inactive", "expired", "revoked"])]
         status: Option<String>,
         /// Keys of this user; admins only.
         #[arg(long, value_name = "USER_ID")]
         owner: Option<String>,
         /// Maximum number of keys.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 100, value_parser = fields::count)]
         limit: u64,
     },
     /// Make a key. Its secret is shown once.
     Create(Box<NewKeyArguments>),
-    /// Show a key, and what is used of its limits.
+    /// Show a key, by its id or name, and what is used of its limits.
     Show { id: String },
-    /// Give a key a new secret, which is shown once.
+    /// Give a key, by its id or name, a new secret, which is shown once.
     Rotate {
         id: String,
         /// How long the old secret stays valid, for example 1h. Default: not at all.
@@ -84,7 +87,7 @@ enum KeysCommand {
         #[arg(long, short)]
         yes: bool,
     },
-    /// End a key. It is dead when this returns.
+    /// End a key, by its id or name. It is dead when this returns.
     Revoke {
         id: String,
         /// Also end the keys that were made with it.
@@ -94,7 +97,7 @@ enum KeysCommand {
         #[arg(long, short)]
         yes: bool,
     },
-    /// Change a key. What is not given stays.
+    /// Change a key, by its id or name. What is not given stays.
     Patch(Box<KeyPatchArguments>),
 }
 
@@ -103,7 +106,7 @@ struct NewKeyArguments {
     /// Name of the key.
     name: Option<String>,
     /// Scope. Repeatable. Default: the usual ones of the interface.
-    #[arg(long = "scope", value_name = "SCOPE")]
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<String>,
     /// When it ends: an RFC 3339 time, or a time from now such as 30d.
     #[arg(long, value_name = "TIME")]
@@ -126,8 +129,8 @@ struct KeyPatchArguments {
     id: String,
     #[arg(long)]
     name: Option<String>,
-    /// active or inactive.
-    #[arg(long)]
+    /// New status.
+    #[arg(long, value_parser = ["active", "inactive"])]
     status: Option<String>,
     /// An earlier end: an RFC 3339 time, or a time from now such as 30d.
     #[arg(long, value_name = "TIME")]
@@ -160,6 +163,13 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4, 6, 5, 7, 8],
 };
 
+/// The scopes of all interfaces.
+fn scopes() -> PossibleValuesParser {
+    let own = AGENT_SCOPES.iter().filter(|scope| !DEFAULT_SCOPES.contains(scope));
+    let all = DEFAULT_SCOPES.iter().chain(&RESERVED_SCOPES).chain(&PIN_SCOPES).chain(own);
+    PossibleValuesParser::new(all.copied())
+}
+
 fn seconds(text: &str) -> Result<u64, String> {
     times::distance(text)
         .map(|grace| grace.as_secs())
@@ -170,6 +180,7 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
     let KeysArguments { client, interface, json, command } = arguments;
     let (client, root) = (connect(&client, interface, env)?, interface.path());
     let path = |id: &str| format!("{root}/{}", encode(id));
+    let id_of = |given: String| id_of(&client, root, given);
     match command {
         KeysCommand::List { status, owner, limit } => {
             let query = [("status", status), ("owner", owner)];
@@ -181,27 +192,58 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
             let record = client.change("POST", root, Some(&new.body()?))?;
             show_with_secret(&record, "key", json, new.quiet)
         }
-        KeysCommand::Show { id } => show(&client.record(&path(&id))?, json),
-        KeysCommand::Rotate { id, grace, quiet, yes } => {
+        KeysCommand::Show { id } => show(&client.record(&path(&id_of(id)?))?, json),
+        KeysCommand::Rotate { id: given, grace, quiet, yes } => {
+            let id = id_of(given.clone())?;
             let end = match grace {
                 Some(grace) if grace > 0 => format!("ends in {grace} seconds"),
                 _ => "ends at once".to_owned(),
             };
-            confirm(yes, &format!("Give {id} a new secret? The old one {end}."))?;
+            let named = named(&given, &id);
+            confirm(yes, &format!("Give {named} a new secret? The old one {end}."))?;
             let body = json!({ "grace_period_seconds": grace.unwrap_or(0) });
             let record = client.change("POST", &format!("{}/rotate", path(&id)), Some(&body))?;
             show_with_secret(&record, "key", json, quiet)
         }
-        KeysCommand::Revoke { id, descendants, yes } => {
+        KeysCommand::Revoke { id: given, descendants, yes } => {
+            let id = id_of(given.clone())?;
             let all = if descendants { " and all keys that were made with it" } else { "" };
-            confirm(yes, &format!("Revoke {id}{all}? This cannot be undone."))?;
+            let named = named(&given, &id);
+            confirm(yes, &format!("Revoke {named}{all}? This cannot be undone."))?;
             let mark = if descendants { "?descendants=true" } else { "" };
             client.change("DELETE", &format!("{}{mark}", path(&id)), None)?;
             if json { Ok(()) } else { print(&format!("{id} is revoked\n")) }
         }
         KeysCommand::Patch(patch) => {
-            show(&client.change("PATCH", &path(&patch.id), Some(&patch.body()?))?, json)
+            let body = patch.body()?;
+            show(&client.change("PATCH", &path(&id_of(patch.id)?), Some(&body))?, json)
         }
+    }
+}
+
+/// A key in a question, as it was given and by its id.
+fn named(given: &str, id: &str) -> String {
+    if given == id { id.to_owned() } else { format!("{given} ({id})") }
+}
+
+/// The id of a key that is named by its id, or by a name that no other key has, apart from revoked
+/// ones.
+fn id_of(client: &ApiClient, root: &str, given: String) -> Result<String, CommandFailure> {
+    if given.starts_with(KeyId::PREFIX) {
+        return Ok(given);
+    }
+    let mut found = Vec::new();
+    for_each_record(client, root, &[], u64::MAX, |key| {
+        let is_named = key.get("name").and_then(Value::as_str) == Some(&given);
+        found.extend(is_named.then(|| text(key.get("id"))));
+        Ok(())
+    })?;
+    let many = found.len();
+    match (found.pop(), many) {
+        (Some(id), 1) => Ok(id),
+        _ => Err(CommandFailure::Usage(format!(
+            "{many} keys have the name `{given}`: give an id of `rerouter keys list`"
+        ))),
     }
 }
 

@@ -9,11 +9,12 @@ use serde_json::Value;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
-use super::output::print;
-use super::records::{short, text};
-use super::replay::{CAPTURES, Filters, dollars, rule, target};
+use super::log_columns::LogColumns;
+use super::output::{print, print_error};
+use super::records::text;
+use super::replay::{CAPTURES, Filters};
 use super::table::clean;
-use super::terminal::{TextStyle, styled};
+use super::terminal::{self, TextStyle, styled};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::config::Env;
@@ -45,6 +46,12 @@ struct Tail<'a> {
     order: VecDeque<String>,
 }
 
+struct FailedLook {
+    failure: CommandFailure,
+    /// The next look may go well: the gateway may be starting again.
+    passes: bool,
+}
+
 /// A capture is looked for among those that began this long before it ended.
 const LONGEST_S: i64 = 15 * 60;
 
@@ -52,19 +59,34 @@ pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), Comman
     let client = ApiClient::new(&arguments.client, env)?;
     let query = arguments.filters.query(Clock::System.now())?;
     let mut tail = Tail { client: &client, query, seen: HashSet::new(), order: VecDeque::new() };
-    let first = tail.look()?;
-    let skipped =
-        first.len().saturating_sub(usize::try_from(arguments.lines).unwrap_or(usize::MAX));
+    let lines = usize::try_from(arguments.lines).unwrap_or(usize::MAX);
+    let first = tail.look(lines).map_err(|failed| failed.failure)?;
+    let columns = LogColumns::fitted(terminal::width());
     if !arguments.json {
-        print(&format!("{}\n", styled(&title(), TextStyle::Title)))?;
+        let title = styled(&columns.titles(), TextStyle::Title);
+        print(&format!("{}{title}\n", columns.left_out()))?;
     }
-    first.iter().skip(skipped).try_for_each(|one| show(one, arguments.json))?;
+    let show = |one: &Value| show(one, &columns, arguments.json);
+    first.iter().skip(first.len().saturating_sub(lines)).try_for_each(show)?;
     if !arguments.follow {
         return Ok(());
     }
+    let mut is_away = false;
     loop {
         pause();
-        tail.look()?.iter().try_for_each(|one| show(one, arguments.json))?;
+        match tail.look(0) {
+            Ok(found) => {
+                is_away = false;
+                found.iter().try_for_each(show)?;
+            }
+            Err(FailedLook { failure: CommandFailure::Gateway(why), passes: true }) => {
+                if !is_away {
+                    print_error(&format!("{}; trying again\n", clean(&why)));
+                }
+                is_away = true;
+            }
+            Err(failed) => return Err(failed.failure),
+        }
     }
 }
 
@@ -74,34 +96,40 @@ fn pause() {
 }
 
 impl Tail<'_> {
-    /// The captures that are new since the last look, oldest first. Captures are listed by the
-    /// time when their requests began, so a long request appears behind newer ones: the look goes
-    /// back a quarter of an hour, or [`bounds::LOGS_PAGES`].
-    fn look(&mut self) -> Result<Vec<Value>, CommandFailure> {
+    /// The captures that are new since the last look, oldest first: at least `wanted`, if there
+    /// are so many. Captures are listed by the time when their requests began, so a long request
+    /// appears behind newer ones: the look goes back a quarter of an hour, or
+    /// [`bounds::LOGS_PAGES`].
+    fn look(&mut self, wanted: usize) -> Result<Vec<Value>, FailedLook> {
         let reach = Clock::System.now().as_second() - LONGEST_S;
         let (mut found, mut after) = (Vec::new(), None::<String>);
-        for _ in 0..bounds::LOGS_PAGES {
-            let mut query = self.query.clone();
-            query.push(("limit", bounds::PAGE_MAX.to_string()));
-            query.extend(after.take().map(|after| ("after", after)));
-            let page = self.client.get(CAPTURES, &query)?.ok()?.json()?;
+        for pages in 1.. {
+            let page = self.page(after)?;
             let listed = page.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            for summary in listed {
-                if self.note(&text(summary.get("id"))) {
-                    found.push(summary.clone());
-                }
-            }
+            found.extend_from_slice(listed);
             let oldest = listed.last().and_then(|one| one.get("created_at")?.as_str());
             let oldest = oldest.and_then(|at| at.parse::<Timestamp>().ok());
-            match page.get("next").and_then(Value::as_str) {
-                Some(next) if oldest.is_some_and(|at| at.as_second() >= reach) => {
-                    after = Some(next.to_owned());
-                }
-                _ => break,
+            let is_near = oldest.is_some_and(|at| at.as_second() >= reach);
+            after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+            let goes_on = found.len() < wanted || (is_near && pages < bounds::LOGS_PAGES);
+            if after.is_none() || !goes_on {
+                break;
             }
         }
+        // Only a look that went well has seen something.
+        found.retain(|one| self.note(&text(one.get("id"))));
         found.reverse();
         Ok(found)
+    }
+
+    fn page(&self, after: Option<String>) -> Result<Value, FailedLook> {
+        let mut query = self.query.clone();
+        query.push(("limit", bounds::PAGE_MAX.to_string()));
+        query.extend(after.map(|after| ("after", after)));
+        let failed = |passes: bool| move |failure| FailedLook { failure, passes };
+        let answer = self.client.get(CAPTURES, &query).map_err(failed(true))?;
+        let passes = answer.status >= 500;
+        answer.ok().and_then(|answer| answer.json()).map_err(failed(passes))
     }
 
     /// Whether a capture is new.
@@ -120,44 +148,16 @@ impl Tail<'_> {
     }
 }
 
-fn title() -> String {
-    line(["TIME", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS", "USER", "ID"])
-}
-
-fn show(summary: &Value, json: bool) -> Result<(), CommandFailure> {
+fn show(summary: &Value, columns: &LogColumns, json: bool) -> Result<(), CommandFailure> {
     if json {
         return print(&format!("{summary}\n"));
     }
-    let at = |pointer: &str| short(summary.pointer(pointer));
     let status = summary.get("status").and_then(Value::as_u64).unwrap_or(0);
-    let cost = dollars(summary.get("cost_usd").and_then(Value::as_f64));
-    let (served, rule) = (target(summary.get("served")), rule(summary.get("decision")));
-    let [time, shown, model, tokens, ms, user, id] = [
-        "/created_at",
-        "/status",
-        "/model",
-        "/usage/total_tokens",
-        "/latency/total_ms",
-        "/user",
-        "/id",
-    ]
-    .map(at);
-    let cells = [&time, &shown, &model, &served, &rule, &tokens, &cost, &ms, &user, &id];
-    let text = line(cells.map(|cell| cell.as_str()));
-    let text = clean(&text.replace(['\n', '\t'], " "));
-    let text = match (status, at("/state").as_str()) {
-        (200..300, "completed") => text,
-        (400..500, _) => styled(&text, TextStyle::Doubtful),
-        _ => styled(&text, TextStyle::Bad),
+    let line = columns.line(summary);
+    let line = match (status, text(summary.get("state")).as_str()) {
+        (200..300, "completed") => line,
+        (400..500, _) => styled(&line, TextStyle::Doubtful),
+        _ => styled(&line, TextStyle::Bad),
     };
-    print(&format!("{text}\n"))
-}
-
-/// Cells at fixed places: lines come one by one.
-fn line(cells: [&str; 10]) -> String {
-    let [time, status, model, served, rule, tokens, cost, ms, user, id] = cells;
-    format!(
-        "{time:19}  {status:6}  {model:24}  {served:32}  {rule:24}  {tokens:>7}  {cost:>10}  \
-         {ms:>8}  {user:30}  {id}"
-    )
+    print(&format!("{line}\n"))
 }

@@ -29,7 +29,7 @@ enum NodesCommand {
     /// List nodes, newest first.
     List {
         /// Maximum number of nodes.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 100, value_parser = fields::count)]
         limit: u64,
     },
     /// Enrol a node. Its secret, for `rerouter node`, is shown once.

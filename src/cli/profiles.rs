@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::client::base_url;
 use super::failure::CommandFailure;
 use super::output::print;
 use super::profile_file::{self, Profile, Profiles};
@@ -26,9 +27,9 @@ enum ProfileCommand {
     /// Add a profile or change it. The key is asked for, or read from standard input.
     Set {
         name: String,
-        /// URL of the gateway.
+        /// URL of the gateway. Default: that of the profile, if there is one.
         #[arg(long, value_name = "URL")]
-        url: String,
+        url: Option<String>,
         /// PEM file of certificate authorities to trust.
         #[arg(long, value_name = "FILE")]
         ca: Option<std::path::PathBuf>,
@@ -62,8 +63,16 @@ pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), Comm
     match arguments.command {
         ProfileCommand::List => return list(&profiles, arguments.json),
         ProfileCommand::Set { name, url, ca, agent, no_key } => {
-            let before = profiles.profiles.remove(&name).filter(|before| before.url == url);
-            let mut profile = before.unwrap_or_default();
+            let before = profiles.profiles.remove(&name);
+            let url = match (url, &before) {
+                (Some(url), _) => base_url(&url)?,
+                (None, Some(before)) => before.url.clone(),
+                (None, None) => {
+                    return Err(CommandFailure::Usage("a new profile needs --url".to_owned()));
+                }
+            };
+            // A key goes to its own gateway only.
+            let mut profile = before.filter(|before| before.url == url).unwrap_or_default();
             let key = match no_key {
                 true => None,
                 false => Some(terminal::read_secret("Key: ")?).filter(|key| !key.is_empty()),

@@ -87,12 +87,53 @@ pub(super) fn show(record: &Value, json: bool) -> Result<(), CommandFailure> {
     }
     let mut table = TextTable::new(&["FIELD", "VALUE"]);
     for (name, value) in record.as_object().into_iter().flatten() {
-        let unset = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-        if name != "object" && !unset {
-            table.row([name.clone(), short(Some(value))]);
+        if name != "object" {
+            add_field(&mut table, name, value);
         }
     }
     print(&table.text())
+}
+
+/// A field as a row; the members of an object as one each, below its name.
+fn add_field(table: &mut TextTable, name: &str, value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Object(members) => match amount(value) {
+            Some(amount) => table.row([name.to_owned(), amount]),
+            None => members
+                .iter()
+                .for_each(|(member, value)| add_field(table, &format!("{name}.{member}"), value)),
+        },
+        value => table.row([name.to_owned(), short(Some(value))]),
+    }
+}
+
+/// A budget, or what is used of a limit, in words.
+fn amount(value: &Value) -> Option<String> {
+    let number = |name: &str| value.get(name).and_then(Value::as_u64);
+    let usd = |name: &str| value.get(name).and_then(Value::as_f64).map(usd);
+    let budget = |name: &str| Some(format!("{} a {}", usd(name)?, value.get("per")?.as_str()?));
+    let used = || match usd("spent_usd") {
+        Some(spent) => Some((spent, budget("limit_usd")?, usd("remaining_usd")?)),
+        None => {
+            let used = number("used").or_else(|| number("in_use"))?.to_string();
+            Some((used, number("limit")?.to_string(), number("remaining")?.to_string()))
+        }
+    };
+    let holder = match value.get("of").and_then(Value::as_str) {
+        Some("user") => " (limit of the user)",
+        Some("key_above") => " (limit of a key above)",
+        _ => "",
+    };
+    budget("usd").or_else(|| {
+        used().map(|(used, limit, left)| format!("{used} of {limit}, {left} left{holder}"))
+    })
+}
+
+/// US dollars to the millionth, without zeros at the end.
+fn usd(amount: f64) -> String {
+    let text = format!("{amount:.6}");
+    format!("${}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Prints a record with a secret that only this answer shows. `quiet`: the secret alone, for
@@ -127,16 +168,59 @@ pub(super) fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// The same for a cell: times without fractions, lists of texts with commas.
+/// The same for a cell: times in UTC without fractions, lists of texts with commas.
 pub(super) fn short(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) if text.parse::<jiff::Timestamp>().is_ok() => {
-            text.split('.').next().unwrap_or_default().to_owned()
+            format!("{}Z", text.trim_end_matches('Z').split('.').next().unwrap_or_default())
         }
         Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
         }
         Some(Value::Object(fields)) if fields.is_empty() => "-".to_owned(),
         value => text(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn limits_and_what_is_used_of_them_are_told_in_words() {
+        for (value, told) in [
+            (json!({"usd": 2.5, "per": "day"}), "$2.5 a day"),
+            (
+                json!({"of": "key", "limit_usd": 1.0, "per": "month", "spent_usd": 0.1200004,
+                    "reserved_usd": 0.0, "remaining_usd": 0.88}),
+                "$0.12 of $1 a month, $0.88 left",
+            ),
+            (
+                json!({"of": "user", "limit": 100, "used": 3, "remaining": 97}),
+                "3 of 100, 97 left (limit of the user)",
+            ),
+            (
+                json!({"of": "key_above", "limit": 5, "in_use": 5, "remaining": 0}),
+                "5 of 5, 0 left (limit of a key above)",
+            ),
+        ] {
+            assert_eq!(amount(&value).as_deref(), Some(told));
+        }
+        for other in [json!({}), json!({"team": "blue"}), json!({"limit": 5}), json!({"usd": 1})] {
+            assert_eq!(amount(&other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn times_are_in_utc_and_without_fractions() {
+        for (text, told) in [
+            ("2026-11-22T00:00:00.123456Z", "2026-11-22T00:00:00Z"),
+            ("2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z"),
+            ("1.5", "1.5"),
+        ] {
+            assert_eq!(short(Some(&text.into())), told);
+        }
     }
 }

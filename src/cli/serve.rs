@@ -3,20 +3,18 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::{Map, Value, json};
 
 use super::check;
 use super::failure::CommandFailure;
-use super::init::address;
 use super::output::print_error;
+use super::server_source::ServerSourceArguments;
 use super::starter::{self, FoundProvider};
 use crate::atomic_file;
-use crate::config::{self, DocumentSource, Env, Problem, Server};
-use crate::log;
+use crate::config::{Env, Server};
+use crate::log::{self, LogForm};
 use crate::secret::Secret;
 use crate::server::{self, Environment, Gateway};
 
@@ -25,51 +23,12 @@ const FIRST_KEY: &str = "first-key";
 
 #[derive(Args)]
 pub(super) struct ServeArguments {
-    /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerSourceArguments,
     /// Take over from the gateway that runs with the same data directory: no connection is refused,
     /// and it ends its requests.
     #[arg(long)]
     upgrade: bool,
-    #[command(flatten)]
-    defaults: ServerDefaults,
-}
-
-/// Values for a start without a server document.
-#[derive(Args)]
-pub(super) struct ServerDefaults {
-    /// Listen here, and use no server document. Default: 127.0.0.1:8080.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
-    listen: Option<SocketAddr>,
-    /// Address of metrics and probes, without a server document. Default: 127.0.0.1:9090.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
-    metrics: Option<SocketAddr>,
-    /// Data directory, without a server document. Default: ./data.
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
-    data_dir: Option<PathBuf>,
-}
-
-impl ServeArguments {
-    fn source(&self) -> Result<DocumentSource, Vec<Problem>> {
-        let ServerDefaults { listen, metrics, data_dir } = &self.defaults;
-        let mut keys = Map::new();
-        if let Some(address) = listen {
-            keys.insert("listeners".to_owned(), json!([{ "address": address }]));
-        }
-        if let Some(address) = metrics {
-            keys.insert("metrics".to_owned(), json!({ "address": address }));
-        }
-        if let Some(dir) = data_dir {
-            let dir = dir.display().to_string().replace("${", "$${");
-            keys.insert("data_dir".to_owned(), dir.into());
-        }
-        match keys.is_empty() {
-            true => config::server_source(self.config.as_deref()),
-            // JSON is YAML.
-            false => Ok(DocumentSource::built_in(Value::Object(keys).to_string())),
-        }
-    }
 }
 
 pub(super) fn run(
@@ -78,7 +37,7 @@ pub(super) fn run(
     env: &Env<'_>,
 ) -> Result<(), CommandFailure> {
     let failed = CommandFailure::Failed;
-    let source = arguments.source();
+    let source = arguments.server.source();
     let mut found = None;
     let adopt = |server: &mut Server| found = starter::adopt(server, env);
     let document = check::server_for_start(source, adopt, arguments.upgrade, environment, env)
@@ -103,14 +62,27 @@ pub(super) fn run(
         .map_err(|error| failed(error.to_string()))?;
     if let Some(found) = found.filter(|_| !arguments.upgrade) {
         // Whoever has the admin key makes keys with it.
-        let key = match environment().admin_key.filter(|key| !key.is_empty()) {
-            Some(_) => None,
-            None => boot.block_on(gateway.first_key()).map_err(|why| failed(why.to_string()))?,
+        let has_admin_key = environment().admin_key.is_some_and(|key| !key.is_empty());
+        let key = match has_admin_key {
+            true => None,
+            false => boot.block_on(gateway.first_key()).map_err(|why| failed(why.to_string()))?,
         };
-        print_error(&welcome(&found, &gateway, key.map(|key| Handed::over(key, data_dir))));
+        let key = match key {
+            Some(key) => Handed::over(key, &data_dir),
+            None => Handed::before(&data_dir, has_admin_key),
+        };
+        tell(&welcome(&found, &gateway, key), form);
     }
     let notifies = env("NOTIFY_SOCKET").is_some();
     server::run(gateway, next(), notifies).map_err(|error| failed(error.to_string()))
+}
+
+/// Tells people what a start did. Programs read one JSON object a line.
+fn tell(text: &str, form: LogForm) {
+    match form {
+        LogForm::Json if !std::io::stderr().is_terminal() => ::log::info!("{}", text.trim_end()),
+        _ => print_error(text),
+    }
 }
 
 /// This program with these arguments again, to take over from this process.
@@ -131,10 +103,14 @@ enum Handed {
     /// In a file: what is written elsewhere than to a terminal ends up in logs.
     Kept(PathBuf),
     Lost(String),
+    /// With `ADMIN_API_KEY`.
+    Made,
+    /// Made at an earlier start, and shown then.
+    Known,
 }
 
 impl Handed {
-    fn over(key: Secret, data_dir: PathBuf) -> Handed {
+    fn over(key: Secret, data_dir: &Path) -> Handed {
         if std::io::stderr().is_terminal() {
             return Handed::Shown(key);
         }
@@ -144,27 +120,43 @@ impl Handed {
             Err(error) => Handed::Lost(format!("{}: {error}", file.display())),
         }
     }
+
+    /// Where no first key was made now.
+    fn before(data_dir: &Path, has_admin_key: bool) -> Handed {
+        let file = data_dir.join(FIRST_KEY);
+        match (file.exists(), has_admin_key) {
+            (true, _) => Handed::Kept(file),
+            (false, true) => Handed::Made,
+            (false, false) => Handed::Known,
+        }
+    }
 }
 
 /// What a start without configuration did, and what to try.
-fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Option<Handed>) -> String {
+fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Handed) -> String {
     let (told, bearer) = match key {
-        Some(Handed::Shown(key)) => {
+        Handed::Shown(key) => {
             (format!("The first key, shown this once: {}", key.expose()), key.expose().to_owned())
         }
-        Some(Handed::Kept(file)) => {
+        Handed::Kept(file) => {
             let file = file.display();
-            (format!("The first key is in {file}, for this user only."), format!("$(cat {file})"))
+            (format!("The first key is in {file}, for this user only."), format!("$(cat '{file}')"))
         }
-        Some(Handed::Lost(why)) => {
+        Handed::Lost(why) => {
             (format!("The first key is lost ({why}): make one with ADMIN_API_KEY."), kept())
         }
-        None => (
-            "$KEY stands for a key of yours, such as the first one. ADMIN_API_KEY makes one, if \
-             the gateway was started with it."
-                .to_owned(),
+        Handed::Made => (
+            format!(
+                "Make a key where ADMIN_API_KEY is set as here:\n\n  \
+                 KEY=$(REROUTER_API_KEY=$ADMIN_API_KEY \
+                 rerouter keys create laptop --quiet --url {})\n",
+                gateway.url()
+            ),
             kept(),
         ),
+        Handed::Known => {
+            ("$KEY stands for a key of yours, such as the first one.".to_owned(), kept())
+        }
     };
     let console =
         gateway.console().map_or_else(String::new, |url| format!("The console is {url}\n"));

@@ -83,14 +83,8 @@ impl TextTable {
         }
         let mut text = table.trim_fmt();
         text.push('\n');
-        if !dropped.is_empty() {
-            let titles: Vec<&str> =
-                dropped.iter().filter_map(|at| self.titles.get(*at)).map(String::as_str).collect();
-            text.push_str(&format!(
-                "(no room for {}; --json prints everything)\n",
-                titles.join(", ")
-            ));
-        }
+        let titles = dropped.iter().filter_map(|at| self.titles.get(*at)).map(String::as_str);
+        text.push_str(&no_room(&titles.collect::<Vec<_>>()));
         text
     }
 }
@@ -120,6 +114,14 @@ impl Priority {
         }
         dropped.sort_unstable();
         dropped
+    }
+}
+
+/// A line that names the columns without room; empty if there are none.
+pub(super) fn no_room(titles: &[&str]) -> String {
+    match titles.is_empty() {
+        true => String::new(),
+        false => format!("(no room for {}; --json prints everything)\n", titles.join(", ")),
     }
 }
 

@@ -28,9 +28,10 @@ pub(super) struct UsageArguments {
     /// Before this day, written like --since.
     #[arg(long, value_name = "DAY")]
     until: Option<String>,
-    /// Sum by these: key, user, model, alias, recipe, rule, day; several with commas.
-    #[arg(long, value_name = "COLUMNS", default_value = "model")]
-    by: String,
+    /// Sum by these; several with commas.
+    #[arg(long, value_name = "COLUMNS", default_value = "model", value_delimiter = ',',
+        value_parser = ["key", "user", "model", "alias", "recipe", "rule", "day"])]
+    by: Vec<String>,
     /// Print the JSON of the API.
     #[arg(long)]
     json: bool,
@@ -42,7 +43,7 @@ const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/
 pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let now = Clock::System.now();
     let client = ApiClient::new(&arguments.client, env)?;
-    let mut query = vec![("group_by", arguments.by.clone())];
+    let mut query = vec![("group_by", arguments.by.join(","))];
     for (name, option, text) in
         [("since", "--since", &arguments.since), ("until", "--until", &arguments.until)]
     {
@@ -66,8 +67,7 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
     }
 }
 
-fn table(rows: &[Value], by: &str) -> TextTable {
-    let columns: Vec<&str> = by.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let titles = columns.iter().map(|name| name.to_uppercase());
     let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
     let mut table = TextTable::titled(titles.chain(sums.map(str::to_owned)).collect());
@@ -75,7 +75,7 @@ fn table(rows: &[Value], by: &str) -> TextTable {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
         let unpriced = row.get("unpriced_requests").and_then(Value::as_u64).unwrap_or(0);
         let cost = if unpriced > 0 { format!("{cost} ({unpriced} unpriced)") } else { cost };
-        let names = columns.iter().map(|name| text(row.get(*name)));
+        let names = columns.iter().map(|name| text(row.get(name)));
         let sums = SUMS.iter().map(|name| text(row.pointer(name)));
         let replays = text(row.pointer("/replays/requests"));
         table.row(names.chain(sums).chain([cost, replays]));

@@ -28,7 +28,7 @@ enum UsersCommand {
     /// List users, newest first.
     List {
         /// Maximum number of users.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 100, value_parser = fields::count)]
         limit: u64,
     },
     /// Make a user. The password is asked for, or read from standard input.
@@ -36,8 +36,8 @@ enum UsersCommand {
         email: String,
         #[arg(long)]
         name: Option<String>,
-        /// user or admin.
-        #[arg(long, default_value = "user")]
+        /// Role of the user.
+        #[arg(long, default_value = "user", value_parser = ["user", "admin"])]
         role: String,
         #[command(flatten)]
         limits: LimitArguments,
@@ -49,8 +49,8 @@ enum UsersCommand {
         id: String,
         #[arg(long)]
         name: Option<String>,
-        /// user or admin.
-        #[arg(long)]
+        /// New role.
+        #[arg(long, value_parser = ["user", "admin"])]
         role: Option<String>,
         #[command(flatten)]
         limits: LimitArguments,

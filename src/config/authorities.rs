@@ -29,8 +29,12 @@ pub(super) fn load(path: &str) -> Result<Authorities, String> {
 
 /// When the first certificate of a PEM text ends.
 pub(crate) fn expiry(pem: &[u8]) -> Option<Timestamp> {
-    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
-    let (_, certificate) = X509Certificate::from_der(&first).ok()?;
+    expiry_of(&CertificateDer::pem_slice_iter(pem).next()?.ok()?)
+}
+
+/// When a certificate in DER ends.
+pub(crate) fn expiry_of(der: &[u8]) -> Option<Timestamp> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(crate) use authorities::expiry;
+pub(crate) use authorities::{expiry, expiry_of};
 pub(crate) use check::CheckReport;
 pub(crate) use egress::{Denied, Egress, EgressPeer};
 pub(crate) use net::Net;

@@ -4,6 +4,16 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
+/// What a breaker is, beside a table that shows some.
+pub(super) fn breaker_hint() -> Markup {
+    html! {
+        p.hint {
+            "A breaker opens after failures. Then the target gets no requests, \
+             but for a try from time to time."
+        }
+    }
+}
+
 /// A word in a colour; `kind` is `ok`, `warn`, `bad`, `info`, or empty.
 pub(super) fn badge(kind: &str, text: &str) -> Markup {
     let class = if kind.is_empty() { "badge".to_owned() } else { format!("badge badge-{kind}") };
@@ -124,6 +134,18 @@ pub(super) fn empty(text: &str, hint: &str) -> Markup {
 pub(super) fn notice(kind: &str, message: &Markup) -> Markup {
     let role = if kind == "bad" { "alert" } else { "status" };
     html! { div class=(format!("notice {kind}")) role=(role) { (message) } }
+}
+
+/// A text with its `names` in fixed width.
+pub(super) fn prose(text: &str) -> Markup {
+    let is_paired = text.matches('`').count().is_multiple_of(2);
+    html! {
+        @if is_paired {
+            @for (at, part) in text.split('`').enumerate() {
+                @if at % 2 == 0 { (part) } @else { code { (part) } }
+            }
+        } @else { (text) }
+    }
 }
 
 /// A text as it is, in fixed width.
@@ -269,6 +291,17 @@ mod tests {
     }
 
     #[test]
+    fn names_in_backticks_are_code() {
+        for (text, shown) in [
+            ("plain", "plain"),
+            ("`a` and `<b>`.", "<code>a</code> and <code>&lt;b&gt;</code>."),
+            ("a lone ` stays", "a lone ` stays"),
+        ] {
+            assert_eq!(prose(text).into_string(), shown);
+        }
+    }
+
+    #[test]
     fn what_comes_from_outside_is_text() {
         let evil = "</title><script>x</script>\" onload=\"x";
         for piece in [
@@ -279,6 +312,8 @@ mod tests {
             secret_once(evil),
             empty(evil, evil),
             code(evil),
+            prose(evil),
+            prose(&format!("`{evil}`")),
             confirm_form("/console/", evil, evil),
             field(evil, "name", &html! {}, evil),
         ] {

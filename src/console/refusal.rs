@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
 use maud::{Markup, html};
 
+use super::pieces::prose;
 use super::{answer, layout};
 use crate::auth::Principal;
 use crate::error::{Error, Kind};
@@ -109,7 +110,7 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
 pub(super) fn words(error: &Error) -> Markup {
     html! {
         div.notice.bad role="alert" {
-            p { (error.detail()) }
+            p { (prose(error.detail())) }
             @if let Some(seconds) = error.retry_after_s() {
                 p.muted { "Try again in " (seconds) " s." }
             }

@@ -35,7 +35,8 @@ impl Admission {
         let headers = &session.req_header().headers;
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         if !app.server.accepts_host(&exchange.authority, listener) {
-            return Err(Error::new(Kind::MisdirectedRequest, "This host is not served here."));
+            let why = "This host is not served here: see `hosts` of the server document.";
+            return Err(Error::new(Kind::MisdirectedRequest, why));
         }
         let found = match app.server.serves(listener, exchange.surface.interface(), &exchange.path)
         {
@@ -60,7 +61,7 @@ impl Admission {
         let (route, params) = match found {
             RouteMatch::Route(route, params) => (route, params),
             RouteMatch::WrongMethod(error) => return Err(error),
-            RouteMatch::Unknown => return Err(unknown_path(exchange.surface)),
+            RouteMatch::Unknown => return Err(unknown_path(exchange)),
         };
         if !auth::has_explicit_credential(headers, exchange.surface) {
             // A browser sends a cookie, or nothing, by itself: neither proves who wrote the
@@ -183,14 +184,21 @@ fn by_credential(
     })
 }
 
-fn unknown_path(surface: Surface) -> Error {
-    if surface.is_data_plane() {
+fn unknown_path(exchange: &HttpExchange) -> Error {
+    if exchange.surface.is_data_plane() {
         return Error::new(
             Kind::NotFound,
             format!("This path is not served. Served are: {}.", api::served_inference()),
         );
     }
-    Error::not_found("path")
+    // A base URL without `/v1`. Which paths serve inference is no secret.
+    let meant = format!("/v1{}", exchange.path);
+    let is_meant = Surface::of(&meant).is_data_plane()
+        && !matches!(api::find(&exchange.method, &meant), RouteMatch::Unknown);
+    match is_meant {
+        true => Error::new(Kind::NotFound, format!("No such path. Did you mean {meant}?")),
+        false => Error::not_found("path"),
+    }
 }
 
 #[cfg(test)]

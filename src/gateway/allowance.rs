@@ -339,6 +339,7 @@ mod tests {
                 budget,
                 spent,
                 reserved: 0,
+                is_shared: false,
                 resets_at,
             });
             let headers = headers(&Remaining { money, ..Remaining::default() }, now);

@@ -86,7 +86,7 @@ impl BackgroundWork {
                 let found =
                     tokio::time::timeout(bounds::DNS_TIME, resolver.look_up(&host, port)).await;
                 if let Err(why) = found.unwrap_or(Err(ResolveError::Unknown)) {
-                    warn!("provider {provider}: {why}; an address known before stays in use");
+                    warn!("provider {provider}: {why}; if one was known before, it stays in use");
                 }
             });
             looked_up.buffer_unordered(bounds::DNS_LOOKUPS).collect::<Vec<()>>().await;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use jiff::Timestamp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
@@ -30,13 +29,6 @@ impl Edge {
     /// The edge in front of the proxy whose hooks are [`ProxyHooks`]'s.
     pub(crate) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
         Edge(Pipeline::new(app, proxy))
-    }
-
-    /// A task to be called now and then: it forgets the answers of reroutes whose `Idempotency-Key`
-    /// is too old.
-    pub(crate) fn sweeper(&self) -> Box<dyn Fn(Timestamp) + Send + Sync> {
-        let repeats = self.0.repeats.clone();
-        Box::new(move |now| repeats.sweep(now))
     }
 }
 

@@ -42,6 +42,7 @@ mod relay;
 mod reply;
 mod reroute;
 mod reroute_answer;
+mod reroute_repeat;
 mod resolver;
 mod respond;
 mod retry_after;

@@ -72,7 +72,7 @@ impl NodeSignatures<'_> {
 
     pub(super) fn no_node(&self, reason: &'static str) -> Error {
         self.app.metrics.auth_failure(Surface::NodeCallback.interface().as_str(), reason);
-        auth::unauthorized(Surface::NodeCallback).because(reason)
+        auth::unauthorized(Surface::NodeCallback, reason).because(reason)
     }
 }
 

@@ -21,7 +21,8 @@ use super::node_signature::NodeSignatures;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
-use super::reroute::{self, CapturedRequest, Repeat, RerouteAnswer, RerouteGuard, RerouteRequest};
+use super::reroute::{self, CapturedRequest, RerouteGuard, RerouteRequest};
+use super::reroute_repeat::{Repeat, find_repeat};
 use super::respond::{self, Rejection, RequestEnd, StageReply, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
@@ -33,7 +34,6 @@ use crate::body_memory::Held;
 use crate::bounds;
 use crate::dialect::endpoint::Endpoint;
 use crate::error::{Error, Kind, Result};
-use crate::idempotency::IdempotencyCache;
 use crate::limits::LimitPermit;
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use crate::redaction::without_credentials;
@@ -45,7 +45,6 @@ use crate::wire::coding::Coding;
 pub(super) struct Pipeline {
     pub(super) app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
-    pub(super) repeats: IdempotencyCache<RerouteAnswer>,
 }
 
 /// A body that has been read.
@@ -66,7 +65,7 @@ enum Management {
 
 impl Pipeline {
     pub(super) fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
-        Pipeline { app, proxy, repeats: IdempotencyCache::new("capture") }
+        Pipeline { app, proxy }
     }
 
     /// Answers one request whose head has been read. Its session is in `slot` but while the engine
@@ -299,7 +298,7 @@ impl Pipeline {
         }
     }
 
-    /// Answers a reroute, from memory where its `Idempotency-Key` was answered before.
+    /// Answers a reroute, as before where its `Idempotency-Key` was answered before.
     async fn reroute_once(
         &self,
         exchange: &mut HttpExchange,
@@ -308,16 +307,18 @@ impl Pipeline {
         shutdown: &ShutdownWatch,
     ) -> Result<Response<Bytes>> {
         let app = &self.app;
-        let repeat = reroute::find_repeat(app, &self.repeats, exchange, principal, asked).await?;
-        let keyed = match repeat {
+        let keyed = match find_repeat(app, exchange, principal, asked).await? {
             Repeat::Answered(response) => return Ok(response),
-            Repeat::New(keyed) => keyed,
+            Repeat::New(None) => {
+                return self.run_capture(exchange, asked, principal, shutdown).await;
+            }
+            Repeat::New(Some(keyed)) => keyed,
         };
-        let response = self.run_capture(exchange, asked, principal, shutdown).await?;
-        if let Some(keyed) = keyed {
-            keyed.keep(app, &response);
-        }
-        Ok(response)
+        let response = tokio::select! {
+            response = self.run_capture(exchange, asked, principal, shutdown) => response,
+            never = keyed.hold() => match never {},
+        };
+        keyed.end(app, exchange, principal, response).await
     }
 
     async fn run_capture(

@@ -17,9 +17,9 @@ use super::exchange::HttpExchange;
 use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::record::Record;
-use super::reply::{json_bytes, json_response};
+use super::reply::json_response;
 use super::reroute_answer::{answer, envelope};
-use crate::api::{audit, limits, replays};
+use crate::api::{audit, idempotency, limits, replays};
 use crate::app::{App, Live};
 use crate::auth::{CaptureLevel, Principal};
 use crate::body_memory::{BodyClass, Held};
@@ -30,8 +30,6 @@ use crate::dialect::endpoint::Endpoint;
 use crate::dialect::request;
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
-use crate::idempotency::{self, CallLookup, IdempotentCall};
-use crate::idempotency::{Claim, IdempotencyCache};
 use crate::limits::LimitPermit;
 use crate::prompt::{Prompt, UnreadBody, may_ask_for};
 use crate::routing::{Inputs, decide};
@@ -40,8 +38,8 @@ use crate::store::Action;
 /// A reroute as the client asks for it.
 pub(super) struct RerouteRequest {
     /// The capture, as it stands in the path.
-    id: String,
-    key: Option<String>,
+    pub(super) id: String,
+    pub(super) key: Option<String>,
     pub(super) dry_run: bool,
 }
 
@@ -67,76 +65,6 @@ fn wants_dry_run(query: Option<&str>) -> Result<bool> {
         Some(query) => {
             let name = query.split(['=', '&']).next().unwrap_or_default();
             Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
-        }
-    }
-}
-
-/// The answer to a reroute, kept for its `Idempotency-Key`.
-#[derive(Clone)]
-pub(super) struct RerouteAnswer {
-    /// The capture that was made, if there is one.
-    replay: Option<RequestId>,
-    /// The body of the 200.
-    body: Bytes,
-}
-
-/// What is known of a reroute by its `Idempotency-Key`.
-pub(super) enum Repeat {
-    /// It was answered before.
-    Answered(Response<Bytes>),
-    /// It is new, or has no key.
-    New(Option<KeyedReroute>),
-}
-
-/// A new reroute whose answer is kept for its key.
-pub(super) struct KeyedReroute {
-    claim: Claim<RerouteAnswer>,
-    /// The capture that it makes, if it makes one.
-    replay: Option<RequestId>,
-}
-
-impl KeyedReroute {
-    /// Keeps the answer if it is a success: a failed reroute may be tried again.
-    pub(super) fn keep(self, app: &App, response: &Response<Bytes>) {
-        if response.status() == StatusCode::OK {
-            let body = response.body().clone();
-            let bytes = body.len();
-            let answer = RerouteAnswer { replay: self.replay, body };
-            self.claim.answered(answer, bytes, app.clock.now());
-        }
-    }
-}
-
-/// Looks the `Idempotency-Key` up. A caller that may not see the capture, or no longer, gets 404
-/// whatever was answered before.
-pub(super) async fn find_repeat(
-    app: &App,
-    repeats: &IdempotencyCache<RerouteAnswer>,
-    exchange: &HttpExchange,
-    principal: &Principal,
-    asked: &RerouteRequest,
-) -> Result<Repeat> {
-    let Some(key) = asked.key.clone() else { return Ok(Repeat::New(None)) };
-    let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
-    let call = IdempotentCall {
-        caller: caller(principal),
-        payer: app.auth.tenant(principal),
-        key,
-        about: original.head.id.to_string(),
-    };
-    match repeats.begin(call, exchange.at)? {
-        CallLookup::Repeated(answer) => {
-            audit_foreign(app, exchange, principal, &original).await?;
-            if let Some(replay) = &answer.replay {
-                replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
-            }
-            Ok(Repeat::Answered(json_bytes(StatusCode::OK, answer.body)))
-        }
-        CallLookup::First(claim) => {
-            let captured = app.server.capture.enabled
-                && kept(app, principal, &original.head) != CaptureLevel::Off;
-            let replay = captured.then(|| exchange.id.clone());
-            Ok(Repeat::New(Some(KeyedReroute { claim, replay })))
         }
     }
 }

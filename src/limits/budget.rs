@@ -6,6 +6,8 @@
 //! budget. One that finds no room, while others hold grants, asks them to give back what they do
 //! not use.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -71,7 +73,7 @@ impl Reserve {
 pub(super) enum BudgetShortage {
     /// The grant is used up, and the next one is not durable yet.
     NotGranted,
-    /// Other requests have reserved it.
+    /// Other requests have reserved it, here or at another gateway.
     Held,
     /// The rest of the budget is too small.
     Spent,
@@ -116,6 +118,8 @@ pub(super) struct GrantWish {
     pub(super) share: BudgetShare,
     /// Whether others are asked to give back where there is no room.
     pub(super) recalls: bool,
+    /// For another gateway that asked: what requests under way have reserved here.
+    pub(super) reserved: NanoUsd,
 }
 
 impl GrantWish {
@@ -123,7 +127,7 @@ impl GrantWish {
     pub(super) fn carried(period: Period, counted: NanoUsd) -> Self {
         let share =
             BudgetShare { held: 0, wanted: 0, least: 0, budget: counted, others: Some(counted) };
-        GrantWish { period, share, recalls: false }
+        GrantWish { period, share, recalls: false, reserved: 0 }
     }
 }
 
@@ -134,6 +138,8 @@ pub(super) struct Grant {
     pub(super) period: Period,
     pub(super) held: NanoUsd,
     pub(super) others: NanoUsd,
+    /// What of `others` is reserved, where others were asked to give back.
+    pub(super) reserved: Option<NanoUsd>,
 }
 
 /// The budget of one subject.
@@ -145,10 +151,14 @@ pub(super) struct Account {
     next: Option<Grant>,
     /// The largest reserve so far: a grant holds several.
     largest: NanoUsd,
+    /// The last reserve that was wanted: what others are asked for.
+    latest: NanoUsd,
     /// Whether other gateways draw on the budget.
     shared: bool,
     /// When others were last asked to give back.
     asked: Option<Timestamp>,
+    /// What others are known to have spent of what they hold: they answered that.
+    settled: NanoUsd,
     /// Until then it is granted no more than it needs: another gateway lacks it.
     lean_until: Timestamp,
     /// The latest time that it was told.
@@ -163,8 +173,10 @@ impl Account {
             now: PeriodSpend::new(period(budget.per, at), 0, counted),
             next: None,
             largest: 0,
+            latest: 0,
             shared,
             asked: None,
+            settled: 0,
             lean_until: Timestamp::MIN,
             seen: at,
         }
@@ -186,7 +198,7 @@ impl Account {
             let next = self.next.take().filter(|next| next.period == period);
             let (held, others) = next.map_or((0, 0), |next| (next.held, next.others));
             self.now = PeriodSpend::new(period, held, others);
-            self.asked = None;
+            (self.asked, self.settled) = (None, 0);
         }
     }
 
@@ -213,12 +225,13 @@ impl Account {
     /// What became of it in the period under way.
     pub(super) fn money(&self, whose: LimitOwner) -> BudgetStatus {
         let PeriodSpend { ends, spent, reserved, .. } = self.now;
-        BudgetStatus { whose, budget: self.budget, spent, reserved, resets_at: ends }
+        let (budget, is_shared) = (self.budget, self.shared);
+        BudgetStatus { whose, budget, spent, reserved, is_shared, resets_at: ends }
     }
 
     /// Whether all of the budget is spent.
     pub(super) fn is_spent(&self) -> bool {
-        self.now.spent >= self.budget.nano && !self.may_recall(1)
+        self.lacks(1) && !self.may_recall(1)
     }
 
     /// What may still be reserved of it.
@@ -232,12 +245,11 @@ impl Account {
             Ok(())
         } else if self.used_with(amount) > self.budget.nano && self.may_recall(amount) {
             Err(BudgetShortage::NotGranted)
-        } else if self.now.spent.saturating_add(amount) > self.budget.nano {
+        } else if self.lacks(amount) {
             Err(BudgetShortage::Spent)
-        } else if self.now.used().saturating_add(amount) > self.budget.nano {
+        } else if self.used_with(amount) > self.budget.nano {
             Err(BudgetShortage::Held)
-        } else if self.now.used().saturating_add(amount) > self.now.granted && !self.may_go_ahead()
-        {
+        } else if self.used_with(amount) > self.now.granted && !self.may_go_ahead() {
             Err(BudgetShortage::NotGranted)
         } else {
             Ok(())
@@ -261,13 +273,22 @@ impl Account {
         self.now.used().saturating_add(amount)
     }
 
+    /// Whether so much is spent that `amount` has no room. What others hold may be a reserve that
+    /// costs less, or what a gateway has yet to give back: it is spent once they have said so.
+    fn lacks(&self, amount: NanoUsd) -> bool {
+        let others = if self.shared { self.settled } else { self.now.others };
+        let here = self.now.spent.saturating_sub(self.now.others);
+        here.saturating_add(others).saturating_add(amount) > self.budget.nano
+    }
+
     /// Whether there may be room for `amount` once the others have given back what they do not use.
-    /// They are asked at most once a minute, and answer within seconds.
+    /// They answer within seconds, and are asked again after some seconds. Where they have spent
+    /// it, after a minute: one of them may have been cut off.
     fn may_recall(&self, amount: NanoUsd) -> bool {
         let here = self.used_with(amount).saturating_sub(self.now.others);
-        let since = |asked: Timestamp| self.seen.duration_since(asked).unsigned_abs();
-        let is_time = |asked| {
-            since(asked) < bounds::GRANT_RECALL || since(asked) >= bounds::GRANT_RECALL_AGAIN
+        let is_time = |asked| match self.since(asked) {
+            since if self.lacks(amount) => since >= bounds::GRANT_RECALL_SPENT,
+            since => since < bounds::GRANT_RECALL || since >= bounds::GRANT_RECALL_AGAIN,
         };
         self.shared
             && self.now.others > 0
@@ -275,9 +296,16 @@ impl Account {
             && self.asked.is_none_or(is_time)
     }
 
+    fn since(&self, asked: Timestamp) -> Duration {
+        self.seen.duration_since(asked).unsigned_abs()
+    }
+
     /// Notes the size of a reserve. Returns whether a grant is wanted.
     pub(super) fn expect(&mut self, amount: NanoUsd) -> bool {
         self.largest = self.largest.max(amount);
+        if amount > 0 {
+            self.latest = amount;
+        }
         self.is_short()
     }
 
@@ -322,8 +350,8 @@ impl Account {
         // At the end of the budget, half of a usual grant may be less than a request that it can
         // pay.
         let enough = (usual / 2 + 1).max(self.largest);
-        let recalls = self.used_with(self.largest.max(1)) > self.budget.nano
-            && self.may_recall(self.largest.max(1));
+        let asked = self.latest.max(1);
+        let recalls = self.used_with(asked) > self.budget.nano && self.may_recall(asked);
         (left < enough && counted > self.now.granted || recalls).then(|| {
             let counted = if recalls { self.used_with(usual) } else { counted };
             self.wish(counted, recalls)
@@ -342,7 +370,7 @@ impl Account {
             budget: self.budget.nano,
             others: (!self.shared).then_some(others),
         };
-        GrantWish { period, share, recalls }
+        GrantWish { period, share, recalls, reserved: 0 }
     }
 
     fn usual(&self) -> NanoUsd {
@@ -371,27 +399,28 @@ impl Account {
                 budget: self.budget.nano,
                 others: (!self.shared).then_some(0),
             };
-            GrantWish { period: near, share, recalls: false }
+            GrantWish { period: near, share, recalls: false, reserved: 0 }
         });
         let wanted = self.wanted();
         if wanted.is_some_and(|wish| wish.recalls) {
-            let is_old =
-                |asked| at.duration_since(asked).unsigned_abs() >= bounds::GRANT_RECALL_AGAIN;
-            self.asked = self.asked.filter(|asked| !is_old(*asked)).or(Some(at));
+            let is_answered = |asked: &Timestamp| self.since(*asked) < bounds::GRANT_RECALL;
+            self.asked = self.asked.filter(is_answered).or(Some(at));
         }
         wanted.into_iter().chain(ahead).collect()
     }
 
-    /// Gives back what is not used of the grant, for another gateway: from now on it counts no
-    /// more.
+    /// Gives back what is not used of the grant, for another gateway, and tells what is reserved:
+    /// from now on the rest counts no more.
     pub(super) fn give_back(&mut self, period: Period, at: Timestamp) -> Option<GrantWish> {
         self.turn(at);
         self.lean_until = at.checked_add(bounds::GRANT_LEAN).unwrap_or(at);
-        if self.now.period != period || self.now.granted <= self.now.used() {
+        let PeriodSpend { granted, reserved, .. } = self.now;
+        let used = self.now.used();
+        if self.now.period != period || granted <= used && reserved == 0 {
             return None;
         }
-        let wish = self.wish(self.now.used(), false);
-        self.now.granted = self.now.used();
+        let wish = GrantWish { reserved, ..self.wish(used, false) };
+        self.now.granted = granted.min(used);
         Some(wish)
     }
 
@@ -407,6 +436,12 @@ impl Account {
             self.now.others = grant.others;
             self.now.spent = mine.saturating_add(grant.others);
             self.now.granted = grant.others.saturating_add(grant.held);
+            let others_answered =
+                self.asked.is_some_and(|asked| self.since(asked) >= bounds::GRANT_ANSWERED);
+            self.settled = match grant.reserved.filter(|_| others_answered) {
+                Some(reserved) => grant.others.saturating_sub(reserved),
+                None => self.settled.min(grant.others),
+            };
         } else if grant.period > self.now.period {
             self.next = Some(grant);
         }
@@ -427,6 +462,7 @@ impl Account {
                 others: (!self.shared).then_some(next.others),
             },
             recalls: false,
+            reserved: 0,
         });
         std::iter::once(last).chain(next).collect()
     }

@@ -16,7 +16,7 @@ fn durable(counted: &mut Option<NanoUsd>, wish: GrantWish) -> Grant {
     let others = others.unwrap_or_else(|| counted.unwrap_or(0).saturating_sub(held));
     let held = wanted.min(budget.saturating_sub(others)).max(least);
     *counted = Some(others + held);
-    Grant { period: wish.period, held, others }
+    Grant { period: wish.period, held, others, reserved: wish.recalls.then_some(0) }
 }
 
 /// The periods of wishes, and what would count as spent.
@@ -96,7 +96,7 @@ fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
 fn a_grant_that_was_asked_for_by_another_kind_of_period_is_none() {
     let now = at("2026-11-21T23:59:50Z");
     let mut account = Account::open(Budget { nano: 1_000, per: Per::Month }, now, 0, false);
-    account.granted(Grant { period: 20_261_122, held: 250, others: 0 });
+    account.granted(Grant { period: 20_261_122, held: 250, others: 0, reserved: None });
     assert_eq!(counted(account.close()), [(20_261_100, 0)]);
 }
 
@@ -208,8 +208,9 @@ impl Pair {
 
     fn keep(&mut self, at: usize, wishes: Vec<GrantWish>) {
         for wish in wishes {
+            let reserved = wish.recalls.then_some(self.accounts[1 - at].now.reserved);
             let grant = durable(&mut self.counted, wish);
-            self.accounts[at].granted(grant);
+            self.accounts[at].granted(Grant { reserved, ..grant });
         }
     }
 
@@ -248,9 +249,85 @@ fn one_of_several_gateways_gets_what_the_others_do_not_use() {
         pair.grant(0, at(second));
     }
     assert_eq!(pair.used(), 1_000);
-    // When nobody has given back in time, it is spent.
-    pair.accounts[0].turn(at(second + 4));
-    assert_ne!(pair.accounts[0].check(100), Err(BudgetShortage::NotGranted));
+    assert_eq!(pair.accounts[0].check(100), Err(BudgetShortage::Held), "by this gateway");
+}
+
+/// Asks for 300 at the second gateway from `from` on, for three seconds; what it is told at last.
+fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetShortage> {
+    for ms in (0..=3_000).step_by(500) {
+        let now = from.checked_add(jiff::SignedDuration::from_millis(ms)).unwrap();
+        pair.accounts[1].turn(now);
+        pair.accounts[1].expect(300);
+        pair.grant(1, now);
+        pair.give_back(0, now);
+    }
+    pair.accounts[1].check(300)
+}
+
+#[test]
+fn what_another_gateway_has_reserved_is_not_spent() {
+    let start = at("2026-11-21T12:00:00Z");
+    let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
+    let mut pair = Pair::new(1_000, start);
+    pair.accounts[0].expect(800);
+    pair.grant(0, at(0));
+    let period = pair.accounts[0].reserve(800);
+    pair.accounts[1].expect(300);
+    pair.grant(1, at(0));
+    assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::NotGranted), "it asks");
+    assert_eq!(ask(&mut pair, at(0)), Err(BudgetShortage::Held));
+    assert!(!pair.accounts[1].is_spent());
+    // It asks again after some seconds. Meanwhile the request cost next to nothing.
+    pair.accounts[0].settle(period, 800, 1);
+    assert_eq!(ask(&mut pair, at(6)), Ok(()));
+}
+
+#[test]
+fn what_another_gateway_has_spent_is_learnt_by_requests_smaller_than_the_largest() {
+    let start = at("2026-11-21T12:00:00Z");
+    let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
+    let mut pair = Pair::new(1_000, start);
+    let spend = |pair: &mut Pair, gateway: usize, reserve, cost, second| {
+        pair.accounts[gateway].turn(at(second));
+        pair.accounts[gateway].expect(reserve);
+        pair.grant(gateway, at(second));
+        let period = pair.accounts[gateway].reserve(reserve);
+        pair.accounts[gateway].settle(period, reserve, cost);
+        pair.give_back(gateway, at(second));
+    };
+    spend(&mut pair, 1, 900, 100, 0);
+    spend(&mut pair, 0, 200, 200, 1);
+    pair.accounts[0].expect(600);
+    pair.grant(0, at(1));
+    let period = pair.accounts[0].reserve(600);
+    assert!(ask(&mut pair, at(2)).is_err());
+    pair.accounts[0].settle(period, 600, 500);
+    assert_eq!(ask(&mut pair, at(12)), Err(BudgetShortage::Spent));
+}
+
+#[test]
+fn what_another_gateway_has_spent_is_spent() {
+    let start = at("2026-11-21T12:00:00Z");
+    let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
+    let mut pair = Pair::new(1_000, start);
+    pair.accounts[0].expect(800);
+    pair.grant(0, at(0));
+    let period = pair.accounts[0].reserve(800);
+    pair.accounts[0].settle(period, 800, 800);
+    assert_eq!(ask(&mut pair, at(0)), Err(BudgetShortage::Spent));
+    // Not only until the next question.
+    for second in [4, 20, 59] {
+        pair.accounts[1].turn(at(second));
+        assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::Spent), "{second}");
+        assert!(!pair.accounts[1].is_spent(), "something smaller has room");
+    }
+    assert_eq!(ask(&mut pair, at(61)), Err(BudgetShortage::Spent));
+    // Another reserve there does not bring it back.
+    pair.accounts[0].expect(150);
+    pair.grant(0, at(80));
+    pair.accounts[0].reserve(150);
+    pair.accounts[1].turn(at(80));
+    assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::Spent));
 }
 
 proptest! {

@@ -13,12 +13,12 @@ use crate::bounds;
 use crate::store::{Per, Store, StoreError};
 
 impl Limiter {
-    /// To be called before a successor loads what counts as spent.
+    /// To be called before a successor loads what counts as spent, once the store is frozen.
     pub async fn share(&self, store: &Store) -> Result<(), StoreError> {
-        if self.carried.shared.load(Ordering::Relaxed) {
+        let _turn = self.writing.lock().await;
+        if self.is_shared() {
             return Ok(());
         }
-        let _turn = self.writing.lock().await;
         // The rows of those without an account may still hold an old grant.
         let carried: Vec<(Subject, GrantWish)> =
             self.carried_wishes().into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
@@ -29,13 +29,15 @@ impl Limiter {
         Ok(())
     }
 
-    /// To be called when no other process draws on the budgets any more. What it held and did not
-    /// give back counts as spent.
+    /// To be called when another process draws on the budgets no more. What it held and did not
+    /// give back counts as spent. Does nothing while yet another one does: of three, the second
+    /// sees the first one end when the third may serve already.
     pub async fn stop_sharing(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        if store.is_shared() {
+        let _turn = self.writing.lock().await;
+        // Looked at in its turn: `share` comes after the store is frozen.
+        if store.is_shared() || store.is_of_several_processes() {
             return Ok(());
         }
-        let _turn = self.writing.lock().await;
         let held = self.counted.iter().filter_map(|entry| {
             let wish = entry.value().counts().account.as_ref().map(Account::holds)?;
             Some((entry.key().clone(), wish))

@@ -267,7 +267,8 @@ impl Limiter {
         let granted = self.keep(store, &wishes, sums).await?;
         for ((subject, wish), granted) in wishes.into_iter().zip(granted) {
             let (held, others) = (granted.held, granted.others);
-            let grant = Grant { period: wish.period, held, others };
+            let reserved = (wish.recalls && store.is_shared()).then_some(granted.reserved);
+            let grant = Grant { period: wish.period, held, others, reserved };
             let mut is_new = false;
             self.with_account(&subject, |account| is_new = account.granted(grant));
             // For what is as it was nobody has to look again.
@@ -304,6 +305,7 @@ impl Limiter {
             period: wish.period,
             share: wish.share,
             recalls: wish.recalls,
+            reserved: wish.reserved,
         });
         let kept = store.write_usage(spend.collect(), sums.clone()).await;
         let next = if kept.is_ok() { &self.recent } else { &self.pending };

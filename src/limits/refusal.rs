@@ -106,12 +106,13 @@ pub(super) fn unpaid(
     wanted: Reserve,
     now: Timestamp,
 ) -> Error {
-    let BudgetStatus { whose, budget, resets_at, .. } = money;
+    let BudgetStatus { whose, budget, resets_at, is_shared, .. } = money;
     let (spent, reserved, needed) =
         (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
     let at_least = if wanted.least < wanted.most { "at least " } else { "" };
+    let elsewhere = if *is_shared { " here or held by other gateways" } else { "" };
     let sums = format!(
-        "{spent} USD is spent, {reserved} USD is reserved by requests under way, \
+        "{spent} USD is spent{elsewhere}, {reserved} USD is reserved by requests under way, \
          and this request would reserve {at_least}{needed} USD."
     );
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");

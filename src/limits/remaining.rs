@@ -52,11 +52,13 @@ pub struct BudgetStatus {
     pub whose: LimitOwner,
     /// How much for how long.
     pub budget: Budget,
-    /// Spent in the period under way: more than the budget where an answer cost more than was
-    /// reserved for it.
+    /// Spent in the period under way, or held by other gateways: more than the budget where an
+    /// answer cost more than was reserved for it.
     pub spent: NanoUsd,
     /// Reserved by requests under way.
     pub reserved: NanoUsd,
+    /// Whether other gateways draw on it too.
+    pub is_shared: bool,
     /// When the next period begins.
     pub resets_at: Timestamp,
 }

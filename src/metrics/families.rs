@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::{
-    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 pub(super) const TARGET: &[&str] = &["provider", "model"];
@@ -201,6 +201,7 @@ pub(super) struct ProcessMetrics {
     pub(super) unsaved_endings: IntGaugeVec,
     pub(super) nodes: IntGaugeVec,
     pub(super) agent_open: IntGauge,
+    pub(super) certificates: IntGaugeVec,
     pub(super) routing: IntGaugeVec,
     pub(super) reloads: IntCounterVec,
     pub(super) names_gone: IntCounter,
@@ -223,6 +224,11 @@ impl ProcessMetrics {
                 &["state"],
             )?,
             agent_open: to.gauge("agent_open", "1 while AGENT asks for no credential.")?,
+            certificates: to.gauges(
+                "certificate_expiration_timestamp_seconds",
+                "When the certificate in use ends, in seconds since 1970.",
+                &["listener"],
+            )?,
             routing: to.gauges(
                 "routing_info",
                 "1 for the live routing document.",
@@ -247,7 +253,8 @@ impl ProcessMetrics {
 /// Metrics of gateways that share a store.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterMetrics {
-    pub(super) lease: Gauge,
+    /// Without a series until there is a lease to tell of.
+    pub(super) lease: GaugeVec,
     pub(super) acknowledged: Histogram,
     pub(super) lag: IntGauge,
 }
@@ -255,7 +262,11 @@ pub(super) struct ClusterMetrics {
 impl ClusterMetrics {
     pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
         Ok(ClusterMetrics {
-            lease: to.seconds("lease_seconds", "What is left of the lease; 0 without one.")?,
+            lease: to.seconds_if_told(
+                "lease_seconds",
+                "What is left of the lease; 0 once it is lost. Absent where the store is not \
+                 shared.",
+            )?,
             acknowledged: to.histogram(
                 "change_acknowledged_seconds",
                 "Time that a change waited for the other gateways.",
@@ -329,6 +340,11 @@ impl Registrar<'_> {
 
     fn seconds(&self, name: &str, help: &str) -> Result<Gauge, String> {
         self.add("gauge", Gauge::with_opts(opts(name, help)))
+    }
+
+    /// A gauge that is absent until it is first set.
+    fn seconds_if_told(&self, name: &str, help: &str) -> Result<GaugeVec, String> {
+        self.add("gauge", GaugeVec::new(opts(name, help), &[]))
     }
 
     fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Result<Histogram, String> {

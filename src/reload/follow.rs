@@ -86,7 +86,8 @@ fn take(app: &App, document: LiveDocument) {
             log::info!("routing document revision {} is live", document.revision);
         }
         Err(problems) => {
-            app.refuse_document(problems.iter().map(ToString::to_string).collect());
+            let told = problems.iter().map(ToString::to_string).collect();
+            app.refuse_document(told, Some(document.revision.clone()));
             problems.iter().for_each(|problem| log::error!("routing document refused: {problem}"));
             log::error!(
                 "the routing document {} of the store is refused here: revision {} stays live",

@@ -66,7 +66,7 @@ async fn make_live(
     let committed = match made {
         Ok(committed) => committed,
         Err(StoreError::Stale) => {
-            return Err(NotApplied::Stale { live: app.revision() });
+            return Err(NotApplied::stale(app, app.revision()));
         }
         Err(error) => return Err(NotApplied::Failed(Error::store_unavailable(error))),
     };
@@ -102,12 +102,22 @@ pub(crate) enum NotApplied {
     /// The caller expected another revision to be live.
     Stale {
         live: String,
+        /// The revision of the store, where this gateway refused it.
+        refused: Option<String>,
     },
     /// The file has changed, and the caller has not seen that.
     Changed(PathBuf),
     /// The document cannot be written.
     ReadOnly(String),
     Failed(Error),
+}
+
+impl NotApplied {
+    /// Another revision than the expected one is `live`.
+    pub(crate) fn stale(app: &App, live: String) -> Self {
+        let refused = app.refused_document().and_then(|refused| refused.revision.clone());
+        NotApplied::Stale { live, refused }
+    }
 }
 
 /// Origin of a document.
@@ -156,7 +166,7 @@ pub(crate) async fn apply(
     if let Precondition::Revision(expected) | Precondition::RevisionAndFile(expected) = expecting
         && expected != live
     {
-        return Err(NotApplied::Stale { live });
+        return Err(NotApplied::stale(app, live));
     }
     let routing = match read(app, text, origin).await {
         Ok(routing) => routing,

@@ -128,7 +128,7 @@ impl Watcher {
                 self.log_being_written(file);
             }
             Err(WatchRefusal { problems, .. }) => {
-                self.app.refuse_document(problems.clone());
+                self.app.refuse_document(problems.clone(), None);
                 for problem in &problems {
                     log::error!("routing document refused: {problem}");
                 }

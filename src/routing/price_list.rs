@@ -130,5 +130,9 @@ mod tests {
         assert!(find(Some("openai"), "gpt-5-2099-01-01").is_none());
         assert!(models(Some("anthropic")).any(|model| model == "claude-haiku-4-5"));
         assert_eq!(models(None).count(), 0);
+        // The names that Claude Code asks for: else its key can have no budget.
+        for name in ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-sonnet-4-6"] {
+            assert!(find(Some("anthropic"), name).is_some(), "{name}");
+        }
     }
 }

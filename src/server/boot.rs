@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use log::{info, warn};
 
 use super::master::{MasterKeys, Unlocked};
@@ -15,7 +16,7 @@ use crate::auth::Auth;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{self, Server, Variables};
-use crate::id::Random;
+use crate::id::{GatewayId, Random};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::mock::Mock;
@@ -141,7 +142,7 @@ pub(super) async fn prepare(
         archive,
         mock: Some(mock_address),
         variables,
-        creations: DerivedKeys::new(&keys, Purpose::Creations),
+        named_calls: DerivedKeys::new(&keys, Purpose::NamedCalls),
     }));
     documents.bind(&app);
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
@@ -178,6 +179,8 @@ async fn joining(server: &Server, store: &Store, metrics: &Metrics) -> Result<Jo
     let instance = store.instance().unwrap_or_default().to_owned();
     let identity = GatewayIdentity {
         instance,
+        directory: store.directory().unwrap_or_default().to_owned(),
+        process: GatewayId::new(Timestamp::now(), &Random::System).to_string(),
         name: format!("{machine}:{}", address.port()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         address: address.to_string(),
@@ -201,7 +204,13 @@ fn read_routing(
     let routing = config::read_routing(&file, &text, server, &**variables, Some(mock));
     let routing = routing.map_err(problems)?;
     if file == config::DEMO {
-        warn!("there is no routing document: a mock provider answers");
+        match server.routing.stored {
+            true => warn!(
+                "the store has no routing document: a mock provider answers until \
+                 `rerouter config put FILE` stores one, also if there are keys of providers"
+            ),
+            false => warn!("there is no routing document: a mock provider answers"),
+        }
     }
     config::warnings(&file, &routing).iter().for_each(|warning| warn!("{warning}"));
     Ok(routing)

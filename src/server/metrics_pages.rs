@@ -77,7 +77,7 @@ impl MetricsPages {
             _ if !self.app.server.accepts_metrics_host(host) => (
                 StatusCode::MISDIRECTED_REQUEST,
                 "text/plain",
-                "this host is not served here\n".to_string(),
+                "this host is not served here: see `metrics.hosts`\n".to_string(),
             ),
             (&Method::GET, "/metrics") => {
                 (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())

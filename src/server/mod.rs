@@ -141,14 +141,13 @@ impl Gateway {
         let background = hooks.background_work();
         let conf = proxy_conf(&server.configuration, threads(&self.app.server));
         let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&Arc::new(conf), hooks)));
-        let forget_reroutes = edge.sweeper();
         let identities = self.add_listeners(server, edge, &mut sockets)?;
         self.add_metrics_listener(server, &mut sockets);
         let Gateway { app, writer, mock, takeover: _ } = self;
         services::add(
             server,
             &app,
-            services::ServiceParts { writer, mock, background, identities, forget_reroutes },
+            services::ServiceParts { writer, mock, background, identities },
         );
         Ok(())
     }
@@ -163,7 +162,9 @@ impl Gateway {
         let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
         for listener in &self.app.server.listeners {
             if let Some(files) = &listener.tls {
-                let identity = tls::TlsIdentity::load(files).map_err(BootError)?;
+                let metrics = self.app.metrics.clone();
+                let identity = tls::TlsIdentity::load(listener.address, files, metrics);
+                let identity = identity.map_err(BootError)?;
                 acceptors.insert(listener.address, identity.acceptor().map_err(BootError)?);
                 identities.push(identity);
             }

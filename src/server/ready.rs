@@ -117,6 +117,12 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, (ErrorKind, Strin
         .map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
+/// Whether the database has no store yet, and one can be made. Blocking.
+pub(crate) fn is_empty(server: &Server) -> bool {
+    let look = |_: &Opening<'_>| Ok::<_, StoreError>(());
+    matches!(store::inspect(&server.store.url, &server.data_dir, look), Ok(None))
+}
+
 /// The routing document in the store, `None` if it has none. An error says why it cannot be read.
 /// Blocking.
 pub(crate) fn stored_document(

@@ -33,22 +33,18 @@ pub(super) struct ServiceParts {
     pub(super) mock: TcpListener,
     pub(super) background: BackgroundWork,
     pub(super) identities: Vec<TlsIdentity>,
-    /// Forgets remembered answers of reroutes that are over at this time.
-    pub(super) forget_reroutes: ForgetReroutes,
 }
-
-type ForgetReroutes = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 /// Adds all services. Those that ignore the shutdown go on for the requests that are drained.
 pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
-    let ServiceParts { writer, mock, background, identities, forget_reroutes } = parts;
+    let ServiceParts { writer, mock, background, identities } = parts;
     let archive = app.archive.clone();
     let app = || app.clone();
     add_task(server, "capture writer", |_| writer.run(archive));
     add_task(server, "usage", with(app(), |app, _| write_usage(app)));
     add_task(server, "mock provider", |_| serve_mock(mock));
     add_task(server, "reload", with(app(), |app, shutdown| watch_files(app, identities, shutdown)));
-    add_task(server, "sweeps", with(app(), |app, shutdown| sweep(app, forget_reroutes, shutdown)));
+    add_task(server, "sweeps", with(app(), sweep));
     add_task(server, "checkpoints", with(app(), checkpoints::run));
     if app().store.is_shared() {
         add_task(
@@ -193,18 +189,17 @@ async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: 
 }
 
 /// Removes what has expired: sessions, counters, audit rows, remembered answers.
-async fn sweep(app: Arc<App>, forget_reroutes: ForgetReroutes, mut shutdown: ShutdownWatch) {
+async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
     let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
     loop {
         tokio::select! {
             _ = shutdown.changed() => return,
-            _ = tick.tick() => { catch(&app, sweep_once(&app, &forget_reroutes)).await; }
+            _ = tick.tick() => { catch(&app, sweep_once(&app)).await; }
         }
     }
 }
 
-async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
-    forget_reroutes(app.clock.now());
+async fn sweep_once(app: &App) {
     if let Err(error) = app.auth.sweep_sessions(&app.store, app.clock.now()).await {
         warn!("expired sessions could not be deleted: {error}");
     }
@@ -216,6 +211,9 @@ async fn sweep_once(app: &App, forget_reroutes: &ForgetReroutes) {
     }
     if let Err(error) = app.store.trim_creations(app.clock.now()).await {
         warn!("old answers to creations of keys could not be deleted: {error}");
+    }
+    if let Err(error) = app.store.trim_reroutes(app.clock.now()).await {
+        warn!("old answers to reroutes could not be deleted: {error}");
     }
     sweep_audit(app).await;
     app.limits.sweep(&app.auth, app.clock.now());

@@ -2,6 +2,7 @@
 //! the new one is valid.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -14,11 +15,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::config::TlsFiles;
+use crate::config::{self, TlsFiles};
+use crate::metrics::Metrics;
 
 /// The certificate of a listener.
 pub(super) struct TlsIdentity {
+    listener: SocketAddr,
     files: TlsFiles,
+    metrics: Arc<Metrics>,
     current: Arc<CurrentPair>,
     seen: Mutex<Stamps>,
 }
@@ -63,14 +67,24 @@ pub(super) fn check(files: &TlsFiles) -> Result<(), InvalidPair> {
 
 impl TlsIdentity {
     /// Reads the pair. Errors never quote the key.
-    pub(super) fn load(files: &TlsFiles) -> Result<Self, String> {
-        let pair = read(files).map_err(InvalidPair::why)?;
+    pub(super) fn load(
+        listener: SocketAddr,
+        files: &TlsFiles,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, String> {
+        let pair = Arc::new(read(files).map_err(InvalidPair::why)?);
         let seen = Mutex::new(stamps(files));
-        Ok(TlsIdentity {
-            files: files.clone(),
-            current: Arc::new(CurrentPair(ArcSwap::from_pointee(pair))),
-            seen,
-        })
+        let current = Arc::new(CurrentPair(ArcSwap::new(pair.clone())));
+        let identity = TlsIdentity { listener, files: files.clone(), metrics, current, seen };
+        identity.tell(&pair);
+        Ok(identity)
+    }
+
+    /// Tells the metrics when the pair in use ends.
+    fn tell(&self, pair: &CertifiedKey) {
+        if let Some(end) = pair.cert.first().and_then(|leaf| config::expiry_of(leaf)) {
+            self.metrics.certificate_ends(&self.listener.to_string(), end);
+        }
     }
 
     /// Accepts TLS with HTTP/2 and HTTP/1.1 by ALPN, and with the current pair.
@@ -98,6 +112,7 @@ impl TlsIdentity {
     pub(super) fn reload(&self) {
         match read(&self.files) {
             Ok(pair) => {
+                self.tell(&pair);
                 self.current.0.store(Arc::new(pair));
                 info!("certificate {} was reloaded", self.files.cert.display());
             }

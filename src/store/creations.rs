@@ -97,15 +97,9 @@ fn find(
     Ok(Some((kept, transaction.revision()?)))
 }
 
-/// The time up to which answers are too old, in microseconds since the epoch. Gateways that share
-/// the store go by its clock: theirs may differ.
+/// The time up to which answers are too old, in microseconds since the epoch.
 fn oldest(transaction: &Transaction<'_>, now: Timestamp) -> Result<i64, StoreError> {
-    let shared = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
-    let now = match transaction.is_shared() {
-        true => transaction.int(shared, &[])?.unwrap_or(0),
-        false => now.as_microsecond(),
-    };
-    Ok(now.saturating_sub(age()))
+    Ok(transaction.clock(now)?.saturating_sub(age()))
 }
 
 fn age() -> i64 {

@@ -68,6 +68,19 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(false) })
     }
 
+    /// Whether a process has locked the directory; `None` if this user cannot tell. A start in the
+    /// same microseconds would find it locked by this question.
+    pub(crate) fn is_locked(path: &Path) -> Option<bool> {
+        let is_locked = |path: &Path| match File::open(path) {
+            Ok(file) => Some(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))),
+            Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(false),
+        };
+        match is_locked(path) {
+            Some(false) => is_locked(&path.join("lock")),
+            known => known,
+        }
+    }
+
     /// The directory of a process that hands over its locks, and still uses it.
     pub(crate) fn handed_over(path: &Path, locks: DataLocks) -> DataDir {
         DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(true) }
@@ -127,4 +140,21 @@ fn make(path: &Path) -> std::io::Result<()> {
         std::io::ErrorKind::AlreadyExists => std::io::ErrorKind::NotADirectory.into(),
         _ => error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_whether_a_process_holds_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        assert_eq!(DataDir::is_locked(&path), Some(false));
+        let held = DataDir::take(&path).unwrap();
+        assert_eq!(DataDir::is_locked(&path), Some(true));
+        drop(held);
+        assert_eq!(DataDir::is_locked(&path), Some(false));
+        assert_eq!(DataDir::is_locked(&path.join("lock/below")), None);
+    }
 }

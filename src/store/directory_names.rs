@@ -1,5 +1,7 @@
 //! The names of a data directory and of the gateway that uses it, among those that share a store.
 
+use std::io::ErrorKind::NotFound;
+
 use super::{DataDir, StoreError};
 use crate::atomic_file;
 use crate::id::{GatewayId, Random};
@@ -34,7 +36,13 @@ impl DirectoryNames {
                 }
                 Some(directory)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            // Its keys, and its segments, would not be those of this store.
+            Err(error) if error.kind() == NotFound && dir.has_predecessor() => {
+                let why =
+                    "the running gateway has its store in SQLite: stop it, then start this one";
+                return Err(StoreError::unavailable(why));
+            }
+            Err(error) if error.kind() == NotFound => None,
             Err(error) => return Err(error.into()),
         };
         let instance = GatewayId::new(jiff::Timestamp::now(), &Random::System).to_string();

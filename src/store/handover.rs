@@ -79,6 +79,12 @@ impl Store {
         self.databases.dir.has_predecessor()
     }
 
+    /// Whether another process uses the data directory too, or is about to: one before this one, or
+    /// one that takes over. Where gateways share the store it is always false.
+    pub(crate) fn is_of_several_processes(&self) -> bool {
+        self.has_predecessor() || self.databases.handover.frozen.check().is_err()
+    }
+
     pub(crate) fn predecessor_ended(&self) {
         self.databases.dir.predecessor_ended();
     }

@@ -36,7 +36,12 @@ impl Store {
         let Some(target) = joining.target.clone().filter(|_| self.is_shared()) else {
             return self.follow(tables).await.map(drop);
         };
-        let cluster = Cluster::join(joining, target, self.documents.clone(), tables).await?;
+        let databases = Arc::downgrade(&self.databases);
+        let has_predecessor =
+            move || databases.upgrade().is_some_and(|databases| databases.dir.has_predecessor());
+        let documents = self.documents.clone();
+        let cluster =
+            Cluster::join(joining, target, documents, tables, Box::new(has_predecessor)).await?;
         let joined = self.databases.cluster.set(cluster);
         joined.map_err(|_| StoreError::unavailable("it is followed already"))
     }
@@ -44,6 +49,17 @@ impl Store {
     /// The name of this gateway among those that share the store; `None` where there are no others.
     pub(crate) fn instance(&self) -> Option<&str> {
         self.databases.shared_captures.as_ref().map(SharedCaptures::instance)
+    }
+
+    /// The name of the data directory among those of gateways that share the store: always the
+    /// same.
+    pub(crate) fn directory(&self) -> Option<&str> {
+        self.databases.shared_captures.as_ref().map(SharedCaptures::directory)
+    }
+
+    /// Whether nobody else writes captures under the name of this data directory.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.databases.cluster.get().is_none_or(Cluster::is_alone)
     }
 
     /// Whether the tables in memory may be believed.
@@ -74,18 +90,18 @@ impl Store {
     }
 
     /// Whether a row of the gateways is that of this one.
-    pub(crate) fn is_instance(&self, instance: &str) -> bool {
-        self.databases.cluster.get().is_some_and(|cluster| cluster.is_instance(instance))
+    pub(crate) fn is_process(&self, process: &str) -> bool {
+        self.databases.cluster.get().is_some_and(|cluster| cluster.is_process(process))
     }
 
-    /// Takes a dead gateway off the list; whether it was there.
+    /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row.
     pub(crate) async fn forget_gateway(&self, id: &str) -> Result<bool, StoreError> {
         let (id, event) = (id.to_owned(), self.event.clone());
         if !self.is_shared() {
             return Ok(false);
         }
         let forget = move |transaction: &Transaction<'_>| {
-            let delete = "DELETE FROM gateways WHERE id = ?1";
+            let delete = "DELETE FROM gateways WHERE id = ?1 AND serves_stale = 1";
             if transaction.execute(delete, &params![id])? == 0 {
                 return Ok(false);
             }
@@ -100,6 +116,17 @@ impl Store {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.leave().await,
             None => Ok(()),
+        }
+    }
+
+    /// Writes a table that no mutation writes, and waits for none where gateways share the store.
+    pub(super) async fn write_beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.write(self.faults.clone().writing(work)).await,
+            None => self.write(work).await,
         }
     }
 

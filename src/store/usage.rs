@@ -42,6 +42,8 @@ pub struct SpendWish {
     pub share: BudgetShare,
     /// Whether other gateways are asked to give back, where there is no room.
     pub recalls: bool,
+    /// What requests under way have reserved of it, for other gateways that asked.
+    pub reserved: NanoUsd,
 }
 
 /// What a process holds of a budget, and what others do.
@@ -49,6 +51,8 @@ pub struct SpendWish {
 pub struct BudgetGrant {
     pub held: NanoUsd,
     pub others: NanoUsd,
+    /// Where others were asked to give back: what they said is reserved.
+    pub reserved: NanoUsd,
 }
 
 impl Store {
@@ -59,8 +63,9 @@ impl Store {
         wishes: Vec<SpendWish>,
         usage: Vec<(UsageKey, UsageSums)>,
     ) -> Result<Vec<BudgetGrant>, StoreError> {
+        let holder = self.instance().unwrap_or_default().to_owned();
         self.write(move |transaction| {
-            let granted = wishes.iter().map(|wish| grant(transaction, wish));
+            let granted = wishes.iter().map(|wish| grant(transaction, wish, &holder));
             let granted = granted.collect::<Result<_, StoreError>>()?;
             write_days(transaction, &usage)?;
             Ok(granted)
@@ -92,8 +97,12 @@ impl Store {
     }
 }
 
-/// Grants a share, as far as others leave room.
-fn grant(transaction: &Transaction<'_>, wish: &SpendWish) -> Result<BudgetGrant, StoreError> {
+/// Grants a share to `holder`, as far as others leave room.
+fn grant(
+    transaction: &Transaction<'_>,
+    wish: &SpendWish,
+    holder: &str,
+) -> Result<BudgetGrant, StoreError> {
     let BudgetShare { held, wanted, least, budget, others } = wish.share;
     let others = match others {
         Some(others) => others,
@@ -117,13 +126,34 @@ fn grant(transaction: &Transaction<'_>, wish: &SpendWish) -> Result<BudgetGrant,
         );
         transaction.execute(&recall, &params![wish.subject, wish.period])?;
     }
-    Ok(BudgetGrant { held, others })
+    let mut reserved = 0;
+    if wish.recalls && transaction.is_shared() {
+        let of_others = format!(
+            "SELECT CAST(sum(reserved) AS BIGINT) FROM spend_reserves
+             WHERE subject = ?1 AND period = ?2 AND holder <> ?3 AND at > {NOW} - ?4"
+        );
+        let answers = params![wish.subject, wish.period, holder, ANSWER_US];
+        reserved = unsigned(transaction.int(&of_others, &answers)?.unwrap_or(0));
+    }
+    if wish.reserved > 0 && transaction.is_shared() {
+        let answer = format!(
+            "INSERT INTO spend_reserves (subject, period, holder, reserved, at)
+             VALUES (?1, ?2, ?3, ?4, {NOW})
+             ON CONFLICT (subject, period, holder)
+             DO UPDATE SET reserved = excluded.reserved, at = excluded.at"
+        );
+        let reserved = signed(wish.reserved);
+        transaction.execute(&answer, &params![wish.subject, wish.period, holder, reserved])?;
+    }
+    Ok(BudgetGrant { held, others, reserved })
 }
 
 /// The time of the database that gateways share, in microseconds since the epoch.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
 /// How long a recall is answered.
 const RECALL_US: i64 = 5_000_000;
+/// How long such an answer counts: a new one comes twice a second.
+const ANSWER_US: i64 = 2_000_000;
 
 fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
     let recalled = format!("SELECT subject, period FROM spend_recalls WHERE at > {NOW} - ?1");
@@ -133,10 +163,12 @@ fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreEr
     })
 }
 
-/// Deletes recalls that were answered.
+/// Deletes recalls that were answered, and the answers.
 pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreError> {
-    let delete = format!("DELETE FROM spend_recalls WHERE at < {NOW} - ?1");
-    transaction.execute(&delete, &params![RECALL_US])?;
+    for table in ["spend_recalls", "spend_reserves"] {
+        let delete = format!("DELETE FROM {table} WHERE at < {NOW} - ?1");
+        transaction.execute(&delete, &params![RECALL_US])?;
+    }
     Ok(())
 }
 

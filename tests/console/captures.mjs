@@ -50,6 +50,8 @@ await scenario(async (browser) => {
   await page.getByLabel('Request id').fill(` ${given.plain} `);
   await page.getByRole('button', { name: 'Filter' }).click();
   await page.waitForURL(`**${at(given.plain)}`);
+  const facts = await page.locator('.cap-facts').textContent();
+  assert.match(facts, new RegExp(`User.*${given.email}.*Key.*laptop`, 's'));
   const none = await page.goto('/console/captures?id=req_none');
   assert.equal(none.status(), 404);
   await page.getByText('No such request.').waitFor();

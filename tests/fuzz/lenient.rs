@@ -275,17 +275,19 @@ impl Found {
     }
 }
 
-/// Whether there is a tool that the provider runs, which adds what it finds: one of no name.
 fn is_anthropic(endpoint: Endpoint) -> bool {
     endpoint.dialect() == Dialect::Messages
 }
 
+/// Whether there is a tool that the provider runs, which adds what it finds: one of no name.
 fn runs_at_the_provider(tools: &Node) -> bool {
     match tools {
         Node::List(all) => all.iter().any(runs_at_the_provider),
-        Node::Object(members) => {
-            members.iter().all(|(name, _)| name != "name" && name != "function")
-        }
+        Node::Object(members) => members.iter().all(|(name, value)| match value {
+            // A function without a name is refused, and nobody runs it.
+            Node::Text(kind) if name == "type" => kind != "function" && kind != "custom",
+            _ => name != "name" && name != "function",
+        }),
         _ => false,
     }
 }

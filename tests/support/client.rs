@@ -345,16 +345,18 @@ fn openssl(dir: &Path, arguments: &str) {
 pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    fn make_leaf(dir: &Path) {
+    fn make_leaf(dir: &Path, days: u32) {
         openssl(dir, &format!("req {CURVE} -keyout key.pem -out leaf.csr -subj /CN=localhost"));
         openssl(
             dir,
-            "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile \
-             leaf.cnf -out cert.pem",
+            &format!(
+                "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} \
+                 -extfile leaf.cnf -out cert.pem"
+            ),
         );
     }
 
-    /// Writes `cert.pem` and `key.pem` into `dir`.
+    /// Writes `cert.pem` and `key.pem` into `dir`, for two days.
     pub fn make(dir: &Path) -> Self {
         std::fs::write(
             dir.join("leaf.cnf"),
@@ -365,7 +367,7 @@ impl Tls {
             dir,
             &format!("req -x509 {CURVE} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"),
         );
-        Tls::make_leaf(dir);
+        Tls::make_leaf(dir, 2);
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
         let provider = Arc::new(ring::default_provider());
@@ -379,13 +381,14 @@ impl Tls {
         Tls(Arc::new(config))
     }
 
-    /// Replaces `cert.pem` and `key.pem` in `dir` by others of the same CA; the new certificate.
+    /// Replaces `cert.pem` and `key.pem` in `dir` by others of the same CA, for three days; the new
+    /// certificate.
     pub fn renew(dir: &Path) -> CertificateDer<'static> {
         let next = tempfile::tempdir_in(dir).unwrap();
         for file in ["ca.pem", "ca.key", "leaf.cnf"] {
             std::fs::copy(dir.join(file), next.path().join(file)).unwrap();
         }
-        Tls::make_leaf(next.path());
+        Tls::make_leaf(next.path(), 3);
         for file in ["key.pem", "cert.pem"] {
             std::fs::rename(next.path().join(file), dir.join(file)).unwrap();
         }

@@ -536,6 +536,14 @@ impl Gateway {
         self.log().split_off(before)
     }
 
+    /// How many processes before upgrades still run.
+    pub fn predecessors(&mut self) -> usize {
+        self.before
+            .iter_mut()
+            .filter_map(|child| child.try_wait().unwrap().is_none().then_some(()))
+            .count()
+    }
+
     /// Waits until the processes before upgrades have ended in order.
     pub async fn predecessors_end(&mut self) {
         for mut child in std::mem::take(&mut self.before) {

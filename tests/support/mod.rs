@@ -13,8 +13,10 @@ pub mod frames;
 pub mod gateway;
 pub mod journal;
 pub mod json_text;
+pub mod moved_clock;
 pub mod node;
 pub mod node_process;
+pub mod object_store;
 pub mod openapi;
 pub mod otlp;
 pub mod postgres;
@@ -22,6 +24,7 @@ pub mod provider;
 pub mod recorded;
 pub mod schema;
 pub mod tls_provider;
+pub mod upgrading;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -70,21 +70,9 @@ fn strict_part(schema: &Value, schemas: &Map<String, Value>) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         schema["$ref"] = name.replace("/schemas/", "/strict/").into();
     }
-    let own = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     for keyword in ["allOf", "anyOf"] {
         let parts = schema.get_mut(keyword).and_then(Value::as_array_mut);
-        for part in parts.into_iter().flatten() {
-            let name = part["$ref"].as_str().and_then(|name| name.rsplit('/').next());
-            let mut target = name.and_then(|name| schemas.get(name)).unwrap_or(part).clone();
-            let fields = target.get_mut("properties").and_then(Value::as_object_mut);
-            let refined = fields.is_some_and(|fields| {
-                let before = fields.len();
-                fields.retain(|name, _| !own.contains_key(name));
-                fields.len() < before
-            });
-            // A field that is documented twice, once with more, is checked against that only.
-            *part = strict_part(if refined { &target } else { part }, schemas);
-        }
+        parts.into_iter().flatten().for_each(|part| *part = strict_part(part, schemas));
     }
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     let fields = properties.into_iter().flat_map(Map::values_mut);

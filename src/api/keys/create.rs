@@ -14,13 +14,12 @@ use super::repeat::NamedCreation;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
-use crate::api::{answer, limits};
+use crate::api::{answer, idempotency, limits};
 use crate::app::App;
 use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::idempotency;
 use crate::secret::Secret;
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits, StoreError};
 

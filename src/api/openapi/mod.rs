@@ -3,6 +3,7 @@
 //! describe.
 
 mod descriptions;
+mod examples;
 mod operations;
 mod responses;
 
@@ -24,7 +25,7 @@ pub(crate) async fn get(_: &App, _: &Principal, _: &ApiRequest) -> ApiResult {
 }
 
 pub fn document() -> Value {
-    let mut paths = Map::new();
+    let (mut paths, examples) = (Map::new(), examples::read());
     for route in ROUTES {
         let Some(operation) = OPERATIONS.iter().copied().flatten().find(|operation| {
             operation.method == route.method.as_str() && operation.path == route.path
@@ -34,7 +35,9 @@ pub fn document() -> Value {
         let path = route.path.replace("...}", "}");
         let item = paths.entry(path).or_insert_with(|| json!({}));
         if let Value::Object(item) = item {
-            item.insert(route.method.as_str().to_ascii_lowercase(), describe(route, operation));
+            let mut described = describe(route, operation);
+            examples::add(&examples, operation.id, &mut described);
+            item.insert(route.method.as_str().to_ascii_lowercase(), described);
         }
     }
     json!({

@@ -132,8 +132,8 @@ const OTHERS: &[Operation] = &[
         "List the gateways that share the store, the newest registration first; none with SQLite")
         .gives(200, "GatewayList"),
     op("DELETE", "/v1/gateways/{id}", "forgetGateway",
-        "Take a gateway off the list that is known to be dead; one that lives registers anew")
-        .gives_nothing().refuses(&[404]),
+        "Take a dead gateway off the list that had `on_lease_lost: serve_stale`")
+        .gives_nothing().refuses(&[404, 409]),
     op("POST", "/v1/nodes", "createNode", "Enrol a node; only this answer shows its secret")
         .takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
     op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),

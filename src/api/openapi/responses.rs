@@ -72,7 +72,12 @@ fn success(operation: &Operation, infers: bool, draws: bool) -> Value {
             _ => None,
         };
         if let (Value::Object(content), Some(also)) = (&mut content, also) {
-            content.insert(also.into(), json!({ "schema": { "type": "string" } }));
+            let media = match also {
+                // Tools hold a schema to each event, not to the text.
+                "text/event-stream" => json!({}),
+                _ => json!({ "schema": { "type": "string" } }),
+            };
+            content.insert(also.into(), media);
         }
         fields.insert("content".into(), content);
     }

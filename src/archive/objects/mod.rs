@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::segment_folder::file_name;
@@ -22,6 +22,9 @@ use crate::bounds;
 use crate::store::ByteRange;
 
 pub(crate) use target::ObjectTarget;
+
+/// The name of the object that says which store the folder belongs to.
+const OWNER: &str = "rerouter-database";
 
 /// Segments in an object store. Cloning is cheap.
 #[derive(Clone)]
@@ -57,6 +60,36 @@ impl SegmentObjects {
             handle,
             runtime: Some(runtime),
         })))
+    }
+
+    /// Takes the folder for the store of this mark, if it is nobody's yet. An error if it is
+    /// another's: numbers of segments are unique within one store only.
+    pub(super) async fn claim(&self, mark: String) -> io::Result<()> {
+        let (store, path) = (Arc::clone(&self.0.store), self.0.prefix.clone().join(OWNER));
+        let claim = async move {
+            // One of two that come at once finds the mark of the other.
+            let new = PutOptions::from(PutMode::Create);
+            match store.put_opts(&path, PutPayload::from(mark.clone()), new).await {
+                Ok(_) => return Ok(()),
+                Err(
+                    object_store::Error::AlreadyExists { .. }
+                    | object_store::Error::Precondition { .. },
+                ) => {}
+                Err(error) => return Err(told(&error)),
+            }
+            let found = match store.get(&path).await {
+                Ok(found) => found.bytes().await,
+                Err(error) => Err(error),
+            };
+            match found.map_err(|error| told(&error))? == mark {
+                true => Ok(()),
+                false => Err(io::Error::other(format!(
+                    "captures of another database are in this folder of the object store: name \
+                     another folder, or delete {path} if that database is gone"
+                ))),
+            }
+        };
+        self.run(claim).await
     }
 
     /// Uploads a segment that is written no more, from this file. Returns its bytes. An error of
@@ -200,11 +233,16 @@ fn absent(error: &object_store::Error) -> io::Error {
     }
 }
 
-/// The error without what a server adds to it at length. It is never of kind `NotFound`, which a
-/// bucket that is not there would be too.
+/// The error without what a server adds to it at length, except its code. It is never of kind
+/// `NotFound`, which a bucket that is not there would be too.
 fn told(error: &object_store::Error) -> io::Error {
-    let all: String = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    io::Error::other(all.chars().take(bounds::OBJECT_ERROR).collect::<String>())
+    let all = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let (all, xml) = all.split_once("<?xml").unwrap_or((&all, ""));
+    let code = xml.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    // Azure's XML begins with a byte order mark.
+    let all = all.trim_end_matches(['\u{feff}', ' ']).chars().take(bounds::OBJECT_ERROR);
+    let code = code.map_or("", |(code, _)| code).chars().take(bounds::OBJECT_ERROR);
+    io::Error::other(all.chain([' ']).chain(code).collect::<String>().trim_end().to_owned())
 }
 
 #[cfg(test)]

@@ -49,12 +49,12 @@ const GOOGLE: &[&str] = &[
     "GOOGLE_SERVICE_ACCOUNT_KEY",
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_BASE_URL",
-    "GOOGLE_SKIP_SIGNATURE",
-    "GOOGLE_ALLOW_HTTP",
 ];
+/// What `az://` cannot do without.
+const AZURE_ACCOUNT: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// Variables for `az://`.
 const AZURE: &[&str] = &[
-    "AZURE_STORAGE_ACCOUNT_NAME",
+    AZURE_ACCOUNT,
     "AZURE_STORAGE_ACCOUNT_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
     "AZURE_CLIENT_ID",
@@ -62,8 +62,8 @@ const AZURE: &[&str] = &[
     "AZURE_TENANT_ID",
     "AZURE_AUTHORITY_HOST",
     "AZURE_FEDERATED_TOKEN_FILE",
+    "IDENTITY_ENDPOINT",
     "AZURE_STORAGE_ENDPOINT",
-    "AZURE_STORAGE_USE_EMULATOR",
     "AZURE_ALLOW_HTTP",
 ];
 
@@ -153,6 +153,9 @@ impl ObjectTarget {
                 builder.with_url(url).with_retry(retry()).build().map(|store| Arc::new(store) as _)
             }
             StorageScheme::Azure => {
+                if variable(AZURE_ACCOUNT).is_none_or(|account| account.is_empty()) {
+                    return Err(format!("{AZURE_ACCOUNT} is not set"));
+                }
                 let mut builder = MicrosoftAzureBuilder::new();
                 for (name, value) in set(AZURE) {
                     if let Ok(key) = name.to_ascii_lowercase().parse() {

@@ -20,6 +20,33 @@ fn urls_name_a_store_and_nothing_else() {
     }
 }
 
+#[test]
+fn what_is_missing_or_refused_is_told_without_the_text_of_the_server() {
+    let none = ObjectTarget::parse("az://b/c").unwrap().open(&|_| None);
+    assert_eq!(none.err().unwrap(), "AZURE_STORAGE_ACCOUNT_NAME is not set");
+    let refused = |said: &str| {
+        let source = format!("403 Forbidden: {said}").into();
+        told(&object_store::Error::Generic { store: "Azure", source }).to_string()
+    };
+    let xml = "\u{feff}<?xml version=\"1.0\"?>\n<Error><Code>AuthenticationFailed</Code><Message>a";
+    let told = "Generic Azure error: 403 Forbidden: AuthenticationFailed";
+    assert_eq!(refused(&format!("{xml}{}", "b".repeat(1_000))), told);
+    assert_eq!(refused("<?xml>"), "Generic Azure error: 403 Forbidden:");
+    assert_eq!(refused(&"é".repeat(1_000)).chars().count(), bounds::OBJECT_ERROR);
+}
+
+#[tokio::test]
+async fn a_folder_is_of_the_store_that_claims_it_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().display());
+    let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+    for (mark, taken) in [("a", true), ("a", true), ("b", false), ("ab", false), ("a", true)] {
+        assert_eq!(objects.claim(mark.to_owned()).await.is_ok(), taken, "{mark}");
+    }
+    std::fs::remove_file(dir.path().join(OWNER)).unwrap();
+    objects.claim("b".to_owned()).await.unwrap();
+}
+
 #[tokio::test]
 async fn segments_in_a_folder_are_whole_and_leave() {
     let dir = tempfile::tempdir().unwrap();

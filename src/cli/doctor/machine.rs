@@ -26,15 +26,19 @@ pub(super) fn store(
         return;
     }
     let dir = server.data_dir.display().to_string();
-    if is_local && !server.data_dir.join("accounts.db").exists() {
-        report.ok("store", &format!("{dir} is empty: the first start makes it"));
+    let place = if is_local { &dir } else { "PostgreSQL" };
+    let is_empty = match server.store.url {
+        StoreUrl::Sqlite => !server.data_dir.join("accounts.db").exists(),
+        StoreUrl::Postgres(_) => ready::is_empty(server),
+    };
+    if is_empty {
+        report.ok("store", &format!("{place} has no tables yet: the first start makes them"));
         report.ok("schema", "the first start makes it");
         return;
     }
-    let place = if is_local { &dir } else { "PostgreSQL" };
     report.ok("store", &format!("{place} opens with its master key"));
     match ready::stored_document(server, environment) {
-        Ok(_) => report.ok("schema", "of this build"),
+        Ok(_) => report.ok("schema", "up to date with this build"),
         Err(why) => report.fail("schema", &why, "run the build that wrote it, or a newer one"),
     }
 }
@@ -106,10 +110,7 @@ fn expires(report: &mut DoctorReport, file: &str, end: Option<Timestamp>, now: T
 /// What several gateways need.
 pub(super) fn lease(report: &mut DoctorReport, server: &Server, running: bool) {
     let told = match (&server.store.url, running) {
-        (StoreUrl::Sqlite, true) => {
-            "none is needed: one gateway on SQLite, whose readiness is above"
-        }
-        (StoreUrl::Sqlite, false) => "none is needed: one gateway on SQLite",
+        (StoreUrl::Sqlite, _) => "not needed with SQLite",
         (StoreUrl::Postgres(_), true) => "the readiness above says whether the gateway has one",
         (StoreUrl::Postgres(_), false) => "the gateway takes one when it starts",
     };

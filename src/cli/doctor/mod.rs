@@ -4,23 +4,21 @@ mod machine;
 mod places;
 mod report;
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use self::report::DoctorReport;
 use super::check;
 use super::failure::CommandFailure;
 use super::output::print;
-use crate::config::{self, Env};
+use super::server_source::ServerSourceArguments;
+use crate::config::Env;
 use crate::server::Environment;
 use crate::server::ready;
 
 #[derive(Args)]
 pub(super) struct DoctorArguments {
-    /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerSourceArguments,
     /// Ask neither providers nor a running gateway.
     #[arg(long)]
     offline: bool,
@@ -35,8 +33,7 @@ pub(super) fn run(
     env: &Env<'_>,
 ) -> Result<(), CommandFailure> {
     let mut report = DoctorReport::default();
-    let source = config::server_source(arguments.config.as_deref());
-    let checked = check::examine_both(source, environment, env);
+    let checked = check::examine_both(arguments.server.source(), environment, env);
     report.documents(&checked);
     if let Some(server) = &checked.server {
         let readiness = ready::check(server, Some(&environment()));

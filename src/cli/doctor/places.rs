@@ -12,35 +12,53 @@ use crate::config::{self, Env, Server};
 use crate::routing::{Provider, Routing};
 use crate::server::Environment;
 use crate::server::ready::{self, Readiness};
+use crate::store::DataDir;
 
 /// Seconds by which the clock of another machine is ahead of this one's.
 pub(super) type ClockDifferences = Vec<(String, i64)>;
 
 /// Asks the gateway of the document for its readiness, if it runs. Returns whether it does.
 pub(super) fn gateway(report: &mut DoctorReport, server: &Server, readiness: &Readiness) -> bool {
-    if readiness.in_use.is_empty() {
-        report.ok("gateway", "does not run here; its addresses are free");
-        return false;
-    }
+    const SAME: &str = "give `doctor` the --config, --listen, --metrics and --data-dir of `serve`";
+    let dir = server.data_dir.display();
+    let locked = DataDir::is_locked(&server.data_dir);
     let url = format!("http://{}/readyz", server.metrics);
-    match probe(&url, &HeaderMap::new(), None, bounds::DOCTOR_ANSWER) {
-        Ok(ProbeAnswer { status: 200, .. }) => {
-            report.ok("gateway", "runs here, and is ready");
-            true
+    let ask = || probe(&url, &HeaderMap::new(), None, bounds::DOCTOR_ANSWER).ok();
+    let answer = (!readiness.in_use.is_empty()).then(ask).flatten();
+    let runs = locked.unwrap_or(answer.is_some());
+    match (answer, locked) {
+        (Some(ProbeAnswer { status: 200, .. }), Some(false)) => {
+            let told = format!("one is ready at {}, and none runs on {dir}", server.metrics);
+            report.warn("gateway", &told, SAME);
         }
-        Ok(ProbeAnswer { text, .. }) => {
+        (Some(ProbeAnswer { status: 200, .. }), _) => {
+            report.ok("gateway", "runs here, and is ready");
+        }
+        (Some(_), Some(false)) => {
+            let told = format!("something else listens at {}", server.metrics);
+            report.warn("gateway", &told, "stop it, or choose another address");
+        }
+        (Some(ProbeAnswer { text, .. }), _) => {
             let told = format!("runs here, and is not ready: {}", text.trim());
             report.fail("gateway", &told, "see its log");
-            true
         }
-        Err(_) => {
+        (None, Some(true)) => {
+            let told = format!(
+                "runs on {dir}, and does not answer at {}: it starts, drains or listens elsewhere",
+                server.metrics
+            );
+            report.warn("gateway", &told, SAME);
+        }
+        (None, _) if readiness.in_use.is_empty() => {
+            report.ok("gateway", "does not run here; its addresses are free");
+        }
+        (None, _) => {
             let why = readiness.in_use.iter().map(|problem| problem.message.as_str());
-            let why: Vec<&str> = why.collect();
             let remedy = "stop what listens there, or choose another address";
-            report.warn("gateway", &why.join("; "), remedy);
-            false
+            report.warn("gateway", &why.collect::<Vec<&str>>().join("; "), remedy);
         }
     }
+    runs
 }
 
 /// Asks each provider of the routing document for its models.

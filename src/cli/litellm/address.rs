@@ -1,6 +1,6 @@
 //! Names of models, and addresses of providers.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::notes::{expanded, variable};
 use super::providers::{LitellmProvider, ProviderKind};
@@ -64,7 +64,10 @@ pub(super) fn address(
     }
     match (provider.kind, base) {
         (ProviderKind::Preset("openai"), Some(base))
-        | (ProviderKind::OpenAi(_) | ProviderKind::OpenAiElsewhere, Some(base)) => {
+        | (
+            ProviderKind::OpenAi(_) | ProviderKind::Chat(_) | ProviderKind::OpenAiElsewhere,
+            Some(base),
+        ) => {
             set("protocol", "openai".to_owned());
             set("base_url", base);
         }
@@ -80,11 +83,14 @@ pub(super) fn address(
                 set("base_url", base);
             }
         }
-        (ProviderKind::OpenAi(base), None) => {
+        (ProviderKind::OpenAi(base) | ProviderKind::Chat(base), None) => {
             set("protocol", "openai".to_owned());
             set("base_url", base.to_owned());
         }
         (ProviderKind::OpenAiElsewhere, None) => return Err("it needs an `api_base`"),
+    }
+    if matches!(provider.kind, ProviderKind::Chat(_)) {
+        settings.insert("endpoints".to_owned(), json!(["chat.completions", "embeddings"]));
     }
     Ok(settings)
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::address::{address, duration, pattern};
 use super::notes::{Notes, expanded, number, scalar, texts, variable};
 use super::params::{model_settings, note_info, note_params};
-use super::providers::{LitellmProvider, of_model};
+use super::providers::{LitellmProvider, is_by_responses, of_model};
 use super::settings::LitellmDefaults;
 use crate::bounds;
 use crate::config;
@@ -113,6 +113,7 @@ impl EntryReader<'_> {
         }
         let model = scalar(get("model")).ok_or("`litellm_params.model` is missing")?;
         let custom = scalar(get("custom_llm_provider"));
+        let by_responses = is_by_responses(&model);
         let (provider, model) = of_model(&model, custom.as_deref())?;
         if mode.is_empty() && UNSERVED.iter().any(|beginning| model.starts_with(beginning)) {
             return Err(NO_ENDPOINT);
@@ -122,7 +123,16 @@ impl EntryReader<'_> {
         if provider.prefix == "azure" && !model.contains("${") && !model.bytes().all(is_plain) {
             return Err("the name of a deployment must be letters, digits, `-`, `_` or `.`");
         }
-        let settings = self.provider(provider, &params, notes)?;
+        let mut settings = self.provider(provider, &params, notes)?;
+        match (by_responses, provider.prefix) {
+            (true, "openai") => _ = settings.insert("endpoints".to_owned(), json!(["responses"])),
+            (true, _) => notes.add(
+                &format!("{}.litellm_params.model", self.place),
+                "asked in chat completions: responses need Azure's newer API, see \
+                 docs/providers.md",
+            ),
+            (false, _) => {}
+        }
         note_params(self.place, &params, notes);
         note_info(self.place, info, notes);
         let provider = list.provider(provider.prefix, settings, |name| {
@@ -143,7 +153,7 @@ impl EntryReader<'_> {
         if shares.iter().skip(1).any(Option::is_some) {
             notes.add(
                 &format!("{}.rpm, tpm", self.place),
-                "a share among the targets of the name only: limits belong to keys and users",
+                "used only as weights among this name's targets: limits belong to keys and users",
             );
         }
         list.deployments.push(LitellmDeployment {

@@ -16,6 +16,8 @@ pub(super) enum ProviderKind {
     Preset(&'static str),
     /// OpenAI's protocol, at this URL unless another one is given.
     OpenAi(&'static str),
+    /// The same without responses: LiteLLM, too, asks these in chat completions.
+    Chat(&'static str),
     /// OpenAI's protocol, at the URL that has to be given.
     OpenAiElsewhere,
 }
@@ -24,7 +26,7 @@ const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> Lit
     LitellmProvider { prefix, kind, key }
 }
 
-use ProviderKind::{OpenAi, OpenAiElsewhere, Preset};
+use ProviderKind::{Chat, OpenAi, OpenAiElsewhere, Preset};
 
 /// Base URLs are those of the providers' documentation of their OpenAI-compatible APIs.
 static PROVIDERS: &[LitellmProvider] = &[
@@ -40,20 +42,20 @@ static PROVIDERS: &[LitellmProvider] = &[
     row("ollama_chat", Preset("ollama"), ""),
     row("hosted_vllm", Preset("vllm"), ""),
     row("vllm", Preset("vllm"), ""),
-    row("together_ai", OpenAi("https://api.together.xyz/v1"), "TOGETHERAI_API_KEY"),
-    row("fireworks_ai", OpenAi("https://api.fireworks.ai/inference/v1"), "FIREWORKS_AI_API_KEY"),
+    row("together_ai", Chat("https://api.together.xyz/v1"), "TOGETHERAI_API_KEY"),
+    row("fireworks_ai", Chat("https://api.fireworks.ai/inference/v1"), "FIREWORKS_AI_API_KEY"),
     row("perplexity", OpenAi("https://api.perplexity.ai"), "PERPLEXITYAI_API_KEY"),
     row("xai", OpenAi("https://api.x.ai/v1"), "XAI_API_KEY"),
-    row("cerebras", OpenAi("https://api.cerebras.ai/v1"), "CEREBRAS_API_KEY"),
-    row("nvidia_nim", OpenAi("https://integrate.api.nvidia.com/v1"), "NVIDIA_NIM_API_KEY"),
-    row("deepinfra", OpenAi("https://api.deepinfra.com/v1/openai"), "DEEPINFRA_API_KEY"),
-    row("sambanova", OpenAi("https://api.sambanova.ai/v1"), "SAMBANOVA_API_KEY"),
-    row("cohere", OpenAi("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
-    row("cohere_chat", OpenAi("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
-    row("moonshot", OpenAi("https://api.moonshot.ai/v1"), "MOONSHOT_API_KEY"),
+    row("cerebras", Chat("https://api.cerebras.ai/v1"), "CEREBRAS_API_KEY"),
+    row("nvidia_nim", Chat("https://integrate.api.nvidia.com/v1"), "NVIDIA_NIM_API_KEY"),
+    row("deepinfra", Chat("https://api.deepinfra.com/v1/openai"), "DEEPINFRA_API_KEY"),
+    row("sambanova", Chat("https://api.sambanova.ai/v1"), "SAMBANOVA_API_KEY"),
+    row("cohere", Chat("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
+    row("cohere_chat", Chat("https://api.cohere.ai/compatibility/v1"), "COHERE_API_KEY"),
+    row("moonshot", Chat("https://api.moonshot.ai/v1"), "MOONSHOT_API_KEY"),
     row(
         "dashscope",
-        OpenAi("https://dashscope.aliyuncs.com/compatible-mode/v1"),
+        Chat("https://dashscope.aliyuncs.com/compatible-mode/v1"),
         "DASHSCOPE_API_KEY",
     ),
     row("custom_openai", OpenAiElsewhere, ""),
@@ -84,8 +86,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("huggingface", "write it by hand, if the server has OpenAI's API: `protocol: openai`"),
 ];
 
+/// The route of models that LiteLLM asks in responses, whatever the client speaks.
+const RESPONSES: &str = "responses/";
+
 /// Words before the name of a model that say how LiteLLM should call it.
-const ROUTES: [&str; 3] = ["responses/", "o_series/", "gpt5_series/"];
+const ROUTES: [&str; 3] = [RESPONSES, "o_series/", "gpt5_series/"];
+
+/// Whether LiteLLM asks a model in responses only.
+pub(super) fn is_by_responses(model: &str) -> bool {
+    let rest = model.strip_prefix("openai/").or_else(|| model.strip_prefix("azure/"));
+    rest.is_some_and(|rest| rest.starts_with(RESPONSES))
+}
 
 /// The provider of a model, and its name there; else why there is none.
 pub(super) fn of_model<'m>(

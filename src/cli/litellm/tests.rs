@@ -61,6 +61,9 @@ fn entry() -> impl Strategy<Value = Value> {
             "openrouter/a/${model}",
             "together_ai/t",
             "lm_studio/m",
+            "openai/responses/o1-pro",
+            "azure/responses/d",
+            "cohere/c",
         ]),
         anything(),
     ];

@@ -8,6 +8,7 @@ use jiff::fmt::rfc2822;
 use serde_json::Value;
 use ureq::{Agent, http};
 
+use super::super::client::cause;
 use super::http::{agent, url};
 use crate::auth::signature::{Covered, Signer};
 use crate::bounds;
@@ -114,7 +115,7 @@ impl GatewayClient {
         for (name, value) in signer.sign(&covered, body.as_bytes(), created, &self.random) {
             request = request.header(name, value);
         }
-        let answer = request.send(body).map_err(|error| error.to_string())?;
+        let answer = request.send(body).map_err(|error| cause(&error))?;
         let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp());
         let status = answer.status().as_u16();

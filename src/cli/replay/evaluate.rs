@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -24,12 +24,13 @@ use crate::evaluate::{HealthSource, OfflineEvaluation};
 use crate::routing::Routing;
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("evaluated").required(true).args(["document", "live"])))]
 pub(super) struct EvaluateArguments {
     /// Routing document to evaluate.
-    #[arg(long, value_name = "FILE", required_unless_present = "live")]
+    #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
     /// Evaluate the live document.
-    #[arg(long, conflicts_with_all = ["document", "corpus"])]
+    #[arg(long, conflicts_with = "corpus")]
     live: bool,
     #[command(flatten)]
     filters: Filters,

@@ -37,8 +37,8 @@ pub(in crate::cli) struct Filters {
     /// Status 200, or a class such as 4xx, or several separated by commas.
     #[arg(long)]
     status: Option<String>,
-    /// One of completed, failed, aborted, refused.
-    #[arg(long)]
+    /// How the request ended.
+    #[arg(long, value_parser = ["completed", "failed", "aborted", "refused"])]
     state: Option<String>,
     /// Made with the ROUTER key of this id.
     #[arg(long, value_name = "KEY_ID")]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
 use super::super::output::{print, print_error};
-use super::super::records::{for_each_record, text};
+use super::super::records::{for_each_record, short, text};
 use super::super::table::TextTable;
 use super::captures::{CAPTURES, dollars, rule, target};
 
@@ -39,9 +39,8 @@ pub(super) fn list(
 
 fn row(summary: &Value) -> [String; 10] {
     let at = |pointer: &str| text(summary.pointer(pointer));
-    let created_at = at("/created_at");
     [
-        created_at.split('.').next().unwrap_or_default().to_owned(),
+        short(summary.get("created_at")),
         at("/id"),
         at("/state"),
         at("/status"),

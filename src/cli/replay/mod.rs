@@ -23,6 +23,7 @@ pub(super) use self::filters::Filters;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
+use super::fields;
 use crate::clock::Clock;
 use crate::config::Env;
 
@@ -41,7 +42,7 @@ enum ReplayCommand {
         #[command(flatten)]
         filters: Filters,
         /// Maximum number of captures.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 20, value_parser = fields::count)]
         limit: u64,
         /// Print one JSON object per line instead of a table.
         #[arg(long)]
@@ -78,7 +79,7 @@ enum ReplayCommand {
         #[command(flatten)]
         filters: Filters,
         /// Maximum number of captures. Default: all that match.
-        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_parser = fields::count)]
         limit: Option<u64>,
         /// File to write, readable by its owner only; `-` is standard output.
         #[arg(long, value_name = "FILE", default_value = "-")]

@@ -7,7 +7,7 @@ use super::super::failure::CommandFailure;
 use super::super::output::print;
 use super::super::records::text;
 use super::super::table::TextTable;
-use super::captures::path;
+use super::captures::{dollars, path};
 
 pub(super) fn reroute(
     client: &ApiClient,
@@ -67,7 +67,11 @@ fn side_by_side(comparison: &Value) -> String {
             Some(false) => "differs",
             None => "unknown",
         };
-        let [name, a, b] = ["field", "a", "b"].map(|name| text(field.get(name)));
+        let name = text(field.get("field"));
+        let [a, b] = ["a", "b"].map(|side| match name.ends_with("cost_usd") {
+            true => dollars(field.get(side).and_then(Value::as_f64)),
+            false => text(field.get(side)),
+        });
         table.row([name, a, b, mark.to_owned()]);
     }
     table.text()

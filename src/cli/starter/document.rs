@@ -54,10 +54,13 @@ pub(in crate::cli) fn routing_document(found: &[FoundProvider]) -> String {
     text
 }
 
+/// The usual addresses of clients, and of metrics and probes.
+pub(in crate::cli) const ADDRESSES: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:9090"];
+
 /// A server document with these values; what it leaves out has its default.
 /// `allowed` are the variables that the routing document may use, if not the usual ones.
 pub(in crate::cli) fn server_document(
-    listen: &str,
+    [listen, metrics]: [&str; 2],
     data_dir: &str,
     routing: &str,
     allowed: &[String],
@@ -66,10 +69,11 @@ pub(in crate::cli) fn server_document(
         true => String::new(),
         false => format!(", env_allow: {}", serde_json::json!(allowed)),
     };
-    let [listen, data_dir, routing] = [listen, data_dir, routing].map(quoted);
+    let [listen, metrics, data_dir, routing] = [listen, metrics, data_dir, routing].map(quoted);
     format!(
         "# The server document, read at start. Its keys: docs/reference/server-document.md\n\n\
          listeners:\n  - address: {listen}\n\
+         metrics: {{ address: {metrics} }} # metrics and probes, without a credential\n\
          data_dir: {data_dir} # accounts, keys, captures and the master key\n\
          routing: {{ file: {routing}{allowed} }}\n"
     )
@@ -107,7 +111,7 @@ mod tests {
             let shipped = routing.shipped_prices().1.iter().any(|name| **name == *target);
             assert!(shipped || known.prices.contains("output_per_mtok"), "{target} has no price");
         }
-        let text = server_document("127.0.0.1:8080", "/var/lib/a \"b\"", "conf/routing.yaml", &[]);
+        let text = server_document(ADDRESSES, "/var/lib/a \"b\"", "conf/routing.yaml", &[]);
         let read = config::read_server("made", &text, &env).unwrap();
         assert_eq!(read.data_dir.to_str(), Some("/var/lib/a \"b\""));
     }

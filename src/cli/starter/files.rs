@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::failure::CommandFailure;
 
-/// The server and the routing document in a directory, which is made. Documents that are there are
-/// replaced with `force` only.
+/// The server and the routing document in a directory. Documents that are there are replaced with
+/// `force` only.
 pub(in crate::cli) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFailure> {
     let files = ["rerouter.yaml", "routing.yaml"].map(|name| dir.join(name));
     if let Some(file) = files.iter().find(|file| file.exists() && !force) {
@@ -14,12 +14,14 @@ pub(in crate::cli) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], Com
             file.display()
         )));
     }
-    std::fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;
     Ok(files)
 }
 
-/// Writes a document.
+/// Writes a document, and makes its directory.
 pub(in crate::cli) fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;
+    }
     std::fs::write(file, text).map_err(|error| failed(file, &error))
 }
 

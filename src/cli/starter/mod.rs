@@ -8,7 +8,7 @@ mod providers;
 
 use std::net::SocketAddr;
 
-pub(super) use self::document::{routing_document, server_document};
+pub(super) use self::document::{ADDRESSES, routing_document, server_document};
 pub(super) use self::files::{files, write};
 pub(super) use self::providers::{FoundProvider, KNOWN};
 use crate::config::{self, Env, Server};

@@ -17,7 +17,7 @@ use super::{address, compared};
 use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
-use crate::console::pieces::{code, confirm_form, copy, id_link, notice, short_id, time};
+use crate::console::pieces::{code, confirm_form, copy, id_link, notice, prose, short_id, time};
 use crate::error::Kind;
 use crate::wire::query::encode;
 
@@ -39,8 +39,9 @@ pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {
     let (replays, shadows) = (copies("replay_of").await?, copies("shadow_of").await?);
     let copies = [list(&replays, "/data"), list(&shadows, "/data")].concat();
     let base = base(&call);
+    let names = Names::read(&call, &capture).await;
     let main = html! {
-        (facts(&capture, call.is_admin()))
+        (facts(&capture, &names, call.is_admin()))
         (actions(&capture, &base))
         (related(&capture, &copies))
         section aria-labelledby="why" {
@@ -105,7 +106,34 @@ fn base(call: &PageCall<'_>) -> String {
     format!("{scheme}://{host}")
 }
 
-fn facts(capture: &Value, is_admin: bool) -> Markup {
+/// The names of a capture's user and key; empty where the reader may not see them, or they are
+/// gone.
+struct Names {
+    user: String,
+    key: String,
+}
+
+impl Names {
+    async fn read(call: &PageCall<'_>, capture: &Value) -> Names {
+        let name = async |path: &str, id: &str, field: &str| {
+            let found = call.get(&format!("{path}/{}", encode(id))).await;
+            found.map_or_else(|_| String::new(), |found| text(&found, field).to_owned())
+        };
+        let [user, key] = ["/user", "/key"].map(|of| text(capture, of));
+        Names {
+            user: match call.is_admin() {
+                true => name("/v1/users", user, "/email").await,
+                false => String::new(),
+            },
+            key: match key.is_empty() {
+                true => String::new(),
+                false => name("/v1/router/keys", key, "/name").await,
+            },
+        }
+    }
+}
+
+fn facts(capture: &Value, names: &Names, is_admin: bool) -> Markup {
     let served = target(capture, "/served");
     let error = text(capture, "/error");
     let at = |folder: &str, id: &str| format!("/console/{folder}/{}", encode(id));
@@ -124,7 +152,7 @@ fn facts(capture: &Value, is_admin: bool) -> Markup {
                 @if let Some(served) = served { "→ " strong { (served) } }
                 (marks(capture))
             }
-            @if !error.is_empty() { p.error { (visible(error)) } }
+            @if !error.is_empty() { p.error { (prose(&visible(error))) } }
             dl.cap-facts {
                 (fact("Time", &time(text(capture, "/created_at"))))
                 (fact("Tokens", &html! { (tokens(capture)) }))
@@ -132,9 +160,16 @@ fn facts(capture: &Value, is_admin: bool) -> Markup {
                 (fact("First token", &html! { (span(capture, "/latency/ttft_ms")) }))
                 (fact("Total", &html! { (span(capture, "/latency/total_ms")) }))
                 (fact("Endpoint", &html! { (text(capture, "/endpoint")) }))
-                (fact("User", &if is_admin { id_link(&at("users", user), user) }
-                    else { html! { span.mono { (short_id(user)) } } }))
-                @if !key.is_empty() { (fact("Key", &id_link(&at("keys", key), key))) }
+                (fact("User", &html! {
+                    @if is_admin { (id_link(&at("users", user), user)) }
+                    @else { span.mono { (short_id(user)) } }
+                    " " (visible(&names.user))
+                }))
+                @if !key.is_empty() {
+                    (fact("Key", &html! {
+                        (id_link(&at("keys", key), key)) " " (visible(&names.key))
+                    }))
+                }
                 @if !revision.is_empty() {
                     (fact("Revision", &html! { span.mono { (revision) } }))
                 }

@@ -42,7 +42,10 @@ fn table(rows: &[Value]) -> Markup {
         );
     }
     let headings = ["Name", "State", "Requests", "Breaker", "Models", "Lease until"];
-    pieces::table("Nodes", &headings, &html! { @for node in rows { (row(node)) } })
+    html! {
+        (pieces::table("Nodes", &headings, &html! { @for node in rows { (row(node)) } }))
+        (pieces::breaker_hint())
+    }
 }
 
 fn row(node: &Value) -> Markup {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::traffic::{maybe_number, rows, whole};
 use crate::console::call::PageCall;
-use crate::console::pieces::{badge, count, id_link, some, time};
+use crate::console::pieces::{badge, breaker_hint, count, id_link, some, time};
 use crate::wire::query::encode;
 
 /// Entries of a list that are looked at: the longest page of the API.
@@ -159,6 +159,7 @@ fn targets(present: &Present) -> Markup {
             }
         }
         p.hint { "As this gateway sees them." }
+        (breaker_hint())
     }
 }
 

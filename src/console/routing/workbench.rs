@@ -237,9 +237,9 @@ fn message(problem: &Value, kind: &str, look: &str) -> Markup {
                 "Line " (line) ", column " (column)
             }
             @if !text(problem, "path").is_empty() { " " code { (text(problem, "path")) } }
-            ": " (text(problem, "message"))
+            ": " (pieces::prose(text(problem, "message")))
             @if !text(problem, "hint").is_empty() {
-                span.muted { " – " (text(problem, "hint")) }
+                span.muted { " – " (pieces::prose(text(problem, "hint"))) }
             }
         }
     }

@@ -4,8 +4,10 @@ use crate::dialect::endpoint::Endpoint;
 use crate::routing::base_url::BaseUrl;
 use crate::routing::document::{Finding, Located, RuleSpec, Strategy};
 use crate::routing::name_patterns::beginning;
+use crate::routing::price_list;
 use crate::routing::prices::Prices;
 use crate::routing::provider::Provider;
+use crate::routing::suggest::did_you_mean;
 use crate::secret::Secret;
 
 /// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
@@ -40,9 +42,15 @@ pub(super) fn of_price(
         "no price is known for `{model}`: its cost stays unknown, and keys with a budget are \
         refused"
     );
+    // Another number is another model, and no slip.
+    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let wanted = model.split_once('/').map_or("", |(_, model)| model);
+    let listed = price_list::models(provider.price_list);
+    let meant = did_you_mean(wanted, listed.filter(|known| digits(known) == digits(wanted)));
     let hint = format!(
-        "models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; \
-        0 where it costs nothing"
+        "{}models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; \
+        0 where it costs nothing",
+        meant.map_or_else(String::new, |meant| format!("{meant} Else write "))
     );
     Some(name.fault(message).hint(Some(hint)))
 }

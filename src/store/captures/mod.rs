@@ -78,6 +78,11 @@ impl CaptureIndex {
         self.store.has_predecessor()
     }
 
+    /// Whether nobody else writes segments under the name of this data directory.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.store.is_alone()
+    }
+
     /// Whether other gateways have captures in it too.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared().is_some()
@@ -151,7 +156,21 @@ impl CaptureIndex {
 
     /// Which of these are there, after every earlier write.
     pub async fn known(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
-        self.write(false, move |transaction| statements::known(transaction, ids)).await
+        self.write(false, move |transaction| statements::known(transaction, &ids)).await
+    }
+
+    /// The same before the others are inserted on purpose: also those that were deleted may be.
+    pub(crate) async fn readmit(
+        &self,
+        ids: Vec<RequestId>,
+    ) -> Result<HashSet<RequestId>, StoreError> {
+        let readmit = move |transaction: &Transaction<'_>| {
+            if transaction.is_shared() {
+                shared::forget_deletion_of(transaction, &ids)?;
+            }
+            statements::known(transaction, &ids)
+        };
+        self.write(false, readmit).await
     }
 
     /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
@@ -268,8 +287,9 @@ impl CaptureIndex {
         let Some(shared) = self.shared().filter(|shared| shared.has_spooled()) else {
             return Ok(None);
         };
-        // Before the look: what comes after it sets the mark again.
-        shared.set_spooled(false);
+        // Before the look: what comes after it sets the mark again. What another process inserts
+        // does not: that is looked for until it has ended.
+        shared.set_spooled(self.has_predecessor());
         let batch = self.local().read(move |transaction| spool::batch(transaction, limit)).await;
         match &batch {
             Ok(None) => _ = shared.set_away(false),

@@ -32,6 +32,8 @@ pub(in crate::store) struct SharedCaptures {
     reader: Database,
     /// The name of this gateway.
     instance: String,
+    /// The name of its data directory.
+    directory: String,
     slot: i64,
     /// The local database may hold rows that PostgreSQL lacks.
     spooled: AtomicBool,
@@ -54,6 +56,7 @@ impl SharedCaptures {
             writer: database("store-captures-shared")?,
             reader: database("store-captures-reader")?,
             instance: names.instance,
+            directory: names.directory,
             slot,
             spooled: AtomicBool::new(true),
             away: AtomicBool::new(false),
@@ -62,6 +65,10 @@ impl SharedCaptures {
 
     pub(in crate::store) fn instance(&self) -> &str {
         &self.instance
+    }
+
+    pub(in crate::store) fn directory(&self) -> &str {
+        &self.directory
     }
 
     pub(super) async fn read<T: Send + 'static>(
@@ -238,6 +245,17 @@ fn mark_deleted(
          WHERE excluded.copies >= deleted_captures.copies"
     );
     transaction.execute(&mark, &params![id, copies, owner])?;
+    Ok(())
+}
+
+/// Forgets that these were deleted.
+pub(super) fn forget_deletion_of(
+    transaction: &Transaction<'_>,
+    ids: &[RequestId],
+) -> Result<(), StoreError> {
+    for id in ids {
+        transaction.execute("DELETE FROM deleted_captures WHERE id = ?1", &params![id])?;
+    }
     Ok(())
 }
 

@@ -57,12 +57,12 @@ pub(super) fn locate(
 
 pub(super) fn known(
     transaction: &Transaction<'_>,
-    ids: Vec<RequestId>,
+    ids: &[RequestId],
 ) -> Result<HashSet<RequestId>, StoreError> {
     let mut known = HashSet::new();
     for id in ids {
         if transaction.exists("SELECT 1 FROM captures WHERE id = ?1", &params![id])? {
-            known.insert(id);
+            known.insert(id.clone());
         }
     }
     Ok(known)

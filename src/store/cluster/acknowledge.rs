@@ -2,6 +2,7 @@
 //! one task for all, which reads the rows of the others while somebody waits.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -108,9 +109,9 @@ impl Acknowledger {
         if self.waiting.is_empty() && !reaps {
             return Ok(());
         }
-        let instance = self.shared.identity.instance.clone();
+        let process = self.shared.identity.process.clone();
         let others =
-            self.worker.read(move |transaction| peers::others(transaction, &instance)).await?;
+            self.worker.read(move |transaction| peers::others(transaction, &process)).await?;
         self.step(&others).await?;
         if reaps {
             self.reap(&others).await?;
@@ -151,8 +152,8 @@ impl Acknowledger {
 
     /// Fences the gateways that are behind `rev`, for all changes that have waited long enough.
     async fn fence(&mut self, rev: u64, others: &[peers::Peer]) -> Result<(), StoreError> {
-        let instance = self.shared.identity.instance.clone();
-        let fence = move |transaction: &Transaction<'_>| peers::fence(transaction, &instance, rev);
+        let process = self.shared.identity.process.clone();
+        let fence = move |transaction: &Transaction<'_>| peers::fence(transaction, &process, rev);
         let ids = self.worker.write_beside(fence).await?;
         let now = since_boot();
         for other in others.iter().filter(|other| ids.contains(&other.id)) {
@@ -205,8 +206,14 @@ impl Acknowledger {
         let applied = *self.shared.applied.borrow();
         let furthest = others.iter().map(|other| applied.saturating_sub(other.applied)).max();
         self.shared.metrics.gateway_lag(furthest.unwrap_or(0));
-        let dead = self.reaper.look(now, self.shared.timing, others);
+        let own = &self.shared.identity;
+        let has_predecessor = (self.shared.has_predecessor)();
+        let dead = self.reaper.look(now, self.shared.timing, (own, has_predecessor), others);
         self.reaped = now;
+        let is_alone = others.iter().all(|other| other.directory != own.directory);
+        self.shared.is_alone.store(is_alone, Ordering::Release);
+        let twin = others.iter().find(|other| self.reaper.twin() == Some(&*other.id));
+        self.shared.twin.store(twin.map(|twin| twin.name.clone().into()));
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
             let delete =

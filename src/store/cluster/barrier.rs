@@ -3,9 +3,9 @@
 //!
 //! A gateway is done with once it has applied the change, or is fenced and its lease is over. A
 //! fenced gateway renews no more. Each of its renewals was committed before the fence, and it
-//! counts its lease from before the renewal. So its lease is over one lease after the fence was
-//! committed, whatever any wall clock says. "Its lease has passed" alone is not enough: a gateway
-//! may have read the log before the change and be about to renew.
+//! counts its lease from before the renewal. So its lease is over one lease of its own after the
+//! fence was committed, whatever any wall clock says. "Its lease has passed" alone is not enough: a
+//! gateway may have read the log before the change and be about to renew.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -75,7 +75,8 @@ impl Barrier {
         };
         // A row that came since is that of a gateway that reads the log before its first lease.
         let left: Vec<&Peer> = behind.filter(|other| fence.ids.contains(&other.id)).collect();
-        if !left.is_empty() && now < fence.at + timing.until_stopped() {
+        let holds = |other: &&Peer| now < fence.at + other.timing(timing).until_stopped();
+        if left.iter().any(holds) {
             return BarrierStep::Wait;
         }
         let mut end = BarrierEnd::default();

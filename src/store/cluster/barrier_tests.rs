@@ -13,6 +13,7 @@ fn ms(ms: u64) -> Duration {
 /// A gateway that is not the one which waits.
 #[derive(Default)]
 struct Gateway {
+    lease: Duration,
     /// What its tables have.
     applied: u64,
     lease_until: Duration,
@@ -57,7 +58,9 @@ impl World {
     fn new(gateways: usize, naive: bool) -> World {
         let mut world = World { now: ms(10_000), looked: ms(10_000), naive, ..World::default() };
         for at in 0..gateways {
-            world.gateways.push(Gateway::default());
+            // The second one has a longer lease than the one that waits.
+            let lease = if at == 1 { TIMING.lease * 5 / 2 } else { TIMING.lease };
+            world.gateways.push(Gateway { lease, ..Gateway::default() });
             world.act(&Move::Read(at));
             world.act(&Move::Renew(at));
         }
@@ -88,7 +91,10 @@ impl World {
     fn register(&mut self, at: usize) -> usize {
         let peer = Peer {
             id: self.rows.len().to_string(),
+            directory: at.to_string(),
+            process: at.to_string(),
             name: at.to_string(),
+            lease: self.gateways[at].lease,
             applied: self.gateways[at].applied,
             renewals: 0,
             serves_stale: false,
@@ -105,7 +111,7 @@ impl World {
                 row.peer.applied = gateway.applied;
                 row.peer.renewals += 1;
                 row.renewed = self.now;
-                gateway.lease_until = began + TIMING.lease;
+                gateway.lease_until = began + gateway.lease;
             }
             _ => {
                 gateway.lease_until = Duration::ZERO;
@@ -153,7 +159,9 @@ impl World {
                     true
                 }
                 BarrierStep::Done(end) => {
-                    let late = barrier.began() + TIMING.patience() + TIMING.until_stopped();
+                    let longest = self.gateways.iter().map(|one| one.lease).max().unwrap();
+                    let stopped = Timing { lease: longest }.until_stopped();
+                    let late = barrier.began() + TIMING.patience() + stopped;
                     // One look fences, and another one ends it.
                     assert!(self.now <= late + pauses, "{:?}", self.now - barrier.began());
                     for row in &mut self.rows {
@@ -227,8 +235,16 @@ fn a_renewal_after_a_short_lease_fools_the_naive_barrier_only() {
 
 #[test]
 fn a_gateway_that_goes_on_without_a_lease_is_named() {
-    let peer =
-        Peer { id: "1".into(), name: "b".into(), applied: 0, renewals: 3, serves_stale: true };
+    let peer = Peer {
+        id: "1".into(),
+        directory: "b".into(),
+        process: "b".into(),
+        name: "b".into(),
+        lease: Duration::ZERO,
+        applied: 0,
+        renewals: 3,
+        serves_stale: true,
+    };
     let others = [peer];
     let mut barrier = Barrier::new(1, ms(0));
     assert_eq!(barrier.step(ms(249), TIMING, &others), BarrierStep::Wait);

@@ -3,6 +3,7 @@
 //! later, this gateway does not know of.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,6 +21,10 @@ use crate::store::postgres::Database;
 use crate::store::transaction::abort_if_it_panics;
 use crate::store::{StoreError, documents};
 
+/// After so many rounds with changes that no notification announced, one line of the log says so.
+/// The first may precede the connection that listens.
+const UNHEARD: u32 = 5;
+
 /// A gateway that follows the log.
 pub(super) struct LogFollower {
     shared: Arc<ClusterState>,
@@ -28,6 +33,8 @@ pub(super) struct LogFollower {
     /// What the tables have; `None` before the first load, and where the log has a gap.
     position: Option<LogPosition>,
     registration: Option<LiveRegistration>,
+    /// Rounds that found a change of which the database had not told.
+    unheard: u32,
 }
 
 struct LiveRegistration {
@@ -49,7 +56,7 @@ impl LogFollower {
         worker: Database,
         tables: Arc<dyn Follower>,
     ) -> Self {
-        LogFollower { shared, worker, tables, position: None, registration: None }
+        LogFollower { shared, worker, tables, position: None, registration: None, unheard: 0 }
     }
 
     /// Rounds up to the first lease. Each answer has little time, so that a connection that hangs
@@ -101,7 +108,23 @@ impl LogFollower {
 
     /// One round. `false`: this gateway was fenced and has to register anew.
     pub(super) async fn round(&mut self) -> Result<bool, StoreError> {
+        if let Some(twin) = &*self.shared.twin.load() {
+            self.shared.authority.refuse();
+            return Err(StoreError::unavailable(format_args!(
+                "the gateway {twin} runs on the same data directory, or on a copy of it. Stop this \
+                 one, and start it with an empty data directory of its own"
+            )));
+        }
         let read = self.read().await?;
+        if read.is_news && !self.shared.heard.load(Ordering::Relaxed) {
+            self.unheard += 1;
+            if self.unheard == UNHEARD {
+                log::warn!(
+                    "the database tells of no change, so changes take seconds: where `store.url` \
+                     is a pooler, name the server itself in `store.direct_url`"
+                );
+            }
+        }
         self.renew(read).await
     }
 
@@ -153,12 +176,12 @@ impl LogFollower {
         };
         let (id, applied, is_first) =
             (registration.id.clone(), position.rev, !registration.is_renewed);
-        let (instance, document) =
-            (self.shared.identity.instance.clone(), self.tables.document().unwrap_or_default());
+        let (process, document) =
+            (self.shared.identity.process.clone(), self.tables.document().unwrap_or_default());
         let renew = self.worker.write_beside(move |transaction| {
             let renewed = peers::renew(transaction, &id, (applied, &document))?;
             if renewed && is_first {
-                peers::forget_former(transaction, &instance, &id)?;
+                peers::forget_former(transaction, &process, &id)?;
             }
             if renewed && (read.is_news || is_first) {
                 change_log::notify(transaction, change_log::APPLIED)?;
@@ -186,8 +209,10 @@ impl LogFollower {
         let (new, identity) = (id.clone(), self.shared.identity.clone());
         let (serves_stale, document) =
             (self.shared.serves_stale, self.tables.document().unwrap_or_default());
+        let lease = self.shared.timing.lease;
         let register = self.worker.write_beside(move |transaction| {
-            peers::register(transaction, &new, &identity, (serves_stale, applied, &document))
+            let state = (serves_stale, applied, &*document);
+            peers::register(transaction, &new, &identity, lease, state)
         });
         register.await?;
         self.registration = Some(LiveRegistration { id, is_renewed: false });

@@ -2,7 +2,7 @@
 //! clock that goes on while the machine is suspended and that nobody sets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -54,7 +54,7 @@ pub(crate) struct Authority(Option<Arc<SharedLease>>);
 struct SharedLease {
     /// In nanoseconds since the machine was started; 0 without a lease.
     until_ns: AtomicU64,
-    serves_stale: bool,
+    serves_stale: AtomicBool,
 }
 
 impl Authority {
@@ -66,12 +66,13 @@ impl Authority {
     /// Of a gateway that shares its store, without a lease so far. `serves_stale`: it goes on
     /// without one, once it had its first.
     pub(super) fn leased(serves_stale: bool) -> Self {
-        Authority(Some(Arc::new(SharedLease { until_ns: AtomicU64::new(0), serves_stale })))
+        let (until_ns, serves_stale) = (AtomicU64::new(0), AtomicBool::new(serves_stale));
+        Authority(Some(Arc::new(SharedLease { until_ns, serves_stale })))
     }
 
     /// Whether requests may be answered.
     pub(crate) fn is_valid(&self) -> bool {
-        self.0.as_ref().is_none_or(|lease| lease.serves_stale || lease.is_held(since_boot()))
+        self.0.as_ref().is_none_or(|lease| lease.is_held(since_boot()))
     }
 
     /// What is left of the lease; `None` where the store is not shared.
@@ -90,6 +91,14 @@ impl Authority {
         self.set(0);
     }
 
+    /// Ends the lease, also of one that goes on without.
+    pub(super) fn refuse(&self) {
+        if let Some(lease) = &self.0 {
+            lease.serves_stale.store(false, Ordering::Release);
+        }
+        self.end();
+    }
+
     fn set(&self, until_ns: u64) {
         if let Some(lease) = &self.0 {
             lease.until_ns.store(until_ns, Ordering::Release);
@@ -100,5 +109,6 @@ impl Authority {
 impl SharedLease {
     fn is_held(&self, now: Duration) -> bool {
         now.as_nanos() < u128::from(self.until_ns.load(Ordering::Acquire))
+            || self.serves_stale.load(Ordering::Acquire)
     }
 }

@@ -16,10 +16,13 @@ mod lease;
 mod peers;
 mod reaper;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -75,8 +78,16 @@ struct ClusterState {
     applied: watch::Sender<u64>,
     /// Wakes the follower of the log.
     changed: Arc<Notify>,
+    /// Whether the database has ever told of a change.
+    heard: Arc<AtomicBool>,
     /// Wakes those who wait for other gateways.
     others_applied: Arc<Notify>,
+    /// The name of a gateway on a copy of the data directory: this one must not answer.
+    twin: ArcSwapOption<String>,
+    /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
+    is_alone: AtomicBool,
+    /// Whether the process that this one took over from may still run.
+    has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl ClusterState {
@@ -99,8 +110,14 @@ impl Cluster {
         target: PostgresTarget,
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
+        has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<Self, StoreError> {
-        let Joining { identity, metrics, lease, serves_stale, .. } = joining;
+        let Joining { mut identity, metrics, lease, serves_stale, .. } = joining;
+        // A connection that hangs must cost no lease: a round has several statements.
+        let database = |name| Database::start(name, &target, lease / 4);
+        let others = database("store-gateways")?;
+        let began = others.read(|transaction| transaction.clock(Timestamp::now())).await?;
+        identity.process = format!("{began:020} {}", identity.process);
         let shared = Arc::new(ClusterState {
             identity,
             timing: Timing { lease },
@@ -111,20 +128,21 @@ impl Cluster {
             metrics,
             applied: watch::Sender::new(0),
             changed: Arc::default(),
+            heard: Arc::default(),
             others_applied: Arc::default(),
+            twin: ArcSwapOption::empty(),
+            is_alone: AtomicBool::new(false),
+            has_predecessor,
         });
-        // A connection that hangs must cost no lease: a round has several statements.
-        let database = |name| Database::start(name, &target, lease / 4);
         let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
         follower.begin().await?;
         let (asked, changes) = mpsc::channel(WAITING);
         let acknowledger =
             Acknowledger::new(Arc::clone(&shared), database("store-barrier")?, changes);
         let (stopping, _) = watch::channel(false);
-        let database = database("store-gateways")?;
         let thread = run(&shared, target, follower, acknowledger, &stopping)?;
         let thread = Mutex::new(Some(thread));
-        Ok(Cluster { shared, asked, database, stopping, thread })
+        Ok(Cluster { shared, asked, database: others, stopping, thread })
     }
 
     pub(super) fn authority(&self) -> Authority {
@@ -179,9 +197,14 @@ impl Cluster {
         self.database.read(work).await
     }
 
-    /// Whether this is the gateway of an instance.
-    pub(super) fn is_instance(&self, instance: &str) -> bool {
-        self.shared.identity.instance == instance
+    /// Whether nobody else writes captures under the name of this data directory.
+    pub(super) fn is_alone(&self) -> bool {
+        self.shared.is_alone.load(Ordering::Acquire)
+    }
+
+    /// Whether this is the gateway of a process.
+    pub(super) fn is_process(&self, process: &str) -> bool {
+        self.shared.identity.process == process
     }
 
     /// Ends the lease and takes this gateway off the list, so that no change waits for it.
@@ -192,8 +215,8 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.shared.authority.end();
-        let instance = self.shared.identity.instance.clone();
-        self.database.write_beside(move |transaction| peers::leave(transaction, &instance)).await
+        let process = self.shared.identity.process.clone();
+        self.database.write_beside(move |transaction| peers::leave(transaction, &process)).await
     }
 
     fn is_running(&self) -> bool {
@@ -238,12 +261,12 @@ fn run(
     ];
     let stops = [stopping.subscribe(), stopping.subscribe(), stopping.subscribe()];
     let [first, second, third] = stops;
-    let check = shared.timing.heartbeat() * 2;
+    let (check, heard) = (shared.timing.heartbeat() * 2, Arc::clone(&shared.heard));
     let tasks = async move {
         tokio::join!(
             follower.run(first),
             acknowledger.run(second),
-            listen(target, wakes, check, third)
+            listen(target, wakes, check, heard, third)
         )
     };
     std::thread::Builder::new()

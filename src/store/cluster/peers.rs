@@ -2,7 +2,9 @@
 //! other gateways may still have to wait for.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use super::lease::Timing;
 use crate::id::GatewayId;
 use crate::store::StoreError;
 use crate::store::columns::Columns;
@@ -16,6 +18,12 @@ const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGIN
 pub(crate) struct GatewayIdentity {
     /// The same at each start on the same data directory.
     pub(crate) instance: String,
+    /// Always the same in a data directory, also after an upgrade.
+    pub(crate) directory: String,
+    /// Another one at each start; a later one is greater, by the clock of the database. Rows of
+    /// other processes may be of living gateways, also those of the same directory: it may have
+    /// been copied.
+    pub(crate) process: String,
     /// The name of its machine.
     pub(crate) name: String,
     /// The version of the program.
@@ -28,7 +36,11 @@ pub(crate) struct GatewayIdentity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) id: String,
+    pub(super) directory: String,
+    pub(super) process: String,
     pub(super) name: String,
+    /// How long its lease is; zero where its build does not say.
+    pub(super) lease: Duration,
     /// It has applied all changes up to this one.
     pub(super) applied: u64,
     /// How often it renewed its lease.
@@ -37,14 +49,26 @@ pub(super) struct Peer {
     pub(super) serves_stale: bool,
 }
 
+impl Peer {
+    /// The durations that it keeps, which may not be those of this gateway.
+    pub(super) fn timing(&self, own: Timing) -> Timing {
+        match self.lease.is_zero() {
+            true => own,
+            false => Timing { lease: self.lease },
+        }
+    }
+}
+
 /// A gateway, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayRow {
     pub(crate) id: String,
-    pub(crate) instance: String,
+    pub(crate) process: String,
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) address: String,
+    /// How long its lease is; zero where its build does not say.
+    pub(crate) lease: Duration,
     /// The revision of the routing document that it runs.
     pub(crate) document: String,
     pub(crate) serves_stale: bool,
@@ -67,20 +91,31 @@ pub(super) fn register(
     transaction: &Transaction<'_>,
     id: &GatewayId,
     identity: &GatewayIdentity,
+    lease: Duration,
     (serves_stale, applied, document): (bool, u64, &str),
 ) -> Result<(), StoreError> {
     let insert = format!(
         "INSERT INTO gateways (id, instance, name, version, address, document, serves_stale,
-           applied, renewals, fenced, registered_at, renewed_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, {NOW}, {NOW})"
+           applied, renewals, fenced, registered_at, renewed_at, process, directory,
+           lease)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, {NOW}, {NOW}, ?9, ?10, ?11)"
     );
-    let GatewayIdentity { instance, name, version, address } = identity;
-    let applied = signed(applied);
-    transaction.execute(
-        &insert,
-        &params![id, instance, name, version, address, document, serves_stale, applied],
-    )?;
-    Ok(())
+    let GatewayIdentity { instance, directory, process, name, version, address } = identity;
+    let (applied, lease) = (signed(applied), i64::try_from(lease.as_micros()).unwrap_or(i64::MAX));
+    let values = params![
+        id,
+        instance,
+        name,
+        version,
+        address,
+        document,
+        serves_stale,
+        applied,
+        process,
+        directory,
+        lease
+    ];
+    transaction.execute(&insert, &values).map(drop)
 }
 
 /// Renews a lease, unless the row is fenced or gone; whether it did.
@@ -97,35 +132,39 @@ pub(super) fn renew(
     Ok(transaction.execute(&renew, &params![id, signed(applied), document])? == 1)
 }
 
-/// Deletes the earlier rows of this gateway. They are over: it has this lease instead.
+/// Deletes the earlier rows of this process. They are over: it has this lease instead.
 pub(super) fn forget_former(
     transaction: &Transaction<'_>,
-    instance: &str,
+    process: &str,
     id: &GatewayId,
 ) -> Result<(), StoreError> {
-    let delete = "DELETE FROM gateways WHERE instance = ?1 AND id <> ?2";
-    transaction.execute(delete, &params![instance, id])?;
+    let delete = "DELETE FROM gateways WHERE process = ?1 AND id <> ?2";
+    transaction.execute(delete, &params![process, id])?;
     Ok(())
 }
 
-/// Deletes all rows of this gateway, which has ended its lease.
-pub(super) fn leave(transaction: &Transaction<'_>, instance: &str) -> Result<(), StoreError> {
-    transaction.execute("DELETE FROM gateways WHERE instance = ?1", &params![instance])?;
+/// Deletes all rows of this process, which has ended its lease.
+pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM gateways WHERE process = ?1", &params![process])?;
     Ok(())
 }
 
-/// The rows of all other gateways.
+/// The rows of all other gateways, and of processes before this one.
 pub(super) fn others(
     transaction: &Transaction<'_>,
-    instance: &str,
+    process: &str,
 ) -> Result<Vec<Peer>, StoreError> {
-    let others = "SELECT id, name, applied, renewals, serves_stale FROM gateways
-                  WHERE instance <> ?1";
-    transaction.rows(others, &params![instance], |row| {
+    let others = "
+        SELECT id, directory, process, name, lease, applied, renewals, serves_stale FROM gateways
+        WHERE process <> ?1";
+    transaction.rows(others, &params![process], |row| {
         let mut columns = Columns::of(row);
         Ok(Peer {
             id: columns.get()?,
+            directory: columns.get()?,
+            process: columns.get()?,
             name: columns.get()?,
+            lease: Duration::from_micros(unsigned(columns.get()?)),
             applied: unsigned(columns.get()?),
             renewals: unsigned(columns.get()?),
             serves_stale: columns.get()?,
@@ -137,16 +176,16 @@ pub(super) fn others(
 /// these and of those that were fenced before.
 pub(super) fn fence(
     transaction: &Transaction<'_>,
-    instance: &str,
+    process: &str,
     rev: u64,
 ) -> Result<BTreeSet<String>, StoreError> {
     let rev = signed(rev);
     let fence = "UPDATE gateways SET fenced = 1
-                 WHERE instance <> ?1 AND applied < ?2 AND fenced = 0";
-    transaction.execute(fence, &params![instance, rev])?;
-    let fenced = "SELECT id FROM gateways WHERE instance <> ?1 AND applied < ?2 AND fenced = 1";
+                 WHERE process <> ?1 AND applied < ?2 AND fenced = 0";
+    transaction.execute(fence, &params![process, rev])?;
+    let fenced = "SELECT id FROM gateways WHERE process <> ?1 AND applied < ?2 AND fenced = 1";
     let ids = |row: &Row<'_>| Columns::of(row).get::<String>();
-    Ok(transaction.rows(fenced, &params![instance, rev], ids)?.into_iter().collect())
+    Ok(transaction.rows(fenced, &params![process, rev], ids)?.into_iter().collect())
 }
 
 /// Deletes the rows of gateways whose lease is over.
@@ -174,7 +213,7 @@ pub(super) fn delete_dead(
 /// Every row, the newest registration first.
 pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, StoreError> {
     let all = format!(
-        "SELECT id, instance, name, version, address, document, serves_stale, applied,
+        "SELECT id, process, name, version, address, lease, document, serves_stale, applied,
            CAST((SELECT rev FROM state) - applied AS BIGINT), fenced, registered_at, renewed_at,
            {NOW} - renewed_at
          FROM gateways ORDER BY id DESC"
@@ -183,10 +222,11 @@ pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, Stor
         let mut columns = Columns::of(row);
         Ok(GatewayRow {
             id: columns.get()?,
-            instance: columns.get()?,
+            process: columns.get()?,
             name: columns.get()?,
             version: columns.get()?,
             address: columns.get()?,
+            lease: Duration::from_micros(unsigned(columns.get()?)),
             document: columns.get()?,
             serves_stale: columns.get()?,
             applied: unsigned(columns.get()?),

@@ -4,15 +4,36 @@ use super::*;
 
 const TIMING: Timing = Timing { lease: Duration::from_millis(1_000) };
 
+/// The gateway that looks.
+fn own() -> GatewayIdentity {
+    GatewayIdentity {
+        instance: "own".into(),
+        directory: "own".into(),
+        process: "p3".into(),
+        name: "own".into(),
+        version: "1".into(),
+        address: "127.0.0.1:1".into(),
+    }
+}
+
 fn peer(id: &str, renewals: u64) -> Peer {
-    Peer { id: id.into(), name: id.into(), applied: 0, renewals, serves_stale: false }
+    Peer {
+        id: id.into(),
+        directory: id.into(),
+        process: "p2".into(),
+        name: id.into(),
+        lease: Duration::ZERO,
+        applied: 0,
+        renewals,
+        serves_stale: false,
+    }
 }
 
 #[test]
 fn a_gateway_is_dead_when_it_was_silent_for_a_lease() {
     let mut reaper = Reaper::default();
     let mut look = |ms, others: &[Peer]| {
-        let dead = reaper.look(Duration::from_millis(ms), TIMING, others);
+        let dead = reaper.look(Duration::from_millis(ms), TIMING, (&own(), false), others);
         dead.into_iter().map(|(id, renewals)| format!("{id}{renewals}")).collect::<Vec<_>>()
     };
     for at in (0..1_000).step_by(200) {
@@ -27,9 +48,12 @@ fn a_gateway_is_dead_when_it_was_silent_for_a_lease() {
 #[test]
 fn a_finder_that_was_away_begins_anew() {
     let mut reaper = Reaper::default();
-    assert!(reaper.look(Duration::ZERO, TIMING, &[peer("a", 1)]).is_empty());
+    assert!(reaper.look(Duration::ZERO, TIMING, (&own(), false), &[peer("a", 1)]).is_empty());
     let late = Duration::from_secs(30);
-    assert!(reaper.look(late, TIMING, &[peer("a", 1)]).is_empty(), "nobody could renew");
+    assert!(
+        reaper.look(late, TIMING, (&own(), false), &[peer("a", 1)]).is_empty(),
+        "nobody could renew"
+    );
 }
 
 #[test]
@@ -38,6 +62,53 @@ fn one_that_goes_on_without_a_lease_is_not_dead() {
     let stale = Peer { serves_stale: true, ..peer("a", 1) };
     for at in 0..100 {
         let now = Duration::from_millis(at * 200);
-        assert!(reaper.look(now, TIMING, std::slice::from_ref(&stale)).is_empty());
+        assert!(reaper.look(now, TIMING, (&own(), false), std::slice::from_ref(&stale)).is_empty());
+    }
+}
+
+#[test]
+fn a_longer_lease_is_waited_for() {
+    let mut reaper = Reaper::default();
+    let long = Peer { lease: Duration::from_secs(3), ..peer("a", 1) };
+    let mut look = |ms| {
+        let now = Duration::from_millis(ms);
+        reaper.look(now, TIMING, (&own(), false), std::slice::from_ref(&long)).len()
+    };
+    let found: Vec<usize> = (0..=3_200).step_by(400).map(&mut look).collect();
+    assert_eq!(found, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_process_before_this_one_is_dead_when_it_is_silent_and_a_twin_when_it_is_not() {
+    let stale =
+        |renewals| Peer { directory: "own".into(), serves_stale: true, ..peer("a", renewals) };
+    let mut reaper = Reaper::default();
+    let mut look = |ms, others: &[Peer]| {
+        let dead = reaper.look(Duration::from_millis(ms), TIMING, (&own(), false), others).len();
+        (dead, reaper.twin().map(str::to_owned))
+    };
+    for at in (0..1_000).step_by(200) {
+        assert_eq!(look(at, &[stale(1)]), (0, None));
+    }
+    assert_eq!(look(1_050, &[stale(1)]), (1, None));
+    let mut look_at = |ms, renewals| look(ms, &[stale(renewals)]);
+    assert_eq!(look_at(1_200, 2), (0, Some("a".into())));
+    assert_eq!(look_at(1_400, 2), (0, Some("a".into())));
+    assert_eq!(look(1_600, &[]), (0, None), "it left");
+    // A later process is the one that refuses.
+    let later = |renewals| Peer { process: "p4".into(), ..stale(renewals) };
+    assert_eq!((look(1_800, &[later(1)]), look(2_000, &[later(2)])), ((0, None), (0, None)));
+}
+
+#[test]
+fn the_process_that_was_taken_over_from_is_neither() {
+    let before =
+        |renewals| Peer { directory: "own".into(), serves_stale: true, ..peer("a", renewals) };
+    let mut reaper = Reaper::default();
+    for at in 0..20 {
+        let now = Duration::from_millis(at * 100);
+        let others = [before(at.min(5))];
+        assert!(reaper.look(now, TIMING, (&own(), true), &others).is_empty());
+        assert_eq!(reaper.twin(), None);
     }
 }

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use super::follow::LogRead;
 use super::*;
-use crate::id::KeyId;
-use crate::id::UserId;
+use crate::id::{GatewayId, KeyId, UserId};
 use crate::store::changes::{Change, Committed, Reload};
 use crate::store::fixtures::key;
 use crate::store::postgres::servers::{Cluster as Server, run};
@@ -61,11 +60,15 @@ struct Stepped {
 
 impl Stepped {
     fn new(url: &str, name: &str) -> Stepped {
+        Stepped::leased(url, name, LEASE)
+    }
+
+    fn leased(url: &str, name: &str, lease: Duration) -> Stepped {
         let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
         let (tables, authority) = (Tables::default(), Authority::leased(false));
         let shared = ClusterState {
             identity: identity(name),
-            timing: Timing { lease: LEASE },
+            timing: Timing { lease },
             serves_stale: false,
             authority: authority.clone(),
             documents: SecretBytes::new([5; 32]),
@@ -73,7 +76,11 @@ impl Stepped {
             metrics: Metrics::new().unwrap(),
             applied: watch::Sender::new(0),
             changed: Arc::default(),
+            heard: Arc::default(),
             others_applied: Arc::default(),
+            twin: ArcSwapOption::empty(),
+            is_alone: AtomicBool::new(false),
+            has_predecessor: Box::new(|| false),
         };
         let database = Database::start("test", &target, LEASE).unwrap();
         let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
@@ -92,6 +99,9 @@ impl Stepped {
 fn identity(name: &str) -> GatewayIdentity {
     GatewayIdentity {
         instance: name.to_owned(),
+        directory: name.to_owned(),
+        // Before that of any gateway that runs by itself, to which joining adds the time.
+        process: format!("0 {}", GatewayId::new(jiff::Timestamp::now(), &Random::System)),
         name: name.to_owned(),
         version: "1".to_owned(),
         address: "127.0.0.1:1".to_owned(),
@@ -221,6 +231,51 @@ async fn a_gateway_that_is_well_is_waited_for_and_one_that_left_is_not() {
     assert!(!b.authority().is_valid());
     let names: Vec<_> = a.gateways().await.unwrap().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_with_a_longer_lease_is_waited_for_as_long_as_that() {
+    let url = Server::shared().database().await;
+    let store = joined(&url, "b").await;
+    let id = made(&store).await;
+    let mut gateway = Stepped::leased(&url, "a", LEASE * 2);
+    assert!(gateway.round().await);
+    // Silent for a lease of the other.
+    tokio::time::sleep(LEASE * 12 / 10).await;
+    let row = store.gateways().await.unwrap().into_iter().find(|row| row.name == "a").unwrap();
+    assert_eq!((row.lease, row.fenced), (LEASE * 2, false));
+    assert!(gateway.accepts(&id));
+    let rev = store.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
+    assert!(store.acknowledge(rev).await.unwrap().is_empty());
+    assert!(!gateway.accepts(&id));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
+    let url = Server::shared().database().await;
+    let other = joined(&url, "b").await;
+    let id = made(&other).await;
+    let mut gateway = Stepped::new(&url, "a");
+    assert!(gateway.round().await);
+    let copy = joined(&url, "a").await;
+    while copy.authority().is_valid() {
+        assert!(gateway.round().await && !copy.is_alone(), "it uploads no captures");
+        tokio::time::sleep(LEASE / 5).await;
+    }
+    // The first one is still waited for.
+    let rev = other.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
+    let acknowledged = other.acknowledge(rev);
+    tokio::pin!(acknowledged);
+    let waits = tokio::time::timeout(LEASE / 10, &mut acknowledged).await;
+    assert!(waits.is_err() && gateway.accepts(&id));
+    assert!(gateway.round().await && !gateway.accepts(&id));
+    acknowledged.await.unwrap();
+    // The first one ends; the other one may go on.
+    drop(gateway);
+    run(&url, "DELETE FROM gateways WHERE instance = 'a'").await;
+    while !copy.authority().is_valid() || !copy.is_alone() {
+        tokio::time::sleep(LEASE / 5).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -76,14 +76,14 @@ pub(in crate::store) fn fill<T, E: From<StoreError>>(
     session.transact(WRITE, first, work)
 }
 
-/// Reads an existing database without writing. `None` if it has no store.
+/// Reads an existing database without writing. `None` if it has no store yet, and one can be made.
 pub(in crate::store) fn look<T, E: From<StoreError>>(
     target: &PostgresTarget,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
     let mut session = Session::new(target, PATIENCE)?;
     session.read(|transaction| match schema::version(transaction)? {
-        0 => Ok(None),
+        0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
         _ => work(transaction).map(Some),
     })
 }

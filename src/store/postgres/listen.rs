@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -17,16 +18,17 @@ use crate::store::StoreError;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Wakes each of `wakes` on the notifications of its channel, until `stopping`. Every `check`, the
-/// connection must still answer.
+/// connection must still answer. `heard` is set by the first notification.
 pub(in crate::store) async fn listen(
     target: PostgresTarget,
     wakes: Vec<(&'static str, Arc<Notify>)>,
     check: Duration,
+    heard: Arc<AtomicBool>,
     mut stopping: watch::Receiver<bool>,
 ) {
     while !*stopping.borrow_and_update() {
         let session = async {
-            let ended = hear(&target, &wakes, check).await;
+            let ended = hear(&target, &wakes, check, &heard).await;
             log::debug!("no notifications of the database for now: {ended:?}");
             sleep(PAUSE).await;
         };
@@ -41,6 +43,7 @@ async fn hear(
     target: &PostgresTarget,
     wakes: &[(&'static str, Arc<Notify>)],
     check: Duration,
+    heard: &AtomicBool,
 ) -> Result<(), StoreError> {
     let (client, mut wire) = connect(target, check).await?;
     let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
@@ -58,14 +61,19 @@ async fn hear(
     };
     tokio::select! {
         ended = checks => ended,
-        ended = take_in(&mut wire, wakes) => ended,
+        ended = take_in(&mut wire, wakes, heard) => ended,
     }
 }
 
 /// Drives the connection, and wakes.
-async fn take_in(wire: &mut Wire, wakes: &[(&'static str, Arc<Notify>)]) -> Result<(), StoreError> {
+async fn take_in(
+    wire: &mut Wire,
+    wakes: &[(&'static str, Arc<Notify>)],
+    heard: &AtomicBool,
+) -> Result<(), StoreError> {
     while let Some(message) = poll_fn(|context| wire.poll_message(context)).await {
         if let AsyncMessage::Notification(told) = message? {
+            heard.store(true, Ordering::Relaxed);
             let woken = wakes.iter().filter(|(name, _)| *name == told.channel());
             woken.for_each(|(_, wake)| wake.notify_one());
         }

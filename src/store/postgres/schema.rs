@@ -2,6 +2,7 @@
 //! schema is refused: this build would misread it.
 
 use super::session::{Session, WRITE};
+use crate::bounds;
 use crate::store::StoreError;
 use crate::store::sql::Transaction;
 use crate::store::value::params;
@@ -15,6 +16,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0003_creations.sql"),
     include_str!("schema/0004_captures.sql"),
     include_str!("schema/0005_usage_of_all.sql"),
+    include_str!("schema/0006_reroutes.sql"),
+    include_str!("schema/0007_gateway_processes.sql"),
+    include_str!("schema/0008_spend_reserves.sql"),
 ];
 
 /// The number of the schema of this build.
@@ -29,8 +33,26 @@ const VERSIONS: &str = "
         number BIGINT PRIMARY KEY,
         migrated_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())";
 
-/// Brings the tables to the schema of this build; [`StoreError::OtherSchema`] if it is later.
+/// Brings the tables to the schema of this build; [`StoreError::OtherSchema`] if it is later. Tries
+/// again where a table is in use, as by a backup.
 pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
+    let mut tries = bounds::DATABASE_MIGRATION_TRIES;
+    loop {
+        match migrate(session) {
+            Err(StoreError::Unavailable(why)) if tries > 0 && why.contains(LOCK_TIMEOUT) => {
+                log::warn!("the tables of the store are in use, migrating again: {why}");
+                tries -= 1;
+                session.pause(bounds::DATABASE_MIGRATION_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// The code of the error of a lock that was not had in time.
+const LOCK_TIMEOUT: &str = "(55P03)";
+
+fn migrate(session: &mut Session) -> Result<(), StoreError> {
     if session.read(version)? == KNOWN {
         return Ok(());
     }
@@ -48,6 +70,18 @@ pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
         }
         Ok(())
     })
+}
+
+/// Whether this user may make tables where there are none.
+pub(super) fn can_make(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    let may = "SELECT 1 WHERE has_schema_privilege(current_schema(), 'CREATE')";
+    match transaction.exists(may, &[])? {
+        true => Ok(()),
+        false => Err(StoreError::unavailable(
+            "the database has no tables yet, and this user may not make them: it lacks CREATE on \
+             the schema",
+        )),
+    }
 }
 
 /// The number of the schema that the database has, 0 if it has none;

@@ -117,6 +117,11 @@ impl Session {
         done.and_then(|done| end.map(|()| done).map_err(E::from))
     }
 
+    /// Waits on this thread.
+    pub(super) fn pause(&self, time: Duration) {
+        self.runtime.block_on(tokio::time::sleep(time));
+    }
+
     /// Begins a transaction, on a new connection if there is none, or if it turns out to be lost.
     fn begin(&mut self, begin: &str) -> Result<Client, StoreError> {
         if let Some(client) = self.client.take() {

@@ -18,7 +18,7 @@ pub(super) struct Schema {
 /// Audit rows are deleted only while `audit_leaving` holds a row, within one transaction of the
 /// retention.
 pub(super) const ACCOUNTS: Schema = Schema {
-    number: 18,
+    number: 19,
     tables: "
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL) STRICT;
 INSERT INTO state (one, rev) VALUES (1, 0);
@@ -49,6 +49,11 @@ CREATE TABLE creations (
     id BLOB PRIMARY KEY, about BLOB NOT NULL, payer TEXT NOT NULL, key TEXT NOT NULL,
     sealed BLOB NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX creations_payer ON creations (payer);
+-- Reroutes with an `Idempotency-Key`: under way while `claim` is there, then answered.
+CREATE TABLE reroutes (
+    id BLOB PRIMARY KEY, original TEXT NOT NULL, payer TEXT NOT NULL, claim BLOB,
+    at INTEGER NOT NULL, replay TEXT, sealed BLOB) STRICT;
+CREATE INDEX reroutes_payer ON reroutes (payer);
 
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY, user TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,

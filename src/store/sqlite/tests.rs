@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::clock::tests::at;
-use crate::id::Random;
+use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
 use crate::store::audit::{LAST, OF_TIME, conditions, select};
 use crate::store::audit_retention::{DELETE_FIRST, DELETE_OLD, HAS_FIRST, HAS_OLD};
@@ -15,8 +15,8 @@ use crate::store::fixtures::{self, user};
 use crate::store::sql::Transaction;
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
-    WrappedRootKey, inspect,
+    Action, Actor, AuditFilter, DataDir, Event, Faults, KnownReroute, NamedReroute, Opening,
+    RerouteAnswer, Store, StoreError, StoreUrl, WrappedRootKey, inspect,
 };
 
 /// A data directory.
@@ -363,4 +363,31 @@ pub(crate) fn hold_accounts(dir: &Path) -> impl Sized {
     let _rows: i64 =
         reader.query_row("SELECT count(*) FROM root_key", [], |row| row.get(0)).unwrap();
     reader
+}
+
+#[tokio::test]
+async fn a_reroute_is_remembered_for_ten_minutes_and_its_claim_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    let original = RequestId::new(at(0), &Random::seeded(1));
+    let call = |claim| NamedReroute {
+        id: [1; 32],
+        original: original.clone(),
+        payer: "usr_ann".into(),
+        claim: [claim; 32],
+    };
+    let claim = async |by, second| store.claim_reroute(call(by), at(second)).await.unwrap();
+    assert_eq!(claim(1, 0).await, KnownReroute::New);
+    store.renew_reroute(call(1), at(59)).await.unwrap();
+    assert_eq!(claim(2, 118).await, KnownReroute::UnderWay);
+    // Its gateway was killed.
+    assert_eq!(claim(2, 119).await, KnownReroute::New);
+    store.renew_reroute(call(1), at(150)).await.unwrap();
+    let answer = RerouteAnswer { replay: None, sealed: Some(vec![1]) };
+    store.answer_reroute(call(1), answer.clone(), at(150)).await.unwrap();
+    assert_eq!(claim(3, 178).await, KnownReroute::UnderWay, "of the one that has the claim");
+    store.answer_reroute(call(2), answer.clone(), at(178)).await.unwrap();
+    store.trim_reroutes(at(777)).await.unwrap();
+    assert_eq!(claim(3, 777).await, KnownReroute::Answered(answer));
+    assert_eq!(claim(3, 778).await, KnownReroute::New);
 }

@@ -10,6 +10,7 @@ pub(super) mod keys;
 pub(super) mod mutations;
 pub(super) mod nodes;
 pub(super) mod opening;
+pub(super) mod reroutes;
 pub(super) mod usage;
 pub(super) mod users;
 
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::*;
 use crate::clock::tests::at;
-use crate::id::{KeyId, Random, UserId};
+use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::store::fixtures::{agent, key, node, session, user};
 
 /// An empty database for one test.
@@ -97,6 +98,10 @@ macro_rules! suite {
             opening {
                 a_rewrap_is_durable_or_has_not_happened
                 a_start_reads_the_live_document
+            }
+            reroutes {
+                a_payer_has_a_share_of_reroutes
+                one_reroute_of_a_name_runs_and_its_answer_is_kept
             }
             usage {
                 a_sum_stops_at_its_bound

@@ -194,6 +194,7 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
             others: Some(0),
         },
         recalls: false,
+        reserved: 0,
     };
     let usage = || vec![(usage_of("2026-11-01", "usr_ann", "m", false), sums(1))];
     store.write_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
@@ -220,17 +221,18 @@ pub(in crate::store) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed
     let store = bed.open().await;
     let ask = async |held, wanted, least| {
         let share = BudgetShare { held, wanted, least, budget: 100, others: None };
-        let wish = SpendWish { subject: "key_1".into(), period: 20_261_101, share, recalls: false };
+        let (subject, period) = ("key_1".into(), 20_261_101);
+        let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
         store.write_usage(vec![wish], Vec::new()).await.unwrap()[0]
     };
     // Two processes; each says what it holds.
-    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 60, others: 0 });
-    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 40, others: 60 });
-    assert_eq!(ask(60, 100, 10).await, BudgetGrant { held: 60, others: 40 });
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 60, others: 0, reserved: 0 });
+    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 40, others: 60, reserved: 0 });
+    assert_eq!(ask(60, 100, 10).await, BudgetGrant { held: 60, others: 40, reserved: 0 });
     // The first gives back what it does not use, and the second has room.
-    assert_eq!(ask(60, 10, 10).await, BudgetGrant { held: 10, others: 40 });
-    assert_eq!(ask(40, 90, 40).await, BudgetGrant { held: 90, others: 10 });
+    assert_eq!(ask(60, 10, 10).await, BudgetGrant { held: 10, others: 40, reserved: 0 });
+    assert_eq!(ask(40, 90, 40).await, BudgetGrant { held: 90, others: 10, reserved: 0 });
     // What is spent beyond it counts.
-    assert_eq!(ask(10, 10, 25).await, BudgetGrant { held: 25, others: 90 });
+    assert_eq!(ask(10, 10, 25).await, BudgetGrant { held: 25, others: 90, reserved: 0 });
     assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
 }

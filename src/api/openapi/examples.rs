@@ -1,0 +1,22 @@
+//! Examples of requests and answers: what a gateway was sent, and what it said. `examples.json` has
+//! one of each call that people make most; `tests/api_examples.rs` holds it to a running gateway.
+
+use serde_json::Value;
+
+/// By the id of the operation.
+pub(super) fn read() -> Value {
+    serde_json::from_str(include_str!("../examples.json")).unwrap_or_default()
+}
+
+/// Adds the example of an operation to its description.
+pub(super) fn add(examples: &Value, id: &str, described: &mut Value) {
+    let Some(example) = examples.get(id) else { return };
+    let status = example.get("status").and_then(Value::as_u64).unwrap_or_default();
+    let answer = format!("/responses/{status}/content/application~1json");
+    for (part, place) in [("body", "/requestBody/content/application~1json"), ("answer", &answer)] {
+        let content = described.pointer_mut(place).and_then(Value::as_object_mut);
+        if let (Some(value), Some(content)) = (example.get(part), content) {
+            content.insert("example".to_owned(), value.clone());
+        }
+    }
+}
