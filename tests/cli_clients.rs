@@ -195,6 +195,20 @@ async fn users_and_nodes_are_seen_to() {
     assert_eq!(parse(&enabled)["disabled"], false);
     assert!(admin(&gateway, &["users", "list"]).await.well().contains("ann@example.com"));
     assert!(admin(&gateway, &["users", "show", id]).await.well().contains("Ann"));
+    let owned = ["keys", "create", "hers", "--owner", "ann@example.com", "--json"];
+    assert_eq!(parse(&admin(&gateway, &owned).await.well())["owner"], id);
+    for by_email in [
+        ["users", "patch", "ann@example.com", "--name=Anne"],
+        ["users", "disable", "ann@example.com", "--yes"],
+        ["users", "enable", "ann@example.com", "--json"],
+        ["users", "show", "ann@example.com", "--json"],
+        ["keys", "list", "--owner", "ann@example.com"],
+    ] {
+        let told = admin(&gateway, &by_email).await.well();
+        assert!(told.contains("Anne") || told.contains("hers"), "{told}");
+    }
+    let nobody = ["users", "show", "bob@example.com"];
+    admin(&gateway, &nobody).await.failed(2, "0 users have the email `bob@example.com`");
 
     let create = ["nodes", "create", "desk", "--model", "qwen*", "--json"];
     let node = parse(&admin(&gateway, &create).await.well());
@@ -205,7 +219,10 @@ async fn users_and_nodes_are_seen_to() {
     let rotated = admin(&gateway, &["nodes", "rotate", id, "-q"]).await.well();
     assert!(rotated.starts_with("nod_") && rotated.trim() != secret);
     assert!(admin(&gateway, &["nodes", "show", id]).await.well().contains("generation"));
-    assert!(admin(&gateway, &["nodes", "delete", id]).await.well().contains("is deleted"));
+    assert!(admin(&gateway, &["nodes", "show", "desk"]).await.well().contains(id));
+    assert!(admin(&gateway, &["nodes", "rotate", "desk", "-q"]).await.well().starts_with("nod_"));
+    admin(&gateway, &["nodes", "show", "dusk"]).await.failed(2, "0 nodes have the name `dusk`");
+    assert!(admin(&gateway, &["nodes", "delete", "desk"]).await.well().contains("is deleted"));
     assert_eq!(admin(&gateway, &["nodes", "list"]).await.well(), "no nodes\n");
 }
 

@@ -324,10 +324,9 @@ async fn init_writes_documents_that_check_takes() {
 #[tokio::test]
 async fn init_asks_on_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
-    let command = format!(
-        "printf '127.0.0.1:0\\nopenai, groq\\n\\n' | script -qec '{} init' /dev/null",
-        env!("CARGO_BIN_EXE_rerouter")
-    );
+    let lines = "8080\\n127.0.0.1:0\\noracle\\nopenai, groq\\n\\n";
+    let init = concat!(env!("CARGO_BIN_EXE_rerouter"), " init");
+    let command = format!("printf '{lines}' | script -qec '{init}' /dev/null");
     let output = Command::new("sh")
         .args(["-c", &command])
         .current_dir(dir.path())
@@ -335,7 +334,11 @@ async fn init_asks_on_a_terminal() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("Listen on [127.0.0.1:8080]"), "{said}");
+    // What cannot be read is asked for again.
+    assert_eq!(said.matches("Listen on [127.0.0.1:8080]").count(), 2, "{said}");
+    assert!(
+        said.contains("`8080` is not an address") && said.contains("unknown provider `oracle`")
+    );
     let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
     assert!(text.contains("groq") && text.contains("openai"), "{said}\n{text}");
 }

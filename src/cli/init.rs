@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::CommandFailure;
-use super::output::print;
+use super::output::{print, print_error};
 use super::starter::{self, FoundProvider, KNOWN};
 use super::terminal;
 use crate::config::Env;
@@ -41,32 +41,59 @@ pub(super) struct InitArguments {
 pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let files = starter::files(&arguments.dir, arguments.force)?;
     let asks = !arguments.yes && std::io::stdin().is_terminal();
-    let answer = |given: Option<String>, question: &str, usual: &str| match given {
-        Some(given) => Ok(given),
-        None if asks => terminal::ask(&format!("{question} [{usual}] "))
-            .map(|line| if line.trim().is_empty() { usual.to_owned() } else { line }),
-        None => Ok(usual.to_owned()),
-    };
     let [usual, usual_metrics] = starter::ADDRESSES;
-    let listen = answer(arguments.listen.map(|address| address.to_string()), "Listen on", usual)?;
-    let address = address(&listen).map_err(CommandFailure::Usage)?;
+    let address = match arguments.listen {
+        Some(given) => given,
+        None => {
+            answer(asks, "Listen on", usual, |line| address(line).map_err(CommandFailure::Usage))?
+        }
+    };
     let metrics = arguments.metrics.map(|address| address.to_string());
     let metrics = metrics.unwrap_or_else(|| usual_metrics.to_owned());
     let found = starter::find(env, &[address]);
     let names: Vec<&str> = found.iter().map(|found| found.known.name).collect();
-    let given = (!arguments.providers.is_empty()).then(|| arguments.providers.join(","));
     let known: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     let question = format!("Providers, of {}", known.join(", "));
-    let wanted = answer(given, &question, &names.join(", "))?;
-    let chosen = choose(&wanted, found, env, address)?;
-    let dir = arguments.data_dir.as_ref().map(|dir| dir.display().to_string());
-    let dir = answer(dir, "Data directory", "./data")?;
+    let choose = |wanted: &str| choose(wanted, &found, env, address);
+    let chosen = match arguments.providers.is_empty() {
+        true => answer(asks, &question, &names.join(", "), choose)?,
+        false => choose(&arguments.providers.join(","))?,
+    };
+    let dir = match &arguments.data_dir {
+        Some(dir) => dir.display().to_string(),
+        None => answer(asks, "Data directory", "./data", |line| Ok(line.to_owned()))?,
+    };
     let [server, routing] = &files;
     let path = routing.display().to_string();
     let addresses = [&*address.to_string(), &metrics];
     starter::write(server, &starter::server_document(addresses, &dir, &path, &[]))?;
     starter::write(routing, &starter::routing_document(&chosen))?;
     print(&next(&files, address, &chosen, env))
+}
+
+/// The answer to a question on a terminal, the usual one for an empty line or if `asks` is not set.
+/// One that cannot be read is asked for again, twice.
+fn answer<T>(
+    asks: bool,
+    question: &str,
+    usual: &str,
+    read: impl Fn(&str) -> Result<T, CommandFailure>,
+) -> Result<T, CommandFailure> {
+    if !asks {
+        return read(usual);
+    }
+    let question = format!("{question} [{usual}] ");
+    let ask = || {
+        let line = terminal::ask(&question)?;
+        read(if line.trim().is_empty() { usual } else { line.trim() })
+    };
+    for _ in 0..2 {
+        match ask() {
+            Err(CommandFailure::Usage(why)) => print_error(&format!("{why}\n")),
+            done => return done,
+        }
+    }
+    ask()
 }
 
 /// An address and a port, as an argument.
@@ -78,7 +105,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 /// The providers with these names: as they were found, else as they usually are.
 fn choose(
     wanted: &str,
-    mut found: Vec<FoundProvider>,
+    found: &[FoundProvider],
     env: &Env<'_>,
     own: SocketAddr,
 ) -> Result<Vec<FoundProvider>, CommandFailure> {
@@ -94,8 +121,8 @@ fn choose(
         if chosen.iter().any(|chosen| chosen.known.name == name) {
             continue;
         }
-        let at = found.iter().position(|found| found.known.name == name);
-        chosen.push(at.map_or_else(|| known.wanted(env, &[own]), |at| found.remove(at)));
+        let here = found.iter().find(|found| found.known.name == name);
+        chosen.push(here.cloned().unwrap_or_else(|| known.wanted(env, &[own])));
     }
     match chosen.is_empty() {
         true => Err(CommandFailure::Usage(

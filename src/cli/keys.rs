@@ -9,9 +9,10 @@ use super::destination::{ApiClientOptions, CalledInterface};
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
 use super::output::print;
-use super::records::{RecordTable, for_each_record, show, show_with_secret, text};
+use super::records::{RecordName, RecordTable, named, show, show_with_secret};
 use super::terminal::confirm;
 use super::times;
+use super::users;
 use crate::auth::{AGENT_SCOPES, DEFAULT_SCOPES, PIN_SCOPES, RESERVED_SCOPES};
 use crate::clock::Clock;
 use crate::config::Env;
@@ -63,8 +64,8 @@ enum KeysCommand {
         /// Keys of this status. Default: all but revoked ones.
         #[arg(long, value_parser = ["active", "inactive", "expired", "revoked"])]
         status: Option<String>,
-        /// Keys of this user; admins only.
-        #[arg(long, value_name = "USER_ID")]
+        /// Keys of this user, by id or email; admins only.
+        #[arg(long, value_name = "USER")]
         owner: Option<String>,
         /// Maximum number of keys.
         #[arg(long, default_value_t = 100, value_parser = fields::count)]
@@ -111,8 +112,8 @@ struct NewKeyArguments {
     /// When it ends: an RFC 3339 time, or a time from now such as 30d.
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
-    /// User who owns it; admins only.
-    #[arg(long, value_name = "USER_ID")]
+    /// User who owns it, by id or email; admins only.
+    #[arg(long, value_name = "USER")]
     owner: Option<String>,
     /// Label for conditions of routing rules; admins only. Repeatable.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = fields::pair)]
@@ -163,6 +164,9 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4, 6, 5, 7, 8],
 };
 
+/// Apart from revoked ones, which are not listed.
+const NAME: RecordName = RecordName { what: "keys", prefix: KeyId::PREFIX, field: "name" };
+
 /// The scopes of all interfaces.
 fn scopes() -> PossibleValuesParser {
     let own = AGENT_SCOPES.iter().filter(|scope| !DEFAULT_SCOPES.contains(scope));
@@ -180,21 +184,24 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
     let KeysArguments { client, interface, json, command } = arguments;
     let (client, root) = (connect(&client, interface, env)?, interface.path());
     let path = |id: &str| format!("{root}/{}", encode(id));
-    let id_of = |given: String| id_of(&client, root, given);
+    let id_of = |given: &str| NAME.id(&client, root, given);
+    let owner_id = |given: Option<String>| given.map(|user| users::id(&client, &user)).transpose();
     match command {
         KeysCommand::List { status, owner, limit } => {
+            let owner = owner_id(owner)?;
             let query = [("status", status), ("owner", owner)];
             let query: Vec<_> =
                 query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
             TABLE.list(&client, root, &query, limit, json)
         }
-        KeysCommand::Create(new) => {
+        KeysCommand::Create(mut new) => {
+            new.owner = owner_id(new.owner)?;
             let record = client.change("POST", root, Some(&new.body()?))?;
             show_with_secret(&record, "key", json, new.quiet)
         }
-        KeysCommand::Show { id } => show(&client.record(&path(&id_of(id)?))?, json),
+        KeysCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         KeysCommand::Rotate { id: given, grace, quiet, yes } => {
-            let id = id_of(given.clone())?;
+            let id = id_of(&given)?;
             let end = match grace {
                 Some(grace) if grace > 0 => format!("ends in {grace} seconds"),
                 _ => "ends at once".to_owned(),
@@ -206,7 +213,7 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
             show_with_secret(&record, "key", json, quiet)
         }
         KeysCommand::Revoke { id: given, descendants, yes } => {
-            let id = id_of(given.clone())?;
+            let id = id_of(&given)?;
             let all = if descendants { " and all keys that were made with it" } else { "" };
             let named = named(&given, &id);
             confirm(yes, &format!("Revoke {named}{all}? This cannot be undone."))?;
@@ -216,34 +223,8 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
         }
         KeysCommand::Patch(patch) => {
             let body = patch.body()?;
-            show(&client.change("PATCH", &path(&id_of(patch.id)?), Some(&body))?, json)
+            show(&client.change("PATCH", &path(&id_of(&patch.id)?), Some(&body))?, json)
         }
-    }
-}
-
-/// A key in a question, as it was given and by its id.
-fn named(given: &str, id: &str) -> String {
-    if given == id { id.to_owned() } else { format!("{given} ({id})") }
-}
-
-/// The id of a key that is named by its id, or by a name that no other key has, apart from revoked
-/// ones.
-fn id_of(client: &ApiClient, root: &str, given: String) -> Result<String, CommandFailure> {
-    if given.starts_with(KeyId::PREFIX) {
-        return Ok(given);
-    }
-    let mut found = Vec::new();
-    for_each_record(client, root, &[], u64::MAX, |key| {
-        let is_named = key.get("name").and_then(Value::as_str) == Some(&given);
-        found.extend(is_named.then(|| text(key.get("id"))));
-        Ok(())
-    })?;
-    let many = found.len();
-    match (found.pop(), many) {
-        (Some(id), 1) => Ok(id),
-        _ => Err(CommandFailure::Usage(format!(
-            "{many} keys have the name `{given}`: give an id of `rerouter keys list`"
-        ))),
     }
 }
 

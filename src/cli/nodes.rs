@@ -8,9 +8,10 @@ use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields;
 use super::output::print;
-use super::records::{RecordTable, show, show_with_secret};
+use super::records::{RecordName, RecordTable, named, show, show_with_secret};
 use super::terminal::confirm;
 use crate::config::Env;
+use crate::id::NodeId;
 use crate::wire::query::encode;
 
 #[derive(Args)]
@@ -45,10 +46,10 @@ enum NodesCommand {
         #[arg(long, short)]
         quiet: bool,
     },
-    /// Show a node and its state.
+    /// Show a node, by its id or name, and its state.
     Show { id: String },
-    /// Give a node a new secret, which is shown once. The old one ends with its first use, or after
-    /// ten minutes.
+    /// Give a node, by its id or name, a new secret, which is shown once. The old one ends with its
+    /// first use, or after ten minutes.
     Rotate {
         id: String,
         /// Print the secret alone.
@@ -58,7 +59,7 @@ enum NodesCommand {
         #[arg(long, short)]
         yes: bool,
     },
-    /// Delete a node; it gets no further requests.
+    /// Delete a node, by its id or name; it gets no further requests.
     Delete {
         id: String,
         /// Do not ask.
@@ -85,10 +86,13 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4, 5, 6, 7],
 };
 
+const NAME: RecordName = RecordName { what: "nodes", prefix: NodeId::PREFIX, field: "name" };
+
 pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let NodesArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{NODES}/{}", encode(id));
+    let id_of = |given: &str| NAME.id(&client, NODES, given);
     match command {
         NodesCommand::List { limit } => TABLE.list(&client, NODES, &[], limit, json),
         NodesCommand::Create { name, models, endpoint, quiet } => {
@@ -103,14 +107,16 @@ pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), Comman
             let record = client.change("POST", NODES, Some(&body))?;
             show_with_secret(&record, "secret", json, quiet)
         }
-        NodesCommand::Show { id } => show(&client.record(&path(&id))?, json),
-        NodesCommand::Rotate { id, quiet, yes } => {
-            confirm(yes, &format!("Give {id} a new secret?"))?;
+        NodesCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
+        NodesCommand::Rotate { id: given, quiet, yes } => {
+            let id = id_of(&given)?;
+            confirm(yes, &format!("Give {} a new secret?", named(&given, &id)))?;
             let record = client.change("POST", &format!("{}/rotate", path(&id)), None)?;
             show_with_secret(&record, "secret", json, quiet)
         }
-        NodesCommand::Delete { id, yes } => {
-            confirm(yes, &format!("Delete the node {id}?"))?;
+        NodesCommand::Delete { id: given, yes } => {
+            let id = id_of(&given)?;
+            confirm(yes, &format!("Delete the node {}?", named(&given, &id)))?;
             client.change("DELETE", &path(&id), None)?;
             if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
         }

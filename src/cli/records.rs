@@ -36,6 +36,49 @@ pub(super) fn for_each_record(
     Ok(unreadable)
 }
 
+/// What names a record, beside its id.
+pub(super) struct RecordName {
+    /// What the records are, in the plural: also the command that lists them.
+    pub(super) what: &'static str,
+    /// How their ids begin.
+    pub(super) prefix: &'static str,
+    /// The field that has the name.
+    pub(super) field: &'static str,
+}
+
+impl RecordName {
+    /// The id of a record that is named by its id, or by a name that no other one of the list has.
+    pub(super) fn id(
+        &self,
+        client: &ApiClient,
+        path: &str,
+        given: &str,
+    ) -> Result<String, CommandFailure> {
+        if given.starts_with(self.prefix) {
+            return Ok(given.to_owned());
+        }
+        let mut found = Vec::new();
+        for_each_record(client, path, &[], u64::MAX, |record| {
+            let is_named = record.get(self.field).and_then(Value::as_str) == Some(given);
+            found.extend(is_named.then(|| text(record.get("id"))));
+            Ok(())
+        })?;
+        let many = found.len();
+        let RecordName { what, field, .. } = self;
+        match (found.pop(), many) {
+            (Some(id), 1) => Ok(id),
+            _ => Err(CommandFailure::Usage(format!(
+                "{many} {what} have the {field} `{given}`: give an id of `rerouter {what} list`"
+            ))),
+        }
+    }
+}
+
+/// A record in a question, as it was given and by its id.
+pub(super) fn named(given: &str, id: &str) -> String {
+    if given == id { id.to_owned() } else { format!("{given} ({id})") }
+}
+
 /// How a list of records is shown as a table.
 pub(super) struct RecordTable {
     /// What they are, in the plural.

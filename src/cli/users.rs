@@ -7,9 +7,10 @@ use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
-use super::records::{RecordTable, show};
+use super::records::{RecordName, RecordTable, named, show};
 use super::terminal::{confirm, read_secret};
 use crate::config::Env;
+use crate::id::UserId;
 use crate::wire::query::encode;
 
 #[derive(Args)]
@@ -42,9 +43,9 @@ enum UsersCommand {
         #[command(flatten)]
         limits: LimitArguments,
     },
-    /// Show a user.
+    /// Show a user, by id or email.
     Show { id: String },
-    /// Change a user. What is not given stays.
+    /// Change a user, by id or email. What is not given stays.
     Patch {
         id: String,
         #[arg(long)]
@@ -58,14 +59,14 @@ enum UsersCommand {
         #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
         patch: Option<Value>,
     },
-    /// End the sessions of a user, and refuse the keys until `enable`.
+    /// End the sessions of a user, by id or email, and refuse the keys until `enable`.
     Disable {
         id: String,
         /// Do not ask.
         #[arg(long, short)]
         yes: bool,
     },
-    /// Let a user in again.
+    /// Let a user in again, by id or email.
     Enable { id: String },
 }
 
@@ -78,12 +79,20 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 1, 2, 3, 4, 5, 6],
 };
 
+const NAME: RecordName = RecordName { what: "users", prefix: UserId::PREFIX, field: "email" };
+
+/// The id of a user who is named by it or by an email.
+pub(super) fn id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
+    NAME.id(client, USERS, given)
+}
+
 pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let UsersArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{USERS}/{}", encode(id));
     let patch =
         |id: &str, body: &Value| show(&client.change("PATCH", &path(id), Some(body))?, json);
+    let id_of = |given: &str| id(&client, given);
     match command {
         UsersCommand::List { limit } => TABLE.list(&client, USERS, &[], limit, json),
         UsersCommand::Create { email, name, role, limits } => {
@@ -100,19 +109,22 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), Comman
             );
             show(&client.change("POST", USERS, Some(&body))?, json)
         }
-        UsersCommand::Show { id } => show(&client.record(&path(&id))?, json),
+        UsersCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         UsersCommand::Patch { id, name, role, limits, patch: given } => {
             let members = [
                 ("name", name.map(Value::from)),
                 ("role", role.map(Value::from)),
                 ("limits", limits.member()),
             ];
-            patch(&id, &fields::some_change(fields::body(given, members))?)
+            let body = fields::some_change(fields::body(given, members))?;
+            patch(&id_of(&id)?, &body)
         }
-        UsersCommand::Disable { id, yes } => {
-            confirm(yes, &format!("Disable {id}? All sessions end, and the keys are refused."))?;
+        UsersCommand::Disable { id: given, yes } => {
+            let id = id_of(&given)?;
+            let named = named(&given, &id);
+            confirm(yes, &format!("Disable {named}? All sessions end, and the keys are refused."))?;
             patch(&id, &json!({ "disabled": true }))
         }
-        UsersCommand::Enable { id } => patch(&id, &json!({ "disabled": false })),
+        UsersCommand::Enable { id } => patch(&id_of(&id)?, &json!({ "disabled": false })),
     }
 }

@@ -98,7 +98,7 @@ pub(in crate::cli) static KNOWN: [KnownProvider; 7] = [
 ];
 
 /// A provider for a first configuration.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::cli) struct FoundProvider {
     pub(in crate::cli) known: &'static KnownProvider,
     /// As the document has it; `None`: the preset's.
