@@ -73,6 +73,7 @@ async fn a_deployment_that_runs_is_well() {
         let states: Vec<&str> = found[check].iter().map(|(state, ..)| state.as_str()).collect();
         assert!(!states.is_empty() && !states.contains(&"fail"), "{check}: {found:?}");
     }
+    assert_eq!(found["gateway"].len(), 1);
     assert_eq!(found["gateway"][0].1, "runs here, and is ready");
     assert!(found["provider"][0].1.contains("takes the key"), "{found:?}");
     assert!(found["clock"][0].1.contains("off that of p"), "{found:?}");
@@ -200,6 +201,12 @@ async fn a_gateway_is_recognised_by_its_data_directory() {
     };
     let (state, detail, _) = told(&listen, &metrics, &data).await;
     assert_eq!((state.as_str(), detail.as_str()), ("ok", "runs here, and is ready"));
+    // These options know nothing of its documents.
+    let other = ["doctor", "--listen", &listen, "--metrics", &metrics, "--data-dir"];
+    let other = [&other[..], &[data.to_str().unwrap()]].concat();
+    let text = run(elsewhere.path(), &other, &environment).await.well();
+    let why = "is examined here";
+    assert!(text.contains(why) && text.contains("the environment of `serve`"), "{text}");
     for listen in [&listen, &free[0]] {
         let (state, detail, remedy) = told(listen, &free[1], &data).await;
         assert!(state == "warn" && detail.contains("listens elsewhere"), "{detail}");

@@ -165,7 +165,16 @@ const TABLE: RecordTable = RecordTable {
 };
 
 /// Apart from revoked ones, which are not listed.
-const NAME: RecordName = RecordName { what: "keys", prefix: KeyId::PREFIX, field: "name" };
+const NAME: RecordName = RecordName {
+    what: ["key", "keys"],
+    is_id: |given| KeyId::parse(given).is_some(),
+    field: "name",
+};
+
+/// The id of a ROUTER key that is named by its id or name.
+pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
+    NAME.id(client, KeyInterface::Router.path(), given)
+}
 
 /// The scopes of all interfaces.
 fn scopes() -> PossibleValuesParser {

@@ -57,7 +57,7 @@ const LONGEST_S: i64 = 15 * 60;
 
 pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let client = ApiClient::new(&arguments.client, env)?;
-    let query = arguments.filters.query(Clock::System.now())?;
+    let query = arguments.filters.query(&client, Clock::System.now())?;
     let mut tail = Tail { client: &client, query, seen: HashSet::new(), order: VecDeque::new() };
     let lines = usize::try_from(arguments.lines).unwrap_or(usize::MAX);
     let first = tail.look(lines).map_err(|failed| failed.failure)?;

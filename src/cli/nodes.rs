@@ -86,7 +86,11 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4, 5, 6, 7],
 };
 
-const NAME: RecordName = RecordName { what: "nodes", prefix: NodeId::PREFIX, field: "name" };
+const NAME: RecordName = RecordName {
+    what: ["node", "nodes"],
+    is_id: |given| NodeId::parse(given).is_some(),
+    field: "name",
+};
 
 pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let NodesArguments { client, json, command } = arguments;

@@ -38,10 +38,9 @@ pub(super) fn for_each_record(
 
 /// What names a record, beside its id.
 pub(super) struct RecordName {
-    /// What the records are, in the plural: also the command that lists them.
-    pub(super) what: &'static str,
-    /// How their ids begin.
-    pub(super) prefix: &'static str,
+    /// What a record is, and what many are: also the command that lists them.
+    pub(super) what: [&'static str; 2],
+    pub(super) is_id: fn(&str) -> bool,
     /// The field that has the name.
     pub(super) field: &'static str,
 }
@@ -54,7 +53,7 @@ impl RecordName {
         path: &str,
         given: &str,
     ) -> Result<String, CommandFailure> {
-        if given.starts_with(self.prefix) {
+        if (self.is_id)(given) {
             return Ok(given.to_owned());
         }
         let mut found = Vec::new();
@@ -64,11 +63,15 @@ impl RecordName {
             Ok(())
         })?;
         let many = found.len();
-        let RecordName { what, field, .. } = self;
+        let RecordName { what: [one, all], field, .. } = self;
         match (found.pop(), many) {
             (Some(id), 1) => Ok(id),
+            // What was given may be a secret.
+            (None, _) => Err(CommandFailure::Usage(format!(
+                "no {one} has this id or {field}: `rerouter {all} list` has them"
+            ))),
             _ => Err(CommandFailure::Usage(format!(
-                "{many} {what} have the {field} `{given}`: give an id of `rerouter {what} list`"
+                "{many} {all} have the {field} `{given}`: give an id of `rerouter {all} list`"
             ))),
         }
     }

@@ -79,7 +79,11 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 1, 2, 3, 4, 5, 6],
 };
 
-const NAME: RecordName = RecordName { what: "users", prefix: UserId::PREFIX, field: "email" };
+const NAME: RecordName = RecordName {
+    what: ["user", "users"],
+    is_id: |given| given.starts_with(UserId::PREFIX),
+    field: "email",
+};
 
 /// The id of a user who is named by it or by an email.
 pub(super) fn id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {

@@ -40,7 +40,10 @@ pub(super) fn run(
         machine::store(&mut report, server, &readiness, &environment());
         machine::disk(&mut report, server);
         machine::certificates(&mut report, server, &readiness);
-        let running = !arguments.offline && places::gateway(&mut report, server, &readiness);
+        let routing = places::routing(server, &environment(), env);
+        let routing = routing.as_ref();
+        let running =
+            !arguments.offline && places::gateway(&mut report, server, &readiness, routing);
         machine::lease(&mut report, server, running);
         if arguments.offline {
             report.ok("objects", "not asked");
@@ -48,7 +51,7 @@ pub(super) fn run(
             report.ok("clock", "not compared");
         } else {
             machine::objects(&mut report, server, &environment());
-            let clocks = places::providers(&mut report, server, &environment(), env);
+            let clocks = places::providers(&mut report, routing);
             places::clock(&mut report, &clocks);
         }
     }

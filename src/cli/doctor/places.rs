@@ -18,7 +18,12 @@ use crate::store::DataDir;
 pub(super) type ClockDifferences = Vec<(String, i64)>;
 
 /// Asks the gateway of the document for its readiness, if it runs. Returns whether it does.
-pub(super) fn gateway(report: &mut DoctorReport, server: &Server, readiness: &Readiness) -> bool {
+pub(super) fn gateway(
+    report: &mut DoctorReport,
+    server: &Server,
+    readiness: &Readiness,
+    routing: Option<&Routing>,
+) -> bool {
     const SAME: &str = "give `doctor` the --config, --listen, --metrics and --data-dir of `serve`";
     let dir = server.data_dir.display();
     let locked = DataDir::is_locked(&server.data_dir);
@@ -33,6 +38,7 @@ pub(super) fn gateway(report: &mut DoctorReport, server: &Server, readiness: &Re
         }
         (Some(ProbeAnswer { status: 200, .. }), _) => {
             report.ok("gateway", "runs here, and is ready");
+            compare_documents(report, server, routing);
         }
         (Some(_), Some(false)) => {
             let told = format!("something else listens at {}", server.metrics);
@@ -61,14 +67,29 @@ pub(super) fn gateway(report: &mut DoctorReport, server: &Server, readiness: &Re
     runs
 }
 
+/// Whether the gateway has the routing document that is examined here. Without a document in a
+/// file, the environment of `serve` makes it.
+fn compare_documents(report: &mut DoctorReport, server: &Server, routing: Option<&Routing>) {
+    let url = format!("http://{}/metrics", server.metrics);
+    let Ok(page) = probe(&url, &HeaderMap::new(), None, bounds::DOCTOR_ANSWER) else { return };
+    let live = page
+        .text
+        .lines()
+        .find_map(|line| line.strip_prefix("rerouter_routing_info{revision=\"")?.split('"').next());
+    let here = routing.map(Routing::revision);
+    if let (Some(live), Some(here)) = (live, here)
+        && live != here
+    {
+        let told = format!("has routing document {live}, and {here} is examined here");
+        let remedy = "run `doctor` with the options and the environment of `serve`; if they are \
+                      the same, the gateway refused the newer document: see its log";
+        report.warn("gateway", &told, remedy);
+    }
+}
+
 /// Asks each provider of the routing document for its models.
-pub(super) fn providers(
-    report: &mut DoctorReport,
-    server: &Server,
-    environment: &Environment,
-    env: &Env<'_>,
-) -> ClockDifferences {
-    let Some(routing) = routing(server, environment, env) else {
+pub(super) fn providers(report: &mut DoctorReport, routing: Option<&Routing>) -> ClockDifferences {
+    let Some(routing) = routing else {
         report.warn("providers", "not asked: there is no valid routing document", "mend it");
         return Vec::new();
     };
@@ -79,7 +100,12 @@ pub(super) fn providers(
     clocks
 }
 
-fn routing(server: &Server, environment: &Environment, env: &Env<'_>) -> Option<Routing> {
+/// The routing document of these options and this environment.
+pub(super) fn routing(
+    server: &Server,
+    environment: &Environment,
+    env: &Env<'_>,
+) -> Option<Routing> {
     let source = match server.routing.stored {
         true => config::stored_routing(ready::stored_document(server, environment).ok()?),
         false => config::load_routing(server).ok()?,

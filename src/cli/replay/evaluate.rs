@@ -145,7 +145,7 @@ fn online(
     now: Timestamp,
 ) -> Result<Value, CommandFailure> {
     let mut body = json!({
-        "filter": arguments.filters.object(now)?,
+        "filter": arguments.filters.object(client, now)?,
         "health": arguments.health.as_str(),
         "baseline": arguments.baseline(),
     });
@@ -227,7 +227,7 @@ fn offline(
 /// Refuses options that only a gateway can serve.
 fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), CommandFailure> {
     let usage = |why: &str| Err(CommandFailure::Usage(why.to_owned()));
-    if !arguments.filters.query(now)?.is_empty() {
+    if !arguments.filters.given(now)?.is_empty() {
         return usage("a corpus is taken whole: filter when exporting");
     }
     if arguments.health == HealthArgument::Current {

@@ -4,8 +4,9 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
-use super::super::times;
+use super::super::{keys, times, users};
 
 /// The filters of `GET /v1/router/replay`.
 #[derive(Args, Default)]
@@ -40,11 +41,11 @@ pub(in crate::cli) struct Filters {
     /// How the request ended.
     #[arg(long, value_parser = ["completed", "failed", "aborted", "refused"])]
     state: Option<String>,
-    /// Made with the ROUTER key of this id.
-    #[arg(long, value_name = "KEY_ID")]
+    /// Made with this ROUTER key, by id or name.
+    #[arg(long, value_name = "KEY")]
     by_key: Option<String>,
-    /// Owned by this user; admins only.
-    #[arg(long, value_name = "USER_ID")]
+    /// Owned by this user, by id or email; admins only.
+    #[arg(long, value_name = "USER")]
     owner: Option<String>,
     /// Replays of this capture.
     #[arg(long, value_name = "ID")]
@@ -58,8 +59,25 @@ pub(in crate::cli) struct Filters {
 }
 
 impl Filters {
-    /// The query of the API. Ages are counted back from `now`.
+    /// The query of the API, with ids for names. Ages are counted back from `now`.
     pub(in crate::cli) fn query(
+        &self,
+        client: &ApiClient,
+        now: Timestamp,
+    ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
+        let mut query = self.given(now)?;
+        for (name, value) in &mut query {
+            match *name {
+                "key" => *value = keys::router_id(client, value)?,
+                "owner" => *value = users::id(client, value)?,
+                _ => {}
+            }
+        }
+        Ok(query)
+    }
+
+    /// What is given, with names as they are.
+    pub(super) fn given(
         &self,
         now: Timestamp,
     ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
@@ -87,9 +105,13 @@ impl Filters {
     }
 
     /// The same as the `filter` of an evaluation.
-    pub(super) fn object(&self, now: Timestamp) -> Result<Map<String, Value>, CommandFailure> {
+    pub(super) fn object(
+        &self,
+        client: &ApiClient,
+        now: Timestamp,
+    ) -> Result<Map<String, Value>, CommandFailure> {
         Ok(self
-            .query(now)?
+            .query(client, now)?
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect())
@@ -112,7 +134,7 @@ mod tests {
         ] {
             let filters = Filters { since: Some(text.into()), shadow: true, ..Filters::default() };
             assert_eq!(
-                filters.query(now).unwrap(),
+                filters.given(now).unwrap(),
                 [("since", expected.to_owned()), ("shadow", "true".to_owned())],
                 "{text}"
             );
@@ -121,7 +143,7 @@ mod tests {
             let filters = Filters { until: Some(bad.into()), ..Filters::default() };
             assert!(
                 matches!(
-                    filters.query(now), Err(CommandFailure::Usage(why)) if why.starts_with(
+                    filters.given(now), Err(CommandFailure::Usage(why)) if why.starts_with(
                         "--until"
                     )
                 ),

@@ -23,7 +23,7 @@ pub(super) use self::filters::Filters;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
-use super::fields;
+use super::{fields, users};
 use crate::clock::Clock;
 use crate::config::Env;
 
@@ -90,7 +90,7 @@ enum ReplayCommand {
     Import {
         /// File written by `export`.
         file: PathBuf,
-        /// New owner of the captures. Default: their present owners.
+        /// New owner of the captures, by id or email. Default: their present owners.
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
         /// Print the counts as JSON.
@@ -105,7 +105,8 @@ pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), Comma
     let connect = || ApiClient::new(&client, env);
     match command {
         ReplayCommand::List { filters, limit, json } => {
-            list::list(&connect()?, &filters.query(now)?, limit, json)
+            let client = connect()?;
+            list::list(&client, &filters.query(&client, now)?, limit, json)
         }
         ReplayCommand::Show { id, json } => show::show(&connect()?, &id, json),
         ReplayCommand::Reroute { id, dry_run, idempotency_key, json } => {
@@ -113,10 +114,13 @@ pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), Comma
         }
         ReplayCommand::Evaluate(arguments) => evaluate::run(&arguments, &connect, env, now),
         ReplayCommand::Export { filters, limit, out } => {
-            export::export(&connect()?, &filters.query(now)?, limit, &out)
+            let client = connect()?;
+            export::export(&client, &filters.query(&client, now)?, limit, &out)
         }
         ReplayCommand::Import { file, owner, json } => {
-            import::import(&connect()?, &file, owner.as_deref(), json)
+            let client = connect()?;
+            let owner = owner.map(|user| users::id(&client, &user)).transpose()?;
+            import::import(&client, &file, owner.as_deref(), json)
         }
     }
 }
