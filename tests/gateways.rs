@@ -15,7 +15,7 @@ use crate::support::envelope;
 use crate::support::fleet::{Member, ROUTING, fleet, pause, setup};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::postgres::Cluster;
-use crate::support::{count, until};
+use crate::support::{count, full, until};
 
 const KEYS: &str = "/v1/router/keys";
 /// The lease of these tests, and what a DELETE takes at most by the protocol: a quarter of it, the
@@ -205,7 +205,15 @@ async fn while_the_database_is_away_keys_serve_for_a_lease_and_then_nobody() {
     let host = a.metrics_address().to_string();
     let ready = metrics.exchange(&client::request("GET", "/readyz", &host, &[], None)).await;
     assert_eq!(ready.status, 503);
+    let away = Duration::from_secs(if full() { 30 } else { 3 });
+    while closed.elapsed() < away {
+        for (gateway, key) in [(a, &kept), (b, &kept), (b, &dead)] {
+            assert_ne!(asked(gateway, key, BUSY).await, Some(200), "{:?}", closed.elapsed());
+        }
+        pause(50).await;
+    }
     members.iter().for_each(|member| member.proxy.open());
+    let opened = Instant::now();
     for gateway in [a, b] {
         until("the gateway to serve again", async || {
             assert_ne!(asked(gateway, &dead, BUSY).await, Some(200));
@@ -213,6 +221,7 @@ async fn while_the_database_is_away_keys_serve_for_a_lease_and_then_nobody() {
         })
         .await;
     }
+    eprintln!("away for {away:?}, both serve again after {:?}", opened.elapsed());
     revoke(a, &kept).await;
     assert_eq!(asked(b, &kept, BUSY).await, Some(401));
 }

@@ -19,7 +19,7 @@ use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
 use crate::routing::Routing;
-use crate::store::{Event, Store, StoreError};
+use crate::store::{Event, GatewayRow, Store, StoreError};
 
 /// Stores the text of a document, before any capture can have its revision.
 pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
@@ -73,11 +73,17 @@ async fn make_live(
     let failed = |error| NotApplied::Failed(Error::store_unavailable(error));
     let unconfirmed = app.store.acknowledge(committed.rev).await.map_err(failed)?;
     let others = app.store.gateways().await.map_err(failed)?;
-    // One with the document of a later change has applied this one too.
-    let refused = others.iter().filter(|other| {
-        !other.fenced && other.applied == committed.rev && other.document != revision
-    });
+    let has_another = |other: &&GatewayRow| {
+        !other.fenced && other.applied >= committed.rev && other.document != revision
+    };
+    let mut refused: Vec<&GatewayRow> = others.iter().filter(has_another).collect();
+    // Or theirs is that of a later change.
+    let live = app.store.live_document();
+    if !refused.is_empty() && live.await.map_err(failed)?.as_deref() != Some(text) {
+        refused.clear();
+    }
     let refused = refused
+        .iter()
         .map(|other| format!("the gateway {} refused the document; its log says why", other.name));
     let unconfirmed =
         unconfirmed.iter().map(|name| format!("the gateway {name} may not have the document"));
