@@ -91,7 +91,8 @@ impl Faults {
         self.fail_writes(1);
     }
 
-    /// The next `count` writes of accounts, other than mutations, happen and are told to have failed.
+    /// The next `count` writes of accounts, other than mutations, happen and are told to have
+    /// failed.
     pub fn lose_answers(&self, count: u32) {
         self.0.answers_left.store(count, Ordering::Release);
     }

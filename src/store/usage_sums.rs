@@ -161,8 +161,8 @@ impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
 }
 
 impl UsageBatch {
-    /// Whether it is not in the sums yet. Notes that it is, in the same transaction. Only a database
-    /// on another machine may have committed what was answered by an error.
+    /// Whether it is not in the sums yet. Notes that it is, in the same transaction. Only a server
+    /// may have committed what was answered by an error.
     pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
         let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
         if !transaction.is_shared() || self.sums.is_empty() {
