@@ -213,7 +213,7 @@ async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
         sums.entry(key).or_default().add(&more);
         if sums.len() >= 1_000 || requests.peek().is_none() {
             let batch: Vec<(UsageKey, UsageSums)> = sums.drain().collect();
-            let late = batch.iter().filter(|(key, _)| key.at >= recent).cloned().collect();
+            let late: Vec<_> = batch.iter().filter(|(key, _)| key.at >= recent).cloned().collect();
             store.write_usage(Vec::new(), batch).await.unwrap();
             store.write_recent_usage(late).await.unwrap();
         }

@@ -156,6 +156,8 @@ mod logins;
 /// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its
 /// client.
 mod long_evaluations;
+/// Commits whose answers are lost: usage counts once, and budgets stay whole.
+mod lost_answers;
 /// Another master key for a store that has one: what is kept, and what moves when.
 mod master_keys;
 /// Kills at every write of a change to another master key: before it, within it, after it.

@@ -15,6 +15,7 @@ use jiff::tz::TimeZone;
 use super::draw::LimitOwner;
 use super::remaining::BudgetStatus;
 use crate::bounds;
+use crate::id::Random;
 use crate::store::{Budget, BudgetShare, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
@@ -126,7 +127,7 @@ impl GrantWish {
     /// That so much of a period is spent, as an earlier process left it.
     pub(super) fn carried(period: Period, counted: NanoUsd) -> Self {
         let share =
-            BudgetShare { held: 0, wanted: 0, least: 0, budget: counted, others: Some(counted) };
+            BudgetShare { budget: counted, others: Some(counted), ..BudgetShare::default() };
         GrantWish { period, share, recalls: false, reserved: 0 }
     }
 }
@@ -136,6 +137,7 @@ impl GrantWish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) period: Period,
+    pub(super) holder: i64,
     pub(super) held: NanoUsd,
     pub(super) others: NanoUsd,
     /// What of `others` is reserved, where others were asked to give back.
@@ -145,6 +147,9 @@ pub(super) struct Grant {
 /// The budget of one subject.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// The name in the store of what it holds, random: an account that is opened again starts with
+    /// nothing, and what the one before held counts as that of others.
+    holder: i64,
     budget: Budget,
     now: PeriodSpend,
     /// The first grant of the next period.
@@ -161,6 +166,8 @@ pub(super) struct Account {
     settled: NanoUsd,
     /// Until then it is granted no more than it needs: another gateway lacks it.
     lean_until: Timestamp,
+    /// Whether a wish was not answered, so far: the store may have granted it.
+    is_unsure: bool,
     /// The latest time that it was told.
     seen: Timestamp,
 }
@@ -169,6 +176,7 @@ impl Account {
     /// An account of which `counted` of this period is spent.
     pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd, shared: bool) -> Self {
         Account {
+            holder: Random::System.next_u64().cast_signed(),
             budget,
             now: PeriodSpend::new(period(budget.per, at), 0, counted),
             next: None,
@@ -178,6 +186,7 @@ impl Account {
             asked: None,
             settled: 0,
             lean_until: Timestamp::MIN,
+            is_unsure: false,
             seen: at,
         }
     }
@@ -364,6 +373,7 @@ impl Account {
         // Another gateway must not get what is reserved here.
         let least = if self.shared { self.now.used() } else { spent };
         let share = BudgetShare {
+            holder: self.holder,
             held: granted.saturating_sub(others),
             wanted: counted.saturating_sub(others),
             least: least.saturating_sub(others),
@@ -385,7 +395,8 @@ impl Account {
         (self.budget.nano / bounds::GRANTS).max(few).max(reserves).min(self.budget.nano).max(1)
     }
 
-    /// The grants to make durable now, also for the next period if that is near.
+    /// The grants to make durable now, also for the next period if that is near. What it holds, if
+    /// the store may have another grant than this account knows of.
     pub(super) fn wants(&mut self, at: Timestamp) -> Vec<GrantWish> {
         let near = at
             .checked_add(bounds::GRANT_AHEAD)
@@ -393,6 +404,7 @@ impl Account {
         let ahead = near > self.now.period && self.next.is_none_or(|next| next.period != near);
         let ahead = ahead.then(|| {
             let share = BudgetShare {
+                holder: self.holder,
                 held: 0,
                 wanted: self.usual(),
                 least: 0,
@@ -406,7 +418,10 @@ impl Account {
             let is_answered = |asked: &Timestamp| self.since(*asked) < bounds::GRANT_RECALL;
             self.asked = self.asked.filter(is_answered).or(Some(at));
         }
-        wanted.into_iter().chain(ahead).collect()
+        let wanted = wanted.or_else(|| self.is_unsure.then(|| self.holds()));
+        let wishes: Vec<GrantWish> = wanted.into_iter().chain(ahead).collect();
+        self.is_unsure |= !wishes.is_empty();
+        wishes
     }
 
     /// Gives back what is not used of the grant, for another gateway, and tells what is reserved:
@@ -416,10 +431,13 @@ impl Account {
         self.lean_until = at.checked_add(bounds::GRANT_LEAN).unwrap_or(at);
         let PeriodSpend { granted, reserved, .. } = self.now;
         let used = self.now.used();
-        if self.now.period != period || granted <= used && reserved == 0 {
+        let is_held = granted > used || reserved > 0 || self.is_unsure;
+        if self.now.period != period || !is_held {
             return None;
         }
         let wish = GrantWish { reserved, ..self.wish(used, false) };
+        // Before the answer: a request must not be let in on what is given back.
+        self.is_unsure = true;
         self.now.granted = granted.min(used);
         Some(wish)
     }
@@ -427,9 +445,12 @@ impl Account {
     /// Counts a durable grant; whether it changes what may be spent now. One of days does not fit a
     /// budget of months, nor the reverse: it was requested before the budget changed.
     pub(super) fn granted(&mut self, grant: Grant) -> bool {
-        if is_of_months(grant.period) != is_of_months(self.now.period) {
+        if grant.holder != self.holder
+            || is_of_months(grant.period) != is_of_months(self.now.period)
+        {
             return false;
         }
+        self.is_unsure = false;
         let before = (self.now.granted, self.now.others);
         if grant.period == self.now.period {
             let mine = self.now.spent.saturating_sub(self.now.others);
@@ -455,6 +476,7 @@ impl Account {
         let next = self.next.take().map(|next| GrantWish {
             period: next.period,
             share: BudgetShare {
+                holder: self.holder,
                 held: next.held,
                 wanted: 0,
                 least: 0,

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -12,11 +14,11 @@ fn day(nano: NanoUsd) -> Budget {
 
 /// What the store makes of a wish, where `counted` is all that counts as spent.
 fn durable(counted: &mut Option<NanoUsd>, wish: GrantWish) -> Grant {
-    let BudgetShare { held, wanted, least, budget, others } = wish.share;
+    let BudgetShare { holder, held, wanted, least, budget, others } = wish.share;
     let others = others.unwrap_or_else(|| counted.unwrap_or(0).saturating_sub(held));
     let held = wanted.min(budget.saturating_sub(others)).max(least);
     *counted = Some(others + held);
-    Grant { period: wish.period, held, others, reserved: wish.recalls.then_some(0) }
+    Grant { period: wish.period, holder, held, others, reserved: wish.recalls.then_some(0) }
 }
 
 /// The periods of wishes, and what would count as spent.
@@ -96,7 +98,8 @@ fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
 fn a_grant_that_was_asked_for_by_another_kind_of_period_is_none() {
     let now = at("2026-11-21T23:59:50Z");
     let mut account = Account::open(Budget { nano: 1_000, per: Per::Month }, now, 0, false);
-    account.granted(Grant { period: 20_261_122, held: 250, others: 0, reserved: None });
+    let (period, holder) = (20_261_122, account.holder);
+    account.granted(Grant { period, holder, held: 250, others: 0, reserved: None });
     assert_eq!(counted(account.close()), [(20_261_100, 0)]);
 }
 
@@ -186,11 +189,28 @@ proptest! {
 struct Pair {
     accounts: [Account; 2],
     counted: Option<NanoUsd>,
+    /// What each holds, as the store has it.
+    rows: HashMap<i64, NanoUsd>,
+    write: Write,
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, PartialEq)]
+enum Write {
+    Answered,
+    /// It happens, and nobody is told.
+    Unanswered,
+    Failed,
 }
 
 impl Pair {
     fn new(budget: NanoUsd, now: Timestamp) -> Pair {
-        Pair { accounts: [0, 1].map(|_| Account::open(day(budget), now, 0, true)), counted: None }
+        Pair {
+            accounts: [0, 1].map(|_| Account::open(day(budget), now, 0, true)),
+            counted: None,
+            rows: HashMap::new(),
+            write: Write::Answered,
+        }
     }
 
     fn grant(&mut self, at: usize, now: Timestamp) -> bool {
@@ -209,8 +229,16 @@ impl Pair {
     fn keep(&mut self, at: usize, wishes: Vec<GrantWish>) {
         for wish in wishes {
             let reserved = wish.recalls.then_some(self.accounts[1 - at].now.reserved);
-            let grant = durable(&mut self.counted, wish);
-            self.accounts[at].granted(Grant { reserved, ..grant });
+            if self.write == Write::Failed {
+                continue;
+            }
+            let row = self.rows.entry(wish.share.holder).or_default();
+            let share = BudgetShare { held: *row, ..wish.share };
+            let grant = durable(&mut self.counted, GrantWish { share, ..wish });
+            *row = grant.held;
+            if self.write == Write::Answered {
+                self.accounts[at].granted(Grant { reserved, ..grant });
+            }
         }
     }
 
@@ -262,6 +290,69 @@ fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetShortage> {
         pair.give_back(0, now);
     }
     pair.accounts[1].check(300)
+}
+
+#[test]
+fn a_grant_whose_answer_was_lost_is_not_lost() {
+    let now = at("2026-11-21T12:00:00Z");
+    let mut pair = Pair::new(1_000, now);
+    pair.accounts[0].expect(200);
+    pair.write = Write::Unanswered;
+    pair.grant(0, now);
+    assert_eq!(pair.accounts[0].check(200), Err(BudgetShortage::NotGranted));
+    pair.grant(0, now);
+    pair.write = Write::Answered;
+    pair.grant(0, now);
+    assert_eq!((pair.accounts[0].spent(), pair.accounts[0].check(200)), (0, Ok(())));
+    // The same of what is given back: it is told again.
+    for write in [Write::Unanswered, Write::Failed] {
+        pair.write = write;
+        pair.give_back(0, now);
+        assert_eq!(pair.accounts[0].check(1), Err(BudgetShortage::NotGranted));
+        pair.write = Write::Answered;
+        pair.give_back(0, now);
+        assert_eq!((pair.counted, pair.accounts[0].spent()), (Some(0), 0));
+        pair.grant(0, now);
+    }
+    assert!(pair.counted > Some(0));
+    pair.accounts[1].expect(1);
+    pair.grant(1, now);
+    assert_eq!(pair.accounts[1].now.others, pair.accounts[0].now.granted);
+}
+
+#[test]
+fn what_the_store_has_and_an_account_does_not_know_of_is_corrected_though_nothing_is_wanted() {
+    let now = at("2026-11-21T12:00:00Z");
+    let mut pair = Pair::new(1_000, now);
+    pair.accounts[0].expect(200);
+    pair.grant(0, now);
+    let held = pair.counted;
+    let period = pair.accounts[0].reserve(150);
+    pair.accounts[0].expect(0);
+    pair.write = Write::Unanswered;
+    pair.grant(0, now);
+    assert!(pair.counted > held);
+    pair.accounts[0].settle(period, 150, 0);
+    assert!(!pair.accounts[0].is_short());
+    pair.write = Write::Answered;
+    pair.grant(0, now);
+    assert_eq!(pair.counted, held);
+    assert!(pair.accounts[0].wants(now).is_empty());
+}
+
+#[test]
+fn an_account_that_is_opened_again_does_not_take_what_the_one_before_has_spent() {
+    let now = at("2026-11-21T12:00:00Z");
+    let mut pair = Pair::new(1_000, now);
+    pair.accounts[0].expect(200);
+    pair.grant(0, now);
+    let before = pair.accounts[0].now.granted;
+    let period = pair.accounts[0].reserve(200);
+    pair.accounts[0].settle(period, 200, 200);
+    pair.accounts[0] = Account::open(day(1_000), now, 200, true);
+    pair.accounts[0].expect(1);
+    pair.grant(0, now);
+    assert_eq!(pair.accounts[0].spent(), before);
 }
 
 #[test]
@@ -333,16 +424,21 @@ fn what_another_gateway_has_spent_is_spent() {
 proptest! {
     #[test]
     fn several_gateways_never_go_over(budget in 10u64..5_000,
-        steps in proptest::collection::vec((0u8..6, 0usize..2, 1u64..400), 1..300)) {
+        steps in proptest::collection::vec((0u8..8, 0usize..2, 1u64..400), 1..300)) {
         let start = at("2026-11-21T12:00:00Z");
         let mut pair = Pair::new(budget, start);
         let mut open = Vec::new();
         for (second, (step, one, amount)) in (0_i64..).zip(steps) {
             let now = start.checked_add(jiff::SignedDuration::from_secs(second)).unwrap();
+            pair.write = match amount % 8 {
+                0 => Write::Unanswered,
+                1 => Write::Failed,
+                _ => Write::Answered,
+            };
             match step {
                 0 | 1 => _ = pair.grant(one, now),
                 2 => pair.give_back(one, now),
-                3 => if let Some((one, period, reserved)) = open.pop() {
+                3 | 4 => if let Some((one, period, reserved)) = open.pop() {
                     let account: &mut Account = &mut pair.accounts[one];
                     account.settle(period, reserved, reserved.min(amount));
                 },
@@ -358,5 +454,14 @@ proptest! {
             }
             prop_assert!(pair.used() <= budget, "{} of {budget}", pair.used());
         }
+        // Nothing is lost: once both are told, all that counts is what they know that they hold.
+        pair.write = Write::Answered;
+        let end = start.checked_add(jiff::SignedDuration::from_secs(1_000)).unwrap();
+        for (one, period, reserved) in open {
+            pair.accounts[one].settle(period, reserved, 0);
+        }
+        (0..2).for_each(|one| pair.give_back(one, end));
+        (0..2).for_each(|one| pair.give_back(one, end));
+        prop_assert_eq!(pair.counted.unwrap_or(0), pair.used());
     }
 }

@@ -23,7 +23,7 @@ impl Limiter {
         let carried: Vec<(Subject, GrantWish)> =
             self.carried_wishes().into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
         for some in carried.chunks(bounds::USAGE_WRITE_ROWS) {
-            self.keep(store, some, Vec::new()).await?;
+            self.keep(store, some, None).await?;
         }
         self.set_shared(true);
         Ok(())
@@ -44,7 +44,7 @@ impl Limiter {
         });
         let held: Vec<(Subject, GrantWish)> = held.collect();
         for some in held.chunks(bounds::USAGE_WRITE_ROWS) {
-            self.keep_grants(store, some.to_vec(), Vec::new()).await?;
+            self.keep_grants(store, some.to_vec(), None).await?;
         }
         for row in store.spend(period(Per::Month, now)).await? {
             self.carried.counted.insert((Subject::known(&row.subject), row.period), row.counted);

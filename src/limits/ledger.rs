@@ -2,63 +2,24 @@
 //! usage by hour and by five minutes. A batch of some thousand rows is one transaction. A batch
 //! that the store refuses is kept and retried.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahash::RandomState;
 use jiff::Timestamp;
 use log::warn;
 
 use super::budget::{Account, Grant, GrantWish, Period, period};
 use super::draw::{Draw, Subject, of_key, of_user};
+use super::pending::lock;
 use super::{Limiter, SubjectEntry};
 use crate::auth::Auth;
 use crate::bounds;
 use crate::id::UserId;
 use crate::store::{
-    BudgetGrant, KeyRow, Limits, Per, SpendWish, Store, StoreError, UsageKey, UsageSums,
+    BudgetGrant, KeyRow, Limits, Per, SpendWish, Store, StoreError, UsageBatch, UsageKey, UsageSums,
 };
-
-/// Usage that waits to be written.
-#[derive(Default)]
-pub(super) struct Pending {
-    sums: HashMap<UsageKey, UsageSums, RandomState>,
-    dropped: u64,
-}
-
-impl Pending {
-    fn add(&mut self, key: UsageKey, sums: &UsageSums) {
-        let full = self.sums.len() >= bounds::USAGE_PENDING;
-        match self.sums.entry(key) {
-            Entry::Occupied(mut entry) => entry.get_mut().add(sums),
-            Entry::Vacant(_) if full => self.dropped += sums.requests,
-            Entry::Vacant(entry) => _ = entry.insert(*sums),
-        }
-    }
-
-    /// Takes some of the sums, of one user or of all.
-    fn take(&mut self, user: Option<&UserId>) -> Vec<(UsageKey, UsageSums)> {
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            warn!(
-                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
-                 so many different ones"
-            );
-        }
-        self.sums
-            .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
-            .take(bounds::USAGE_WRITE_ROWS)
-            .collect()
-    }
-}
-
-fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The day in UTC that `at` is in, as `yyyymmdd`.
 pub(crate) fn day(at: Timestamp) -> i64 {
@@ -101,7 +62,7 @@ impl Limiter {
             return;
         }
         let _turn = self.writing.lock().await;
-        if let Err(error) = self.grant(store, now, subjects, Vec::new()).await {
+        if let Err(error) = self.grant(store, now, subjects, None).await {
             warn!("the first grant of a budget could not be written: {error}");
         }
     }
@@ -137,17 +98,18 @@ impl Limiter {
         let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
         self.wanted.look_ahead(day(soon), bounds::GRANT_AHEAD_BUDGETS, all);
         // Of what waits by now: what comes meanwhile is for the next time.
-        let waits = self.wanted.len().max(lock(&self.pending).sums.len());
+        let wanted = self.wanted.len().div_ceil(bounds::USAGE_WRITE_ROWS);
+        let waits = wanted.max(lock(&self.pending).batches());
         let mut looked = 0;
         if self.is_shared() && !self.is_closed() {
             self.give_back(store, now).await?;
         }
-        for _ in 0..waits.div_ceil(bounds::USAGE_WRITE_ROWS) {
+        for _ in 0..waits {
             let _turn = self.writing.lock().await;
             let subjects = self.wanted.take(bounds::USAGE_WRITE_ROWS);
             looked += subjects.len();
-            let sums = lock(&self.pending).take(None);
-            self.grant(store, now, subjects, sums).await?;
+            let batch = lock(&self.pending).take(None);
+            self.grant(store, now, subjects, batch).await?;
         }
         let due = self.recent_due.load(Ordering::Relaxed);
         if now.as_second() >= due {
@@ -169,7 +131,7 @@ impl Limiter {
                 back.extend(account.give_back(period, now).map(|wish| (subject.clone(), wish)));
             });
         }
-        self.keep_grants(store, back, Vec::new()).await
+        self.keep_grants(store, back, None).await
     }
 
     /// Writes the usage that waits, of one user or of all. A read after it sees every request that
@@ -182,11 +144,8 @@ impl Limiter {
         for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
             // Also where none waits: some may be on their way.
             let _turn = self.writing.lock().await;
-            let sums = lock(&self.pending).take(user);
-            if sums.is_empty() {
-                break;
-            }
-            self.keep(store, &[], sums).await?;
+            let Some(batch) = lock(&self.pending).take(user) else { break };
+            self.keep(store, &[], Some(batch)).await?;
         }
         let _turn = self.writing.lock().await;
         self.keep_recent(store, user).await
@@ -212,14 +171,11 @@ impl Limiter {
         // Each is true by itself; of one that cannot be written its grant counts as spent.
         let mut failed = None;
         for some in last.chunks(bounds::USAGE_WRITE_ROWS) {
-            failed = self.keep(store, some, Vec::new()).await.err().or(failed);
+            failed = self.keep(store, some, None).await.err().or(failed);
         }
         loop {
-            let sums = lock(&self.pending).take(None);
-            if sums.is_empty() {
-                break;
-            }
-            self.keep(store, &[], sums).await?;
+            let Some(batch) = lock(&self.pending).take(None) else { break };
+            self.keep(store, &[], Some(batch)).await?;
         }
         self.keep_recent(store, None).await?;
         failed.map_or(Ok(()), Err)
@@ -241,7 +197,7 @@ impl Limiter {
         store: &Store,
         now: Timestamp,
         subjects: Vec<Subject>,
-        sums: Vec<(UsageKey, UsageSums)>,
+        batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
         let mut grants = Vec::new();
         for subject in subjects.iter().filter(|_| !self.is_closed()) {
@@ -250,25 +206,27 @@ impl Limiter {
                 grants.extend(account.wants(now).into_iter().map(|grant| (subject.clone(), grant)));
             });
         }
-        let kept = self.keep_grants(store, grants, sums).await;
-        if kept.is_err() {
-            subjects.iter().for_each(|subject| self.wanted.note(subject));
-        }
-        kept
+        self.keep_grants(store, grants, batch).await
     }
 
-    /// Writes grants, with usage, in one transaction. They count once it is durable.
+    /// Writes grants, with usage, in one transaction. They count once it is durable. Those that the
+    /// store did not acknowledge are wanted again: it may have them.
     pub(super) async fn keep_grants(
         &self,
         store: &Store,
         wishes: Vec<(Subject, GrantWish)>,
-        sums: Vec<(UsageKey, UsageSums)>,
+        batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
-        let granted = self.keep(store, &wishes, sums).await?;
+        let kept = self.keep(store, &wishes, batch).await;
+        if kept.is_err() {
+            wishes.iter().for_each(|(subject, _)| self.wanted.note(subject));
+        }
+        let granted = kept?;
         for ((subject, wish), granted) in wishes.into_iter().zip(granted) {
             let (held, others) = (granted.held, granted.others);
             let reserved = (wish.recalls && store.is_shared()).then_some(granted.reserved);
-            let grant = Grant { period: wish.period, held, others, reserved };
+            let (period, holder) = (wish.period, wish.share.holder);
+            let grant = Grant { period, holder, held, others, reserved };
             let mut is_new = false;
             self.with_account(&subject, |account| is_new = account.granted(grant));
             // For what is as it was nobody has to look again.
@@ -295,9 +253,9 @@ impl Limiter {
         &self,
         store: &Store,
         wishes: &[(Subject, GrantWish)],
-        sums: Vec<(UsageKey, UsageSums)>,
+        batch: Option<UsageBatch>,
     ) -> Result<Vec<BudgetGrant>, StoreError> {
-        if sums.is_empty() && wishes.is_empty() {
+        if batch.is_none() && wishes.is_empty() {
             return Ok(Vec::new());
         }
         let spend = wishes.iter().map(|(subject, wish)| SpendWish {
@@ -307,10 +265,15 @@ impl Limiter {
             recalls: wish.recalls,
             reserved: wish.reserved,
         });
-        let kept = store.write_usage(spend.collect(), sums.clone()).await;
-        let next = if kept.is_ok() { &self.recent } else { &self.pending };
-        let mut next = lock(next);
-        sums.into_iter().for_each(|(key, sums)| next.add(key, &sums));
+        let kept = store.write_usage(spend.collect(), batch.clone().unwrap_or_default()).await;
+        match batch {
+            Some(batch) if kept.is_err() => lock(&self.pending).take_back(batch),
+            Some(batch) => {
+                let mut recent = lock(&self.recent);
+                batch.sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
+            }
+            None => {}
+        }
         kept
     }
 
@@ -318,14 +281,10 @@ impl Limiter {
     /// holds `writing`.
     async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
-            let sums = lock(&self.recent).take(user);
-            if sums.is_empty() {
-                break;
-            }
-            let kept = store.write_recent_usage(sums.clone()).await;
+            let Some(batch) = lock(&self.recent).take(user) else { break };
+            let kept = store.write_recent_usage(batch.clone()).await;
             if kept.is_err() {
-                let mut recent = lock(&self.recent);
-                sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
+                lock(&self.recent).take_back(batch);
                 return kept;
             }
         }

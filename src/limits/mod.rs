@@ -44,6 +44,7 @@ mod draw;
 mod grant_queue;
 mod handover;
 mod ledger;
+mod pending;
 pub(crate) mod rate;
 mod refusal;
 mod remaining;
@@ -66,7 +67,7 @@ pub(crate) use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remainin
 
 use budget::{Account, BudgetShortage};
 use grant_queue::GrantQueue;
-use ledger::Pending;
+use pending::Pending;
 use rate::Bucket;
 use refusal::{LimitHit, unpaid};
 

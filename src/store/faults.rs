@@ -61,6 +61,7 @@ pub struct Faults(Arc<Switches>);
 struct Switches {
     writes_spared: AtomicU32,
     writes_left: AtomicU32,
+    answers_left: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
     every_read: AtomicBool,
@@ -88,6 +89,12 @@ impl Faults {
     pub fn fail_write_after(&self, spared: u32) {
         self.0.writes_spared.store(spared, Ordering::Release);
         self.fail_writes(1);
+    }
+
+    /// The next `count` writes of accounts, other than mutations, happen and are told to have
+    /// failed.
+    pub fn lose_answers(&self, count: u32) {
+        self.0.answers_left.store(count, Ordering::Release);
     }
 
     /// Every mutation of accounts fails until [`Faults::clear`].
@@ -153,6 +160,7 @@ impl Faults {
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
+        self.0.answers_left.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
         self.0.every_read.store(false, Ordering::Release);
@@ -221,6 +229,14 @@ impl Faults {
             Err(StoreError::Unavailable("write failed on demand".into()))
         } else {
             Ok(())
+        }
+    }
+
+    /// After a write that has happened.
+    pub(super) fn answer_write(&self) -> Result<(), StoreError> {
+        match spend(&self.0.answers_left) {
+            true => Err(StoreError::Unavailable("the answer was lost on demand".into())),
+            false => Ok(()),
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) use settings::{OnLeaseLost, StoreSettings, StoreUrl};
 pub(crate) use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub(crate) use usage::{BudgetGrant, BudgetShare, SpendWish};
 pub(crate) use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
-pub(crate) use usage_sums::UsageInterval;
+pub(crate) use usage_sums::{BatchNumber, UsageBatch, UsageInterval};
 pub use usage_sums::{UsageKey, UsageSums, usage_slot};
 pub(crate) use users::ChangeUser;
 
@@ -273,7 +273,9 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.databases.accounts.write(self.faults.clone().writing(work), |done| done).await
+        let written = self.databases.accounts.write(self.faults.clone().writing(work), |done| done);
+        let done = written.await?;
+        self.faults.answer_write().map(|()| done)
     }
 
     /// Reads beside the writer.

@@ -17,6 +17,9 @@ use super::postgres::{PostgresRow, PostgresTransaction};
 use super::sqlite::{SqliteRow, SqliteTransaction};
 pub(super) use super::value::{ToValue, Value, params};
 
+/// The time of the database that gateways share, in microseconds since the epoch.
+pub(super) const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+
 /// A transaction on the database of accounts. Its thread may block.
 pub(super) enum Transaction<'a> {
     Sqlite(SqliteTransaction<'a>),
@@ -38,9 +41,8 @@ impl Transaction<'_> {
     /// The time, in microseconds since the epoch. Gateways that share the database go by its clock:
     /// theirs may differ.
     pub(super) fn clock(&self, now: Timestamp) -> Result<i64, StoreError> {
-        let shared = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
         match self.is_shared() {
-            true => Ok(self.int(shared, &[])?.unwrap_or(0)),
+            true => Ok(self.int(&format!("SELECT {NOW}"), &[])?.unwrap_or(0)),
             false => Ok(now.as_microsecond()),
         }
     }

@@ -3,8 +3,8 @@
 
 use super::columns::Columns;
 use super::limits::NanoUsd;
-use super::sql::{Transaction, params};
-use super::usage_sums::{UsageInterval, UsageKey, UsageSums, signed, unsigned, write_days};
+use super::sql::{NOW, Transaction, params};
+use super::usage_sums::{UsageBatch, UsageInterval, signed, unsigned, write_days};
 use super::{Store, StoreError};
 
 /// The spend of a budget in a period, reservations included.
@@ -18,9 +18,12 @@ pub struct SpendRow {
 }
 
 /// A share of a budget that a process wants to hold: what it may spend before it asks again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetShare {
-    /// What it holds.
+    /// Who holds it: a random number. No two processes have the same.
+    pub holder: i64,
+    /// What it holds. Where gateways share the store its row there counts instead: the answer to
+    /// the last wish may have been lost.
     pub held: NanoUsd,
     /// What it wants to hold instead.
     pub wanted: NanoUsd,
@@ -61,13 +64,15 @@ impl Store {
     pub async fn write_usage(
         &self,
         wishes: Vec<SpendWish>,
-        usage: Vec<(UsageKey, UsageSums)>,
+        usage: impl Into<UsageBatch>,
     ) -> Result<Vec<BudgetGrant>, StoreError> {
-        let holder = self.instance().unwrap_or_default().to_owned();
+        let (gateway, batch) = (self.instance().unwrap_or_default().to_owned(), usage.into());
         self.write(move |transaction| {
-            let granted = wishes.iter().map(|wish| grant(transaction, wish, &holder));
+            let granted = wishes.iter().map(|wish| grant(transaction, wish, &gateway));
             let granted = granted.collect::<Result<_, StoreError>>()?;
-            write_days(transaction, &usage)?;
+            if batch.is_new(transaction)? {
+                write_days(transaction, &batch.sums)?;
+            }
             Ok(granted)
         })
         .await
@@ -91,24 +96,34 @@ impl Store {
             transaction.execute("DELETE FROM usage WHERE day < ?1", &params![day])?;
             let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
             transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), day])?;
+            if transaction.is_shared() {
+                let shares = "DELETE FROM spend_shares WHERE period < ?1";
+                transaction.execute(shares, &params![period])?;
+                let batches = format!("DELETE FROM usage_batches WHERE at < {NOW} - ?1");
+                transaction.execute(&batches, &params![BATCH_US])?;
+            }
             Ok(())
         };
         self.write(trim).await
     }
 }
 
-/// Grants a share to `holder`, as far as others leave room.
+/// Grants a share, as far as others leave room.
 fn grant(
     transaction: &Transaction<'_>,
     wish: &SpendWish,
-    holder: &str,
+    gateway: &str,
 ) -> Result<BudgetGrant, StoreError> {
-    let BudgetShare { held, wanted, least, budget, others } = wish.share;
+    let BudgetShare { holder, held, wanted, least, budget, others } = wish.share;
     let others = match others {
         Some(others) => others,
         None => {
             let counted = "SELECT counted FROM spend WHERE subject = ?1 AND period = ?2";
             let counted = transaction.int(counted, &params![wish.subject, wish.period])?;
+            let held = match transaction.is_shared() {
+                true => share(transaction, wish)?,
+                false => held,
+            };
             unsigned(counted.unwrap_or(0)).saturating_sub(held)
         }
     };
@@ -119,6 +134,13 @@ fn grant(
          ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
         &params![wish.subject, wish.period, counted],
     )?;
+    if transaction.is_shared() {
+        transaction.execute(
+            "INSERT INTO spend_shares (subject, period, holder, held) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (subject, period, holder) DO UPDATE SET held = excluded.held",
+            &params![wish.subject, wish.period, holder, signed(held)],
+        )?;
+    }
     if wish.recalls && held < wanted && transaction.is_shared() {
         let recall = format!(
             "INSERT INTO spend_recalls (subject, period, at) VALUES (?1, ?2, {NOW})
@@ -132,7 +154,7 @@ fn grant(
             "SELECT CAST(sum(reserved) AS BIGINT) FROM spend_reserves
              WHERE subject = ?1 AND period = ?2 AND holder <> ?3 AND at > {NOW} - ?4"
         );
-        let answers = params![wish.subject, wish.period, holder, ANSWER_US];
+        let answers = params![wish.subject, wish.period, gateway, ANSWER_US];
         reserved = unsigned(transaction.int(&of_others, &answers)?.unwrap_or(0));
     }
     if wish.reserved > 0 && transaction.is_shared() {
@@ -143,13 +165,20 @@ fn grant(
              DO UPDATE SET reserved = excluded.reserved, at = excluded.at"
         );
         let reserved = signed(wish.reserved);
-        transaction.execute(&answer, &params![wish.subject, wish.period, holder, reserved])?;
+        transaction.execute(&answer, &params![wish.subject, wish.period, gateway, reserved])?;
     }
     Ok(BudgetGrant { held, others, reserved })
 }
 
-/// The time of the database that gateways share, in microseconds since the epoch.
-const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+/// What the holder of a wish holds.
+fn share(transaction: &Transaction<'_>, wish: &SpendWish) -> Result<NanoUsd, StoreError> {
+    let held = "SELECT held FROM spend_shares WHERE subject = ?1 AND period = ?2 AND holder = ?3";
+    let held = transaction.int(held, &params![wish.subject, wish.period, wish.share.holder])?;
+    Ok(unsigned(held.unwrap_or(0)))
+}
+
+/// How long the number of a writer's last batch is kept: longer than any process retries one.
+const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
 /// How long a recall is answered.
 const RECALL_US: i64 = 5_000_000;
 /// How long such an answer counts: a new one comes twice a second.

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::latency::{LATENCIES, LatencyCounts};
 use super::limits::NanoUsd;
-use super::sql::{Transaction, Value, params};
+use super::sql::{NOW, Transaction, Value, params};
 use super::{Store, StoreError};
 use crate::id::{KeyId, UserId};
 
@@ -137,6 +137,46 @@ pub fn usage_slot(at: Timestamp) -> i64 {
     UsageInterval::FiveMinutes.begin(at.as_second())
 }
 
+/// Usage that is added to the sums at once.
+#[derive(Clone, Debug, Default)]
+pub struct UsageBatch {
+    pub sums: Vec<(UsageKey, UsageSums)>,
+    /// With a number it is added once, however often it is written.
+    pub number: Option<BatchNumber>,
+}
+
+/// The number of a batch among those of one writer, which writes them in their order: one again and
+/// again until it is in the sums, then the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNumber {
+    /// A random number: no two processes have the same.
+    pub writer: i64,
+    pub number: i64,
+}
+
+impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
+    fn from(sums: Vec<(UsageKey, UsageSums)>) -> Self {
+        UsageBatch { sums, number: None }
+    }
+}
+
+impl UsageBatch {
+    /// Whether it is not in the sums yet. Notes that it is, in the same transaction. Only a server
+    /// may have committed what was answered by an error.
+    pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
+        let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
+        if !transaction.is_shared() || self.sums.is_empty() {
+            return Ok(true);
+        }
+        let note = format!(
+            "INSERT INTO usage_batches (writer, number, at) VALUES (?1, ?2, {NOW})
+             ON CONFLICT (writer) DO UPDATE SET number = excluded.number, at = excluded.at
+             WHERE usage_batches.number < excluded.number"
+        );
+        Ok(transaction.execute(&note, &params![writer, number])? > 0)
+    }
+}
+
 /// The spans of time that usage is summed by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UsageInterval {
@@ -186,11 +226,13 @@ const SUM_MOST: i64 = 1 << 53;
 
 impl Store {
     /// Adds usage to the sums by hour and by five minutes.
-    pub async fn write_recent_usage(
-        &self,
-        usage: Vec<(UsageKey, UsageSums)>,
-    ) -> Result<(), StoreError> {
-        self.write(move |transaction| write_recent(transaction, &usage)).await
+    pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
+        let batch = usage.into();
+        let write = move |transaction: &Transaction<'_>| match batch.is_new(transaction)? {
+            true => write_recent(transaction, &batch.sums),
+            false => Ok(()),
+        };
+        self.write(write).await
     }
 
     /// Deletes the sums of hours and of five minutes that began so long before `now`.

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0006_reroutes.sql"),
     include_str!("schema/0007_gateway_processes.sql"),
     include_str!("schema/0008_spend_reserves.sql"),
+    include_str!("schema/0009_written_once.sql"),
 ];
 
 /// The number of the schema of this build.

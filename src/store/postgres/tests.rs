@@ -20,8 +20,9 @@ use crate::store::fixtures::{key, user};
 use crate::store::sql::{Transaction, params};
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    DataDir, KeptCreation, LatencyCounts, Opening, Store, StoreError, StoreUrl, UsageColumn,
-    UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey, root_key, usage_slot,
+    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, KeptCreation, LatencyCounts, Opening,
+    SpendWish, Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey,
+    UsageQuery, UsageSums, WrappedRootKey, root_key, usage_slot,
 };
 
 /// A database of the cluster that all tests share.
@@ -95,11 +96,8 @@ async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_
     assert!(schemas.len() >= 6, "{schemas:?}");
 }
 
-#[tokio::test]
-async fn usage_of_all_is_made_of_what_is_there() {
-    let bed = PostgresBed::new().await;
-    let store = bed.open().await;
-    let key = |user: &str, recipe: &str| UsageKey {
+fn usage_of(user: &str, recipe: &str) -> UsageKey {
+    UsageKey {
         at: usage_slot(at(0)),
         user: UserId::known(user),
         key: None,
@@ -108,11 +106,17 @@ async fn usage_of_all_is_made_of_what_is_there() {
         recipe: recipe.into(),
         rule: None,
         replay: false,
-    };
+    }
+}
+
+#[tokio::test]
+async fn usage_of_all_is_made_of_what_is_there() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
     let took = LatencyCounts::one(Duration::from_millis(40));
     let sums = |requests| UsageSums { requests, took, ..UsageSums::default() };
     let usage = [("usr_a", "main", 1), ("usr_b", "main", 2), ("usr_b", "other", 4)];
-    let usage = usage.map(|(user, recipe, requests)| (key(user, recipe), sums(requests)));
+    let usage = usage.map(|(user, recipe, requests)| (usage_of(user, recipe), sums(requests)));
     store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
     store.write_recent_usage(usage.to_vec()).await.unwrap();
     let asked = async |store: &Store| {
@@ -135,13 +139,87 @@ async fn usage_of_all_is_made_of_what_is_there() {
     assert_eq!(asked(&bed.open().await).await, before);
 }
 
+/// A batch that was written though its answer was lost, and another one, by days and by the hour.
+#[tokio::test]
+async fn a_batch_of_usage_that_is_written_again_counts_once() {
+    let bed = PostgresBed::new().await;
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    let batch = |writer, number, requests| {
+        let sums = UsageSums { requests, ..UsageSums::default() };
+        let number = Some(BatchNumber { writer, number });
+        UsageBatch { sums: vec![(usage_of("usr_a", "main"), sums)], number }
+    };
+    let total = async |interval| {
+        let query = UsageQuery { interval, until: i64::MAX, limit: 1, ..UsageQuery::default() };
+        store.usage(query).await.unwrap()[0].own.requests
+    };
+    for (wanted, batch) in
+        [(1, batch(7, 1, 1)), (3, batch(7, 2, 2)), (7, batch(8, 1, 4)), (15, batch(7, 3, 8))]
+    {
+        faults.lose_answers(1);
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        faults.fail_writes(1);
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap();
+        assert_eq!(total(UsageInterval::Day).await, wanted);
+        // Its sums by the hour are batches of another writer.
+        let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
+        let recent = UsageBatch { number, ..batch };
+        faults.lose_answers(1);
+        store.write_recent_usage(recent.clone()).await.unwrap_err();
+        store.write_recent_usage(recent).await.unwrap();
+        assert_eq!(total(UsageInterval::Hour).await, wanted);
+    }
+    let of_days = "SELECT writer, number FROM usage_batches WHERE writer > 0 ORDER BY writer";
+    assert_eq!(servers::run(&bed.url, of_days).await, ["7|3", "8|1"]);
+    // What is of a process that ended long ago goes.
+    let old = "UPDATE usage_batches SET at = at - 41 * 86400000000::bigint WHERE writer <> 7";
+    servers::run(&bed.url, old).await;
+    store.trim_usage(0, 0).await.unwrap();
+    assert_eq!(servers::run(&bed.url, "SELECT writer FROM usage_batches").await, ["7"]);
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_no_others() {
+    let bed = PostgresBed::new().await;
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    let ask = async |holder, held, wanted, least| {
+        let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
+        let (subject, period) = ("key_1".into(), 20_261_101);
+        let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
+        Ok::<_, StoreError>(store.write_usage(vec![wish], Vec::new()).await?[0])
+    };
+    let grant = |held, others| BudgetGrant { held, others, reserved: 0 };
+    faults.lose_answers(2);
+    ask(1, 0, 60, 0).await.unwrap_err();
+    ask(1, 0, 70, 0).await.unwrap_err();
+    // The one who asked knows of nothing.
+    assert_eq!(ask(1, 0, 50, 0).await.unwrap(), grant(50, 0));
+    assert_eq!(ask(2, 0, 60, 0).await.unwrap(), grant(50, 50));
+    // What it gives back, though nobody hears of it.
+    faults.lose_answers(1);
+    ask(1, 50, 10, 10).await.unwrap_err();
+    assert_eq!(ask(2, 50, 90, 5).await.unwrap(), grant(90, 10));
+    assert_eq!(ask(1, 10, 30, 10).await.unwrap(), grant(10, 90));
+    // And if nobody hears of it because it did not happen.
+    faults.fail_writes(1);
+    ask(2, 90, 5, 5).await.unwrap_err();
+    assert_eq!(ask(2, 5, 5, 5).await.unwrap(), grant(5, 10));
+    assert_eq!(store.spend(0).await.unwrap()[0].counted, 15);
+    store.trim_usage(20_261_200, 0).await.unwrap();
+    let left = servers::run(&bed.url, "SELECT * FROM spend_shares").await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[tokio::test]
 async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
     let bed = PostgresBed::new().await;
     drop(bed.open().await);
     for statement in [
         "DELETE FROM schema_versions WHERE number >= 7",
-        "DROP TABLE spend_reserves",
+        "DROP TABLE spend_reserves, usage_batches, spend_shares",
         "ALTER TABLE gateways DROP COLUMN process, DROP COLUMN directory, DROP COLUMN lease",
     ] {
         servers::run(&bed.url, statement).await;

@@ -58,7 +58,7 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
             (usage_of("2026-11-02", "usr_Bob", "openai/gpt-5", false), 8),
         ];
         let usage = usage.map(|(key, requests)| (key, sums(requests)));
-        store.write_usage(Vec::new(), usage.into()).await.unwrap();
+        store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
     }
     let all = || UsageQuery { until: 20_261_103, limit: 10, ..UsageQuery::default() };
     let by = |group_by: &[UsageColumn]| UsageQuery { group_by: group_by.to_vec(), ..all() };
@@ -187,11 +187,10 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
         subject: subject.into(),
         period,
         share: BudgetShare {
-            held: 0,
             wanted: counted,
-            least: 0,
             budget: u64::MAX,
             others: Some(0),
+            ..BudgetShare::default()
         },
         recalls: false,
         reserved: 0,
@@ -219,20 +218,20 @@ pub(in crate::store) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed
 
 pub(in crate::store) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Bed) {
     let store = bed.open().await;
-    let ask = async |held, wanted, least| {
-        let share = BudgetShare { held, wanted, least, budget: 100, others: None };
+    let ask = async |holder, held, wanted, least| {
+        let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
         let (subject, period) = ("key_1".into(), 20_261_101);
         let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
         store.write_usage(vec![wish], Vec::new()).await.unwrap()[0]
     };
     // Two processes; each says what it holds.
-    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 60, others: 0, reserved: 0 });
-    assert_eq!(ask(0, 60, 0).await, BudgetGrant { held: 40, others: 60, reserved: 0 });
-    assert_eq!(ask(60, 100, 10).await, BudgetGrant { held: 60, others: 40, reserved: 0 });
+    assert_eq!(ask(1, 0, 60, 0).await, BudgetGrant { held: 60, others: 0, reserved: 0 });
+    assert_eq!(ask(2, 0, 60, 0).await, BudgetGrant { held: 40, others: 60, reserved: 0 });
+    assert_eq!(ask(1, 60, 100, 10).await, BudgetGrant { held: 60, others: 40, reserved: 0 });
     // The first gives back what it does not use, and the second has room.
-    assert_eq!(ask(60, 10, 10).await, BudgetGrant { held: 10, others: 40, reserved: 0 });
-    assert_eq!(ask(40, 90, 40).await, BudgetGrant { held: 90, others: 10, reserved: 0 });
+    assert_eq!(ask(1, 60, 10, 10).await, BudgetGrant { held: 10, others: 40, reserved: 0 });
+    assert_eq!(ask(2, 40, 90, 40).await, BudgetGrant { held: 90, others: 10, reserved: 0 });
     // What is spent beyond it counts.
-    assert_eq!(ask(10, 10, 25).await, BudgetGrant { held: 25, others: 90, reserved: 0 });
+    assert_eq!(ask(1, 10, 10, 25).await, BudgetGrant { held: 25, others: 90, reserved: 0 });
     assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
 }
