@@ -286,16 +286,20 @@ impl Pipeline {
         let asked = RerouteRequest::read(session, exchange, admitted)?;
         let headers = &session.req_header().headers;
         exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
+        let mut running = Box::pin(self.reroute_once(exchange, &asked, &principal, shutdown));
         tokio::select! {
             biased;
-            response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
-                Ok(StageReply::Whole(response?))
-            }
-            // The client has left, or sends bytes out of turn: the call ends with it.
-            _ = session.read_body_or_idle(true) => {
-                Ok(StageReply::Written(RequestEnd::client_gone(0)))
-            }
+            response = &mut running => return Ok(StageReply::Whole(response?)),
+            // The client has left, or sends bytes out of turn.
+            _ = session.read_body_or_idle(true) => {}
         }
+        // The call ends with it, unless it has a name: whoever repeats it is told its answer.
+        if asked.key.is_some()
+            && let Err(error) = running.await
+        {
+            exchange.refused(&error);
+        }
+        Ok(StageReply::Written(RequestEnd::client_gone(0)))
     }
 
     /// Answers a reroute, as before where its `Idempotency-Key` was answered before.
