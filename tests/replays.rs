@@ -358,7 +358,7 @@ async fn a_reroute_with_an_idempotency_key_goes_on_when_its_client_leaves() {
     let told = answer.json();
     assert_eq!(told["response"]["choices"][0]["message"]["content"], "late", "{told}");
     let replay = gateway.capture(told["new_id"].as_str().unwrap()).await;
-    assert_eq!((&replay["state"], &replay["status"]), (&json!("complete"), &json!(200)));
+    assert_eq!((&replay["state"], &replay["status"]), (&json!("completed"), &json!(200)));
     // What failed may be run again.
     leave(&gateway, &path, &named("two"), (&provider, 4)).await;
     gate.notify_one();
