@@ -84,6 +84,8 @@ pub struct App {
     /// Turns at reading large bodies.
     pub readers: Turns,
     pub reroutes: Turns,
+    /// Places of answers to reroutes that the store did not take yet.
+    pub(crate) late_answers: Arc<Semaphore>,
     pub shadows: Arc<Semaphore>,
     pub evaluations: Turns,
     /// Turns at evaluating a change before it goes live.
@@ -177,6 +179,7 @@ impl App {
                 bounds::REROUTES_SHARE,
                 bounds::REROUTE_QUEUE_TIMEOUT,
             ),
+            late_answers: Arc::new(Semaphore::new(bounds::REPEATS_LATE as usize)),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             evaluations: Turns::new(
                 bounds::EVALUATIONS,

@@ -163,6 +163,11 @@ pub(crate) const REPEATS_SHARE_BYTES: usize = 8 << 20;
 pub(crate) const REROUTE_CLAIM: Duration = Duration::from_secs(60);
 /// Time for which an `Idempotency-Key` counts.
 pub(crate) const REPEATS_AGE: Duration = Duration::from_secs(600);
+/// Pause after which a store that did not take the claim or the answer of a reroute is tried again.
+pub(crate) const REPEATS_PAUSE: Duration = Duration::from_secs(1);
+/// Answers at once that wait for the store: more than the reroutes that may be under way when it
+/// goes away.
+pub(crate) const REPEATS_LATE: u32 = 64;
 /// `Retry-After` of a payer that has as many as it may.
 pub(crate) const REPEATS_RETRY: Duration = Duration::from_secs(60);
 /// Characters of an `Idempotency-Key`: a UUID with a prefix.

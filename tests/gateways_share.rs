@@ -291,6 +291,43 @@ async fn a_reroute_that_is_repeated_at_another_gateway_is_paid_once() {
 }
 
 #[tokio::test]
+async fn an_answer_to_a_reroute_is_kept_when_the_database_is_back() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let provider = Provider::start(move |_, number| match number {
+        1 => std::iter::once(waits.clone()).chain(scripted::completion("late")).collect(),
+        _ => scripted::completion("well"),
+    })
+    .await;
+    let cluster = Cluster::shared();
+    let (proxy, url) = (Proxy::start(cluster.port()).await, cluster.database().await);
+    let by_proxy = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
+    let routing = in_order(&[("a", &provider.url())], "");
+    let (one, two) = tokio::join!(on(&by_proxy, &routing, ""), on(&url, &routing, ""));
+    let key = one.create_key().await;
+    let id = one.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    one.capture(&id).await;
+    two.capture(&id).await;
+    let goes_away = async {
+        until("the call to be under way", async || (provider.count() == 2).then_some(())).await;
+        proxy.close();
+        gate.notify_one();
+    };
+    let (first, ()) = tokio::join!(reroute(&one, &key, &id, "first"), goes_away);
+    assert_eq!(first.status, 200, "{}", first.text());
+    envelope::management(&reroute(&two, &key, &id, "first").await, 409, "conflict");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    envelope::management(&reroute(&two, &key, &id, "first").await, 409, "conflict");
+    proxy.open();
+    let again = until("the answer to be kept", async || {
+        let again = reroute(&two, &key, &id, "first").await;
+        (again.status != 409).then_some(again)
+    })
+    .await;
+    assert_eq!((again.status, again.text(), provider.count()), (200, first.text(), 2));
+}
+
+#[tokio::test]
 async fn a_node_of_one_gateway_is_a_node_of_all() {
     let (other, served) = (
         Provider::always(scripted::completion("elsewhere")).await,

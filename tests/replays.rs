@@ -2,11 +2,13 @@
 //! a deletion holds, and that a reroute is paid once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rerouter::internals::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::support::client::{Answer, request};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -302,35 +304,75 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
     assert_eq!(provider.count(), 6);
 }
 
+/// Begins a reroute, and leaves when the provider has the call of this number.
+async fn leave(gateway: &Gateway, path: &str, headers: &[(&str, &str)], at: (&Provider, usize)) {
+    let mut connection = gateway.connect().await;
+    connection.send(&request("POST", path, &gateway.host(), headers, None)).await;
+    until("the call to be under way", async || (at.0.count() == at.1).then_some(())).await;
+    connection.abandon();
+}
+
+/// Repeats a reroute until it is not under way.
+async fn repeat(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> Answer {
+    until("the call to end", async || {
+        let answer = gateway.send("POST", path, headers, None).await;
+        (answer.status != 409).then_some(answer)
+    })
+    .await
+}
+
 #[tokio::test]
-async fn a_client_that_leaves_frees_its_idempotency_key() {
-    let gate = Arc::new(Notify::new());
-    let waits = Step::Wait(Arc::clone(&gate));
-    let provider = Provider::start(move |_, number| match number {
-        1 => std::iter::once(waits.clone()).chain(scripted::completion("never")).collect(),
-        _ => scripted::completion("well"),
+async fn a_reroute_with_an_idempotency_key_goes_on_when_its_client_leaves() {
+    let [never, gate] = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+    let waits = [&never, &gate].map(|gate| Step::Wait(Arc::clone(gate)));
+    let provider = Provider::start(move |_, number| {
+        let after = |step: usize, answer| std::iter::once(waits[step].clone()).chain(answer);
+        match number {
+            1 => after(0, scripted::completion("never")).collect(),
+            2 | 5 => after(1, scripted::completion("late")).collect(),
+            3 => after(1, scripted::failure(500, "broken")).collect(),
+            _ => scripted::completion("well"),
+        }
     })
     .await;
-    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
     let (path, bearer) =
         (format!("/v1/router/replay/{id}/reroute"), format!("Bearer {}", key.secret));
-    let headers = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
-    let mut connection = gateway.connect().await;
-    connection
-        .send(&crate::support::client::request("POST", &path, &gateway.host(), &headers, None))
-        .await;
-    until("the call to be under way", async || (provider.count() == 2).then_some(())).await;
-    connection.abandon();
-    let answer = until("the name to be free", async || {
-        let answer = gateway.send("POST", &path, &headers, None).await;
-        (answer.status != 409).then_some(answer)
+    let named = |name| [("authorization", bearer.as_str()), ("idempotency-key", name)];
+    // Without a name the call ends with its client.
+    leave(&gateway, &path, &named("none")[..1], (&provider, 2)).await;
+    until("the call to end", async || {
+        (gateway.metric("rerouter_inflight", &[]).await == 0.0).then_some(())
     })
     .await;
-    assert_eq!((answer.status, provider.count()), (200, 3), "{}", answer.text());
+    leave(&gateway, &path, &named("one"), (&provider, 3)).await;
+    let refused = gateway.send("POST", &path, &named("one"), None).await;
+    envelope::management(&refused, 409, "conflict");
+    assert_eq!(refused.header("retry-after"), Some("1"));
     gate.notify_one();
+    let answer = repeat(&gateway, &path, &named("one")).await;
+    assert_eq!((answer.status, provider.count()), (200, 3), "{}", answer.text());
+    let told = answer.json();
+    assert_eq!(told["response"]["choices"][0]["message"]["content"], "late", "{told}");
+    let replay = gateway.capture(told["new_id"].as_str().unwrap()).await;
+    assert_eq!((&replay["state"], &replay["status"]), (&json!("completed"), &json!(200)));
+    // What failed may be run again.
+    leave(&gateway, &path, &named("two"), (&provider, 4)).await;
+    gate.notify_one();
+    let answer = repeat(&gateway, &path, &named("two")).await;
+    assert_eq!((answer.status, provider.count()), (200, 5), "{}", answer.text());
+    // A drain waits for it.
+    leave(&gateway, &path, &named("three"), (&provider, 6)).await;
+    let opens = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        gate.notify_one();
+    };
+    tokio::join!(gateway.restart(), opens);
+    let answer = repeat(&gateway, &path, &named("three")).await;
+    assert_eq!((answer.status, provider.count()), (200, 6), "{}", answer.text());
 }
 
 /// A provider that answers its first call, and reroutes of one key when their gates open.

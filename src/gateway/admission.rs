@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
@@ -96,6 +97,24 @@ impl Admission {
 
     pub(super) fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// The request as handlers of `api/` take it.
+    pub(super) fn request(
+        &self,
+        session: &ServerSession,
+        exchange: &HttpExchange,
+        body: Bytes,
+    ) -> Request<Bytes> {
+        let head = session.req_header();
+        let mut request = Request::new(body);
+        *request.method_mut() = exchange.method.clone();
+        *request.uri_mut() = head.uri.clone();
+        *request.headers_mut() = head.headers.clone();
+        request.extensions_mut().insert(self.params.clone());
+        request.extensions_mut().insert(exchange.client.clone());
+        request.extensions_mut().insert(exchange.id.clone());
+        request
     }
 
     /// Whether a credential names the caller.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
@@ -187,7 +187,7 @@ impl Pipeline {
         {
             return Err(NodeSignatures { app }.no_node("digest").into());
         }
-        let request = for_handler(session, exchange, admitted, body);
+        let request = admitted.request(session, exchange, body);
         match handler {
             Management::Whole(handler) => {
                 let answered = handler(app, &principal, &request).await;
@@ -286,16 +286,20 @@ impl Pipeline {
         let asked = RerouteRequest::read(session, exchange, admitted)?;
         let headers = &session.req_header().headers;
         exchange.trace = self.app.telemetry.begin(headers, &self.app.random);
+        let mut running = Box::pin(self.reroute_once(exchange, &asked, &principal, shutdown));
         tokio::select! {
             biased;
-            response = self.reroute_once(exchange, &asked, &principal, shutdown) => {
-                Ok(StageReply::Whole(response?))
-            }
-            // The client has left, or sends bytes out of turn: the call ends with it.
-            _ = session.read_body_or_idle(true) => {
-                Ok(StageReply::Written(RequestEnd::client_gone(0)))
-            }
+            response = &mut running => return Ok(StageReply::Whole(response?)),
+            // The client has left, or sends bytes out of turn.
+            _ = session.read_body_or_idle(true) => {}
         }
+        // The call ends too, unless it has a name: whoever repeats it is told its answer.
+        if asked.key.is_some()
+            && let Err(error) = running.await
+        {
+            exchange.refused(&error);
+        }
+        Ok(StageReply::Written(RequestEnd::client_gone(0)))
     }
 
     /// Answers a reroute, as before where its `Idempotency-Key` was answered before.
@@ -477,22 +481,4 @@ impl Pipeline {
 
 fn decision_of(decided: &Result<(Arc<Decision>, LimitPermit)>) -> Option<Arc<Decision>> {
     decided.as_ref().ok().map(|(decision, _)| decision.clone())
-}
-
-/// The request as handlers of `api/` take it.
-fn for_handler(
-    session: &ServerSession,
-    exchange: &HttpExchange,
-    admitted: &Admission,
-    body: Bytes,
-) -> Request<Bytes> {
-    let head = session.req_header();
-    let mut request = Request::new(body);
-    *request.method_mut() = exchange.method.clone();
-    *request.uri_mut() = head.uri.clone();
-    *request.headers_mut() = head.headers.clone();
-    request.extensions_mut().insert(admitted.params().clone());
-    request.extensions_mut().insert(exchange.client.clone());
-    request.extensions_mut().insert(exchange.id.clone());
-    request
 }

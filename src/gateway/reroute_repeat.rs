@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use log::warn;
+use log::{info, warn};
+use tokio::time::Instant;
 
 use super::exchange::HttpExchange;
 use super::reply::json_bytes;
@@ -15,11 +16,12 @@ use crate::api::idempotency::{NamedCall, too_many, used_for_another};
 use crate::api::{audit, replays};
 use crate::app::App;
 use crate::auth::Principal;
+use crate::body_memory::BodyClass;
 use crate::bounds;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
-use crate::store::{Action, KnownReroute, NamedReroute, RerouteAnswer, Store};
+use crate::store::{Action, KnownReroute, NamedReroute, RerouteAnswer, Store, StoreError};
 
 /// What is known of a reroute by its `Idempotency-Key`.
 pub(super) enum Repeat {
@@ -45,7 +47,7 @@ pub(super) async fn find_repeat(
     let named =
         NamedReroute { id: call.id, original: original.clone(), payer: call.payer.clone(), claim };
     let claim = Claim { store: app.store.clone(), clock: app.clock.clone(), named: named.clone() };
-    // Before it is claimed: the client may leave meanwhile.
+    // Before it is claimed: a panic or the end of the process may cut it off meanwhile.
     let mut keyed = KeyedReroute { call, claim: Some(claim) };
     let known = app.store.claim_reroute(named, app.clock.now()).await?;
     if known == KnownReroute::New {
@@ -91,13 +93,20 @@ pub(super) struct KeyedReroute {
 impl KeyedReroute {
     /// Keeps the claim while the reroute runs.
     pub(super) async fn hold(&self) -> Infallible {
+        let mut pause = bounds::REROUTE_CLAIM / 3;
         loop {
-            tokio::time::sleep(bounds::REROUTE_CLAIM / 3).await;
+            tokio::time::sleep(pause).await;
             let Some(claim) = &self.claim else { continue };
-            let renewed = claim.store.renew_reroute(claim.named.clone(), claim.clock.now()).await;
-            if let Err(error) = renewed {
+            let renewed = claim.renew().await;
+            if let Err(error) = &renewed
+                && pause != bounds::REPEATS_PAUSE
+            {
                 warn!("a reroute with an Idempotency-Key may be run twice: {error}");
             }
+            pause = match renewed {
+                Ok(()) => bounds::REROUTE_CLAIM / 3,
+                Err(_) => bounds::REPEATS_PAUSE,
+            };
         }
     }
 
@@ -114,11 +123,10 @@ impl KeyedReroute {
             Some(good) => Some(self.kept(app, exchange, principal, good.body()).await),
             None => None,
         };
-        if let Some(claim) = self.claim.take() {
-            // To its end, also if the client leaves: what is not known is paid again.
-            if let Err(error) = tokio::spawn(claim.end(kept)).await {
-                warn!("the Idempotency-Key of a reroute is not free yet: {error}");
-            }
+        match (self.claim.take(), kept) {
+            (Some(claim), Some(answer)) => claim.keep(app, answer).await,
+            (Some(claim), None) => release(claim.store, claim.named).await,
+            (None, _) => {}
         }
         answer
     }
@@ -144,7 +152,7 @@ impl KeyedReroute {
 }
 
 impl Drop for KeyedReroute {
-    /// The client left, or the call panicked: it may be repeated.
+    /// The call panicked or was cut off: it may be repeated.
     fn drop(&mut self) {
         if let (Some(claim), Ok(runtime)) =
             (self.claim.take(), tokio::runtime::Handle::try_current())
@@ -162,17 +170,54 @@ struct Claim {
 }
 
 impl Claim {
-    /// Keeps the answer, or, where that fails, that there was one. Without an answer the call may
-    /// be repeated.
-    async fn end(self, answer: Option<RerouteAnswer>) {
-        let Claim { store, clock, named } = self;
-        let Some(answer) = answer else { return release(store, named).await };
-        let alone = RerouteAnswer { sealed: None, ..answer.clone() };
-        if let Err(error) = store.answer_reroute(named.clone(), answer, clock.now()).await {
-            warn!("the answer to a reroute with an Idempotency-Key is not kept: {error}");
-            if let Err(error) = store.answer_reroute(named, alone, clock.now()).await {
-                warn!("a reroute with an Idempotency-Key may be run twice: {error}");
-            }
+    async fn renew(&self) -> Result<(), StoreError> {
+        self.store.renew_reroute(self.named.clone(), self.clock.now()).await
+    }
+
+    async fn answer(&self, answer: RerouteAnswer) -> Result<(), StoreError> {
+        self.store.answer_reroute(self.named.clone(), answer, self.clock.now()).await
+    }
+
+    /// Keeps the answer. Where the store takes nothing now, the client does not wait for it.
+    async fn keep(self, app: &App, mut answer: RerouteAnswer) {
+        let Err(error) = self.answer(answer.clone()).await else { return };
+        let Ok(place) = app.late_answers.clone().try_acquire_owned() else {
+            warn!("a reroute with an Idempotency-Key may be run twice: {error}");
+            return;
+        };
+        warn!("the answer to a reroute with an Idempotency-Key is not kept yet: {error}");
+        let mut held = app.body_memory.begin(BodyClass::Copies);
+        if !held.set(answer.sealed.as_ref().map_or(0, Vec::len)) {
+            answer.sealed = None;
+        }
+        tokio::spawn(async move {
+            self.keep_late(answer).await;
+            drop((held, place));
+        });
+    }
+
+    /// Keeps the answer once the store takes it; else, when no repeat may come any more or the
+    /// store takes everything but the answer, that there was one.
+    async fn keep_late(self, answer: RerouteAnswer) {
+        let end = Instant::now() + bounds::REPEATS_AGE;
+        let mut pause = bounds::REPEATS_PAUSE;
+        while Instant::now() + pause < end {
+            tokio::time::sleep(pause).await;
+            // The claim first, so that nobody runs it meanwhile.
+            pause = match self.renew().await {
+                Err(_) => bounds::REPEATS_PAUSE,
+                Ok(()) => match self.answer(answer.clone()).await {
+                    Err(_) => bounds::REROUTE_CLAIM / 3,
+                    Ok(()) => {
+                        info!("the answer to a reroute with an Idempotency-Key is kept now");
+                        return;
+                    }
+                },
+            };
+        }
+        let alone = RerouteAnswer { sealed: None, ..answer };
+        if let Err(error) = self.answer(alone).await {
+            warn!("a reroute with an Idempotency-Key may be run twice: {error}");
         }
     }
 }

@@ -39,7 +39,14 @@ pub(crate) async fn drained(app: &App) {
             Err(_) => warn!("the last captures do not reach the other gateways in time"),
         }
     };
-    let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME), captured);
+    let answers = async {
+        let all = app.late_answers.acquire_many(bounds::REPEATS_LATE);
+        if tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, all).await.is_err() {
+            warn!("answers to reroutes could not be stored: repeated, they are run again");
+        }
+    };
+    let unsaved = app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME);
+    let (unsaved, (), ()) = tokio::join!(unsaved, captured, answers);
     for id in unsaved {
         warn!("the end of {id} could not be stored: end it again after the next start");
     }

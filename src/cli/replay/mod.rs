@@ -64,7 +64,7 @@ enum ReplayCommand {
         #[arg(long)]
         dry_run: bool,
         /// Repeating the call with the same key within ten minutes returns the first answer, and
-        /// costs nothing.
+        /// costs nothing. With a key the call goes on when its client leaves.
         #[arg(long, value_name = "TEXT")]
         idempotency_key: Option<String>,
         /// Print the JSON of the API, with the comparison in `compare`.
