@@ -81,6 +81,7 @@ impl Stepped {
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
             has_predecessor: Box::new(|| false),
+            predecessors: OnceLock::new(),
         };
         let database = Database::start("test", &target, LEASE).unwrap();
         let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
