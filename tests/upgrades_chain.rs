@@ -1,6 +1,6 @@
 //! Three processes: a second one takes over from the first, and a third from the second, while the
-//! first still streams. The first two end when they have done their requests, in whichever order, or
-//! are killed.
+//! first still streams. The first two end when they have done their requests, in whichever order,
+//! or are killed.
 
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ async fn and_with_postgresql() {
     }
 }
 
-const LEASE: &str = "2s";
+const LEASE: &str = "4s";
 
 /// A stream whose client goes on with the connection whatever becomes of the process.
 async fn stream(load: &Load, key: &Key, slow: &Slow, alias: &str) -> Connection {
@@ -175,7 +175,7 @@ async fn the_second_is_killed(store: Option<&str>) {
     gateway.kill_9_predecessor();
     match store {
         // Longer than the third one needs to see it.
-        Some(url) => oldest_renews(url, 8).await,
+        Some(url) => oldest_renews(url, 6).await,
         None => {
             for _ in 0..20 {
                 assert_eq!(load.site.send(&load.site.chat(&key)).await.status, 200);
@@ -207,8 +207,8 @@ async fn and_is_killed_with_postgresql() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_is_killed_when_it_has_just_renewed_its_lease() {
-    let url = Cluster::shared().database().await;
     for _ in 0..3 {
+        let url = Cluster::shared().database().await;
         let slow = Slow::start().await;
         let setup = Setup::new(&document(&slow, &slow)).threads(2);
         let store = format!("store: {{ url: '{url}', lease: {LEASE} }}");

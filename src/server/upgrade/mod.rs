@@ -18,9 +18,9 @@
 //! captures of its own, the new one removes none while the other lives, and each has its own grants
 //! of budgets. With PostgreSQL they are two gateways of a cluster.
 //!
-//! The connection stays open until the running one ends, however it does, which tells the new one of
-//! its end. Where a process before the running one still drains, the new one gets the running one's
-//! connection to it too, and so waits for the end of each itself.
+//! The connection stays open until the running one ends, however it does, which tells the new one
+//! of its end. Where a process before the running one still drains, the new one gets the running
+//! one's connection to it too, and so waits for the end of each itself.
 
 mod predecessor;
 mod successor;

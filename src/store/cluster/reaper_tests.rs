@@ -1,5 +1,6 @@
 //! Who counts as dead.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use super::*;
@@ -110,22 +111,22 @@ fn before(id: &str, renewals: u64) -> Peer {
     Peer { directory: "own".into(), process: id.into(), ..peer(id, renewals) }
 }
 
-/// What is found of these in looks each 100 ms, of whom each goes on as long as this tells: the
-/// dead, and a twin.
+/// What is found in twenty looks, one each 100 ms: the dead, and a twin. Both are told the number
+/// of the look.
 fn found(
     predecessors: impl Fn(u64) -> Predecessors<'static>,
     others: impl Fn(u64) -> Vec<Peer>,
 ) -> (Vec<String>, Option<String>) {
-    let (mut reaper, mut all) = (Reaper::default(), Vec::new());
+    let (mut reaper, mut all) = (Reaper::default(), BTreeSet::new());
     for at in 0..20 {
         let (now, told) = (Duration::from_millis(at * 100), predecessors(at));
         let dead = reaper.look(now, TIMING, (&own(), told), &others(at));
-        all.extend(dead.into_iter().map(|(id, _)| id).filter(|id| !all.contains(id)));
-        if let Some(twin) = reaper.twin() {
-            return (all, Some(twin.to_owned()));
+        all.extend(dead.into_iter().map(|(id, _)| id));
+        if reaper.twin().is_some() {
+            break;
         }
     }
-    (all, None)
+    (all.into_iter().collect(), reaper.twin().map(str::to_owned))
 }
 
 /// The names of two processes, which may run until then.
