@@ -13,8 +13,7 @@ impl Archive {
     /// oldest while all of them and the index hold more than `bytes`. Empties the index's
     /// write-ahead log after deletions.
     ///
-    /// While a process before this one may write to a segment, none is removed; nor where another
-    /// gateway runs on a copy of the data directory, with the same numbers.
+    /// While a process before this one may write to a segment, none is removed.
     ///
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
     /// the last one.
@@ -27,7 +26,6 @@ impl Archive {
             let log = self.log.lock().await;
             (self.index.spooled_segments().await?, self.index.segments().await?, log.active())
         };
-        let is_of_several = self.index.has_predecessor() || !self.index.is_alone();
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
         // After the first failure: it would take as long with each segment.
@@ -37,7 +35,7 @@ impl Archive {
                 continue;
             }
             let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
-            let in_use = active == Some(segment.number) || is_of_several;
+            let in_use = active == Some(segment.number) || self.index.has_predecessor();
             if !leaves || in_use {
                 continue;
             }
