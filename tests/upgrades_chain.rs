@@ -165,7 +165,6 @@ async fn the_second_is_killed(store: Option<&str>) {
     let mut gateway = setup.start().await;
     let key = Arc::new(gateway.create_key().await);
     let load = Load::on(&gateway);
-    let clients = load.ask(&key);
     let first_streams = long_streams(&gateway, &key, &of_first, &large("auto")).await;
     gateway.upgrade().await;
     until("the first drain", async || (said(&gateway, "draining: ") == 1).then_some(())).await;
@@ -173,6 +172,8 @@ async fn the_second_is_killed(store: Option<&str>) {
     gateway.upgrade().await;
     until("the second drain", async || (said(&gateway, "draining: ") == 2).then_some(())).await;
     gateway.kill_9_predecessor();
+    // Not before: it may have taken a connection just before its drain.
+    let clients = load.ask(&key);
     match store {
         // Longer than the third one needs to see it.
         Some(url) => oldest_renews(url, 6).await,
@@ -187,8 +188,7 @@ async fn the_second_is_killed(store: Option<&str>) {
     let ids = streams_end(&of_first, first_streams).await;
     gateway.predecessors_end().await;
     until("the end of all", async || (said(&gateway, "has ended") == 1).then_some(())).await;
-    let answered = load.end(clients).await;
-    assert!(answered.len() > 50, "{}", answered.len());
+    assert!(!load.end(clients).await.is_empty());
     are_captured(&gateway, &ids).await;
     gateway.restart().await;
     are_captured(&gateway, &ids).await;
@@ -215,12 +215,12 @@ async fn the_first_is_killed_when_it_has_just_renewed_its_lease() {
         let mut gateway = setup.server(&store).start().await;
         let key = Arc::new(gateway.create_key().await);
         let load = Load::on(&gateway);
-        let clients = load.ask(&key);
         let _stream = stream(&load, &key, &slow, "auto").await;
         gateway.upgrade().await;
         until("the drain", async || (said(&gateway, "draining: ") == 1).then_some(())).await;
         oldest_renews(&url, 2).await;
         gateway.kill_9_predecessor();
+        let clients = load.ask(&key);
         until("its row to go", async || (renewals(&url).await.len() == 1).then_some(())).await;
         load.end(clients).await;
         gateway.stop().await;
