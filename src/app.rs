@@ -324,6 +324,9 @@ impl App {
     pub async fn unready(&self) -> Option<&'static str> {
         match self.authority.left() {
             Some(_) if self.authority.is_valid() => None,
+            Some(_) if self.authority.is_refused() => Some(
+                "no lease: another gateway runs on the same data directory, or on a copy of it",
+            ),
             Some(_) => Some("no lease: the database of keys cannot be reached"),
             None if self.store.healthy().await => None,
             None => Some("the store does not answer"),

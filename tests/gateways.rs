@@ -264,6 +264,38 @@ async fn one_that_goes_on_without_a_lease_is_named() {
     assert_eq!(rows["data"].as_array().unwrap().len(), 1, "{rows}");
 }
 
+#[tokio::test]
+async fn one_on_a_copy_of_a_data_directory_refuses_and_says_so_while_the_other_runs() {
+    let cluster = Cluster::shared();
+    let url = cluster.database().await;
+    let mut first = Member::start(cluster, &url, "3s", "").await;
+    let key = first.gateway.create_key().await;
+    let mut copy = setup_stale(cluster, &url).await;
+    copy.gateway.stop().await;
+    let name = |member: &Member| member.gateway.dir().join("data/gateway.id");
+    std::fs::copy(name(&first), name(&copy)).unwrap();
+    copy.gateway.start_again().await;
+    let health = async || copy.gateway.send("GET", "/health", &[], None).await;
+    let refused = until("the copy to refuse", async || {
+        let answer = health().await;
+        (answer.status == 503).then_some(answer)
+    })
+    .await;
+    let reason = refused.json()["reason"].to_string();
+    assert!(reason.contains("on a copy") && !reason.contains("database"), "{reason}");
+    assert_eq!(asked(&copy.gateway, &key, BUSY).await, Some(503), "though it may be stale");
+    assert_eq!(asked(&first.gateway, &key, BUSY).await, Some(200));
+    first.gateway.stop().await;
+    until("the copy to serve", async || (health().await.status == 200).then_some(())).await;
+    // Without a lease too, as its operator chose.
+    copy.proxy.close();
+    until("its lease to end", async || {
+        (copy.gateway.metric("rerouter_lease_seconds", &[]).await == 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(asked(&copy.gateway, &key, BUSY).await, Some(200));
+}
+
 async fn setup_stale(cluster: &Cluster, url: &str) -> Member {
     let proxy = crate::support::fleet::Proxy::start(cluster.port()).await;
     let url = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));

@@ -1,14 +1,15 @@
 //! Three processes: a second one takes over from the first, and a third from the second, while the
-//! first still streams. The first two end in order, whichever has done its requests first.
+//! first still streams. The first two end when they have done their requests, in whichever order,
+//! or are killed.
 
 use std::sync::Arc;
 
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Connection};
 use crate::support::documents::chat_body;
-use crate::support::gateway::{Gateway, Setup};
-use crate::support::postgres::Cluster;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::postgres::{self, Cluster};
 use crate::support::until;
-use crate::support::upgrading::{Load, Slow, answers_last, idle, long_streams, streams_end};
+use crate::support::upgrading::{CHAT, Load, Slow, answers_last, idle, long_streams, streams_end};
 
 const CANARY: &str = "body-canary";
 
@@ -85,14 +86,14 @@ async fn three_processes(setup: impl FnOnce(Setup) -> Setup, first_is_done_first
         ids.extend(streams_end(&of_second, second_streams).await);
     } else {
         ids = all_end(&of_second, second_streams).await;
-        let waits = "waiting for the process before this one";
-        until("the second to wait", async || (said(&gateway, waits) == 1).then_some(())).await;
-        // Longer than it takes to end.
+        until("the second to end", async || (said(&gateway, "drained") == 1).then_some(())).await;
         let key = load.site.make_key().await;
         for _ in 0..20 {
             assert_eq!(load.site.send(&load.site.chat(&key)).await.status, 200);
         }
-        assert_eq!(gateway.predecessors(), 2, "{}", gateway.log());
+        let gone = || std::future::ready((gateway.predecessors() == 1).then_some(()));
+        until("the second to be gone", gone).await;
+        assert_eq!(said(&gateway, "has ended"), 0, "the third knows of the first");
         ids.extend(streams_end(&of_first, first_streams).await);
     }
     gateway.predecessors_end().await;
@@ -124,5 +125,104 @@ async fn and_with_postgresql() {
         let url = Cluster::shared().database().await;
         let store = format!("store: {{ url: '{url}' }}");
         three_processes(|setup| setup.server(&store), first_is_done_first).await;
+    }
+}
+
+const LEASE: &str = "4s";
+
+/// A stream whose client goes on with the connection whatever becomes of the process.
+async fn stream(load: &Load, key: &Key, slow: &Slow, alias: &str) -> Connection {
+    let body = large(alias);
+    let request = load.site.request("POST", CHAT, &key.secret, Some(body.as_bytes()));
+    let mut connection = Connection::try_open(load.site.address).await.expect("it accepts");
+    connection.send(&request).await;
+    slow.all_begun(1).await;
+    connection
+}
+
+/// How often each process has renewed its lease, the oldest process first.
+async fn renewals(url: &str) -> Vec<u64> {
+    let rows = postgres::run(url, "SELECT renewals FROM gateways ORDER BY process").await;
+    rows.into_iter().map(|row| row.parse().unwrap()).collect()
+}
+
+/// Waits until the oldest process has renewed its lease so many times more.
+async fn oldest_renews(url: &str, times: u64) {
+    let before = renewals(url).await[0];
+    until("the oldest process to renew its lease", async || {
+        (renewals(url).await[0] >= before + times).then_some(())
+    })
+    .await;
+}
+
+/// The second of three processes is killed. The third one knows that the first one goes on.
+async fn the_second_is_killed(store: Option<&str>) {
+    let (of_first, of_second) = (Slow::start().await, Slow::start().await);
+    let mut setup = Setup::new(&document(&of_first, &of_second)).tls().threads(2);
+    if let Some(url) = store {
+        setup = setup.server(&format!("store: {{ url: '{url}', lease: {LEASE} }}"));
+    }
+    let mut gateway = setup.start().await;
+    let key = Arc::new(gateway.create_key().await);
+    let load = Load::on(&gateway);
+    let first_streams = long_streams(&gateway, &key, &of_first, &large("auto")).await;
+    gateway.upgrade().await;
+    until("the first drain", async || (said(&gateway, "draining: ") == 1).then_some(())).await;
+    let _second_stream = stream(&load, &key, &of_second, "other").await;
+    gateway.upgrade().await;
+    until("the second drain", async || (said(&gateway, "draining: ") == 2).then_some(())).await;
+    gateway.kill_9_predecessor();
+    // Not before: it may have taken a connection just before its drain.
+    let clients = load.ask(&key);
+    match store {
+        // Longer than the third one needs to see it.
+        Some(url) => oldest_renews(url, 6).await,
+        None => {
+            for _ in 0..20 {
+                assert_eq!(load.site.send(&load.site.chat(&key)).await.status, 200);
+            }
+        }
+    }
+    assert_eq!(said(&gateway, "has ended"), 0, "{}", gateway.log());
+    assert_eq!(gateway.predecessors(), 1);
+    let ids = streams_end(&of_first, first_streams).await;
+    gateway.predecessors_end().await;
+    until("the end of all", async || (said(&gateway, "has ended") == 1).then_some(())).await;
+    assert!(!load.end(clients).await.is_empty());
+    are_captured(&gateway, &ids).await;
+    gateway.restart().await;
+    are_captured(&gateway, &ids).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_is_killed_while_the_first_still_streams() {
+    the_second_is_killed(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn and_is_killed_with_postgresql() {
+    let url = Cluster::shared().database().await;
+    the_second_is_killed(Some(&url)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_is_killed_when_it_has_just_renewed_its_lease() {
+    for _ in 0..3 {
+        let url = Cluster::shared().database().await;
+        let slow = Slow::start().await;
+        let setup = Setup::new(&document(&slow, &slow)).threads(2);
+        let store = format!("store: {{ url: '{url}', lease: {LEASE} }}");
+        let mut gateway = setup.server(&store).start().await;
+        let key = Arc::new(gateway.create_key().await);
+        let load = Load::on(&gateway);
+        let _stream = stream(&load, &key, &slow, "auto").await;
+        gateway.upgrade().await;
+        until("the drain", async || (said(&gateway, "draining: ") == 1).then_some(())).await;
+        oldest_renews(&url, 2).await;
+        gateway.kill_9_predecessor();
+        let clients = load.ask(&key);
+        until("its row to go", async || (renewals(&url).await.len() == 1).then_some(())).await;
+        load.end(clients).await;
+        gateway.stop().await;
     }
 }

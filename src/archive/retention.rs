@@ -13,7 +13,7 @@ impl Archive {
     /// oldest while all of them and the index hold more than `bytes`. Empties the index's
     /// write-ahead log after deletions.
     ///
-    /// While the process before this one may write to a segment, none is removed.
+    /// While a process before this one may write to a segment, none is removed.
     ///
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
     /// the last one.

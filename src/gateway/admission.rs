@@ -178,7 +178,10 @@ pub(super) fn has_lease(app: &App) -> Result<()> {
     if app.authority.is_valid() {
         return Ok(());
     }
-    let why = "This gateway has no lease: it cannot reach the database of keys. Try again.";
+    let why = match app.authority.is_refused() {
+        true => "This gateway has no lease: another one runs on its data directory, or on a copy.",
+        false => "This gateway has no lease: it cannot reach the database of keys. Try again.",
+    };
     Err(Error::new(Kind::Unavailable, why).retry_after(bounds::LEASE_RETRY))
 }
 

@@ -64,14 +64,6 @@ pub(crate) async fn drained(app: &App) {
     // A store that hangs must not stop the exit.
     let _late =
         tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
-    // The process that took over knows of this one only, and not of one before it that still writes
-    // captures.
-    if app.is_handed_over() && app.store.has_predecessor() {
-        info!("drained, and waiting for the process before this one");
-    }
-    while app.is_handed_over() && app.store.has_predecessor() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Each connection ends with its next answer, or soon by silence.

@@ -254,12 +254,15 @@ pub(crate) fn run(
         server.add_service(background_service("systemd", SystemdService(app.clone())));
     }
     announce::announce(&app);
+    let mut before = Vec::new();
     if let Some(takeover) = takeover {
-        let line = takeover.begin(&app)?;
-        services::add_predecessor(&mut server, &app, line);
+        let connections = takeover.begin(&app)?;
+        // The gateway before this one has handed over: this must not fail for want of descriptors.
+        before.extend(connections.iter().filter_map(|line| line.try_clone().ok()));
+        services::add_predecessors(&mut server, &app, connections);
     }
     let (handed_over, is_handed_over) = watch::channel(false);
-    services::add_upgrade(&mut server, Offering { app, sockets, next, handed_over });
+    services::add_upgrade(&mut server, Offering { app, sockets, before, next, handed_over });
     let stop = StopSignals { handed_over: is_handed_over };
     server.run(RunArgs { shutdown_signal: Box::new(stop) });
     Ok(())

@@ -79,10 +79,12 @@ pub(super) fn add_upgrade(server: &mut Server, offering: Offering) {
     add_task(server, "upgrade", |shutdown| upgrade::run(offering, shutdown));
 }
 
-/// Adds the service that waits for the end of the process before this one.
-pub(super) fn add_predecessor(server: &mut Server, app: &Arc<App>, line: UnixStream) {
+/// Adds the service that waits for the ends of the processes before this one.
+pub(super) fn add_predecessors(server: &mut Server, app: &Arc<App>, connections: Vec<UnixStream>) {
     let app = app.clone();
-    add_task(server, "predecessor", |_| async move { upgrade::await_end(&app, line).await });
+    add_task(server, "predecessors", |_| async move {
+        upgrade::await_end(&app, connections).await;
+    });
 }
 
 /// A service that runs once, from the start of the server.

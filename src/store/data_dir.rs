@@ -90,7 +90,7 @@ impl DataDir {
         &self.locks
     }
 
-    /// Whether the process that handed it over may still use it.
+    /// Whether a process that handed it over may still use it.
     pub(super) fn has_predecessor(&self) -> bool {
         self.has_predecessor.load(Ordering::Acquire)
     }

@@ -74,7 +74,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the process that handed over the data directory may still use it.
+    /// Whether a process that handed over the data directory may still use it.
     pub(crate) fn has_predecessor(&self) -> bool {
         self.databases.dir.has_predecessor()
     }
@@ -85,6 +85,7 @@ impl Store {
         self.has_predecessor() || self.databases.handover.frozen.check().is_err()
     }
 
+    /// Notes that all of them have ended.
     pub(crate) fn predecessor_ended(&self) {
         self.databases.dir.predecessor_ended();
     }

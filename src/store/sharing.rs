@@ -89,6 +89,18 @@ impl Store {
         }
     }
 
+    /// The names, among gateways, of this process and of those that it took over from.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        self.databases.cluster.get().map(Cluster::processes).unwrap_or_default()
+    }
+
+    /// Notes what [`Store::processes`] was of the process that this one took over from.
+    pub(crate) fn took_over_from(&self, processes: Vec<String>) {
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.took_over_from(processes);
+        }
+    }
+
     /// Whether a row of the gateways is that of this one.
     pub(crate) fn is_process(&self, process: &str) -> bool {
         self.databases.cluster.get().is_some_and(|cluster| cluster.is_process(process))

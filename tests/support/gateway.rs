@@ -552,6 +552,13 @@ impl Gateway {
         }
     }
 
+    /// Ends the last process that another one took over from with SIGKILL.
+    pub fn kill_9_predecessor(&mut self) {
+        let mut child = self.before.pop().expect("an upgrade");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// A variable of the environment of the processes to come.
     pub fn set_env(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));

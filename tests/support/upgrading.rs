@@ -189,6 +189,12 @@ impl Load {
         }
     }
 
+    /// Begins with clients only that have a connection for each request.
+    pub fn ask(&self, key: &Arc<Key>) -> Vec<JoinHandle<()>> {
+        let ask = |_| tokio::spawn(self.clone().anew(Arc::clone(key)));
+        (0..2).map(ask).collect()
+    }
+
     /// Begins with every kind of client.
     pub fn start(&self, key: &Arc<Key>, (address, tls): (SocketAddr, &Tls)) -> Vec<JoinHandle<()>> {
         let more = || (self.clone(), Arc::clone(key));

@@ -9,7 +9,7 @@
 //! opens the store, loads its tables
 //! READY                           →   from here on it looks into the store before it checks a
 //!                                     credential, and refuses mutations for good
-//!                                 ←   Handover
+//!                                 ←   Handover, with the lines to the processes before it
 //! accepts connections, and changes    accepts no connections; ends with its last request
 //! ```
 //!
@@ -17,6 +17,10 @@
 //! before. After it both write to the store, by SQLite's own locking: each has an active segment of
 //! captures of its own, the new one removes none while the other lives, and each has its own grants
 //! of budgets. With PostgreSQL they are two gateways of a cluster.
+//!
+//! The connection stays open until the running one ends, however it does, which tells the new one
+//! of its end. Where a process before the running one still drains, the new one gets the running
+//! one's connection to it too, and so waits for the end of each itself.
 
 mod predecessor;
 mod successor;
@@ -63,4 +67,8 @@ enum Offer {
 struct Handover {
     /// Heartbeats of nodes, with their age.
     reports: Vec<(NodeReport, Duration)>,
+    /// Where gateways share the store: the names there of the running process and of those before
+    /// it.
+    #[serde(default)]
+    processes: Vec<String>,
 }

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::wire::Line;
+use super::wire::{Line, is_open};
 use super::{ANSWER_TIME, HELLO, Handover, LOAD_TIME, Offer, READY, socket_path};
 use crate::app::App;
 use crate::blocking::blocking;
@@ -27,6 +27,8 @@ use crate::store::DataLocks;
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: HashMap<SocketAddr, TcpListener>,
+    /// The connections to the processes before this one.
+    pub(in crate::server) before: Vec<std::os::unix::net::UnixStream>,
     /// The program of the next process and its arguments, for SIGQUIT.
     pub(in crate::server) next: (PathBuf, Vec<OsString>),
     /// Set when another process has taken over.
@@ -57,7 +59,7 @@ pub(in crate::server) async fn run(offering: Offering, mut shutdown: ShutdownWat
             _ = shutdown.changed() => return,
             offered = offer(&offering, came) => offered,
         };
-        match offered.and_then(|(line, process)| hand_over(&offering.app, line, process)) {
+        match offered.and_then(|(line, process)| hand_over(&offering, line, process)) {
             Ok(line) => {
                 let Offering { sockets, handed_over, .. } = offering;
                 drop((socket, sockets));
@@ -185,12 +187,17 @@ async fn take_back(app: &App) {
 }
 
 /// The new process serves from here on.
-fn hand_over(app: &App, line: Line, process: Option<i32>) -> Result<Line, String> {
+fn hand_over(offering: &Offering, line: Line, process: Option<i32>) -> Result<Line, String> {
+    let Offering { app, before, .. } = offering;
     // Before it does: from its first change on, credentials are checked by what it has stored.
     app.hand_over(true);
-    let handover = Handover { reports: app.nodes.reports(app.clock.now()) };
+    let (reports, processes) = (app.nodes.reports(app.clock.now()), app.store.processes());
+    let handover = Handover { reports, processes };
     let text = serde_json::to_string(&handover).map_err(|error| error.to_string())?;
-    line.send(&text).map_err(|error| format!("the new process has left: {error}"))?;
+    let living: Vec<BorrowedFd<'_>> =
+        before.iter().filter(|line| is_open(line)).map(AsFd::as_fd).collect();
+    let sent = line.send_with(&text, &living);
+    sent.map_err(|error| format!("the new process has left: {error}"))?;
     let process = process.and_then(|id| u32::try_from(id).ok());
     match process {
         Some(id) => info!("process {id} has taken over"),

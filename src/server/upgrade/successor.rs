@@ -87,15 +87,16 @@ fn why(error: &io::Error) -> String {
 }
 
 impl Takeover {
-    /// Tells the running gateway that this process can serve, and returns when it has to. Blocking.
+    /// Tells the running gateway that this process can serve, and returns when it has to, with the
+    /// connections to it and to the processes before it. Blocking.
     pub(in crate::server) fn begin(
         self,
         app: &App,
-    ) -> Result<std::os::unix::net::UnixStream, BootError> {
+    ) -> Result<Vec<std::os::unix::net::UnixStream>, BootError> {
         let mut line = self.line;
         let told = |why| BootError(format!("no upgrade of the running gateway: {why}"));
-        let given = line.send(READY).and_then(|()| line.receive(ANSWER_TIME));
-        let given = given.map_err(|error| told(why(&error)))?;
+        let given = line.send(READY).and_then(|()| line.receive_with(ANSWER_TIME));
+        let (given, before) = given.map_err(|error| told(why(&error)))?;
         let handover: Handover =
             serde_json::from_str(&given).map_err(|error| told(error.to_string()))?;
         let now = app.clock.now();
@@ -105,19 +106,27 @@ impl Takeover {
         if !app.store.is_shared() {
             app.nodes.refuse_signatures_before(now);
         }
+        app.store.took_over_from(handover.processes);
         info!("took over from the running gateway");
-        Ok(line.into_stream())
+        let mut all = vec![line.into_stream()];
+        all.extend(before.into_iter().map(Into::into));
+        Ok(all)
     }
 }
 
-/// Waits for the end of the process before this one, and then has the store for itself.
-pub(in crate::server) async fn await_end(app: &App, stream: std::os::unix::net::UnixStream) {
-    let ended = async {
-        stream.set_nonblocking(true)?;
-        UnixStream::from_std(stream)?.read(&mut [0]).await
-    };
-    // Also an error means that it is gone.
-    let _ended = ended.await;
+/// Waits for the ends of the processes before this one, and then has the store for itself.
+pub(in crate::server) async fn await_end(
+    app: &App,
+    connections: Vec<std::os::unix::net::UnixStream>,
+) {
+    for stream in connections {
+        let ended = async {
+            stream.set_nonblocking(true)?;
+            UnixStream::from_std(stream)?.read(&mut [0]).await
+        };
+        // Also an error means that it is gone.
+        let _ended = ended.await;
+    }
     app.store.predecessor_ended();
     match app.limits.stop_sharing(&app.store, app.clock.now()).await {
         Ok(()) => info!("the process before this one has ended"),

@@ -7,15 +7,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 
 /// Descriptors that come with a line at most.
 const DESCRIPTORS: usize = 128;
 /// Bytes of a line at most. The longest has the heartbeats of all nodes.
 const LINE: u64 = 16 << 20;
+
+/// Whether the process at the other end, which says nothing more, has yet to end.
+pub(super) fn is_open(stream: &UnixStream) -> bool {
+    let nothing = recv(stream, &mut [0][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    nothing == Err(Errno::AGAIN)
+}
 
 /// A connection to the other process.
 pub(super) struct Line(BufReader<UnixStream>);
@@ -39,8 +46,11 @@ impl Line {
         self.stream().write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Sends a line with descriptors.
+    /// Sends a line with descriptors, if there are any.
     pub(super) fn send_with(&self, line: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if descriptors.is_empty() {
+            return self.send(line);
+        }
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut with = SendAncillaryBuffer::new(&mut room);
         // The room is rounded up.
@@ -117,12 +127,29 @@ mod tests {
         came.seek(SeekFrom::Start(0)).unwrap();
         came.read_to_string(&mut text).unwrap();
         assert_eq!(text, "canary");
+        one.send_with("none", &[]).unwrap();
+        let (line, none) = other.receive_with(SOON).unwrap();
+        assert!(line == "none" && none.is_empty());
         let many = vec![file.as_fd(); DESCRIPTORS + 1];
         assert!(one.send_with("too many", &many).is_err());
         drop(one);
         for failed in [other.receive(SOON).map(drop), other.receive_with(SOON).map(drop)] {
             assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_third_process_is_seen_by_whoever_has_the_connection_to_it() {
+        let (third, connection) = UnixStream::pair().unwrap();
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, mut other) = (Line::new(one).unwrap(), Line::new(other).unwrap());
+        one.send_with("one", &[connection.as_fd()]).unwrap();
+        let (_, descriptors) = other.receive_with(SOON).unwrap();
+        drop((one, connection));
+        let passed = UnixStream::from(descriptors.into_iter().next().unwrap());
+        assert!(is_open(&passed));
+        drop(third);
+        assert!(!is_open(&passed));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::barrier::{Barrier, BarrierEnd, BarrierStep};
 use super::change_log;
 use super::lease::since_boot;
 use super::peers;
-use super::reaper::Reaper;
+use super::reaper::{Predecessors, Reaper};
 use crate::store::postgres::Database;
 use crate::store::sql::Transaction;
 use crate::store::{StoreError, attempts, usage};
@@ -207,8 +207,11 @@ impl Acknowledger {
         let furthest = others.iter().map(|other| applied.saturating_sub(other.applied)).max();
         self.shared.metrics.gateway_lag(furthest.unwrap_or(0));
         let own = &self.shared.identity;
-        let has_predecessor = (self.shared.has_predecessor)();
-        let dead = self.reaper.look(now, self.shared.timing, (own, has_predecessor), others);
+        let predecessors = Predecessors {
+            may_run: (self.shared.has_predecessor)(),
+            processes: self.shared.predecessors.get().map(Vec::as_slice),
+        };
+        let dead = self.reaper.look(now, self.shared.timing, (own, predecessors), others);
         self.reaped = now;
         let is_alone = others.iter().all(|other| other.directory != own.directory);
         self.shared.is_alone.store(is_alone, Ordering::Release);

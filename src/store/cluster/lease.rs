@@ -54,7 +54,10 @@ pub(crate) struct Authority(Option<Arc<SharedLease>>);
 struct SharedLease {
     /// In nanoseconds since the machine was started; 0 without a lease.
     until_ns: AtomicU64,
-    serves_stale: AtomicBool,
+    /// It goes on without a lease, once it had its first.
+    serves_stale: bool,
+    /// Not even then, until its next lease.
+    refused: AtomicBool,
 }
 
 impl Authority {
@@ -66,8 +69,8 @@ impl Authority {
     /// Of a gateway that shares its store, without a lease so far. `serves_stale`: it goes on
     /// without one, once it had its first.
     pub(super) fn leased(serves_stale: bool) -> Self {
-        let (until_ns, serves_stale) = (AtomicU64::new(0), AtomicBool::new(serves_stale));
-        Authority(Some(Arc::new(SharedLease { until_ns, serves_stale })))
+        let (until_ns, refused) = (AtomicU64::new(0), AtomicBool::new(false));
+        Authority(Some(Arc::new(SharedLease { until_ns, serves_stale, refused })))
     }
 
     /// Whether requests may be answered.
@@ -81,9 +84,15 @@ impl Authority {
         Some(Duration::from_nanos(until).saturating_sub(since_boot()))
     }
 
+    /// Whether it has no lease because another gateway runs on its data directory, or on a copy.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.0.as_ref().is_some_and(|lease| lease.refused.load(Ordering::Acquire))
+    }
+
     /// Holds until this time since the machine was started.
     pub(super) fn hold_until(&self, until: Duration) {
         self.set(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
+        self.set_refused(false);
     }
 
     /// Ends the lease at once.
@@ -91,12 +100,16 @@ impl Authority {
         self.set(0);
     }
 
-    /// Ends the lease, also of one that goes on without.
+    /// Ends the lease, also of one that goes on without, until the next one.
     pub(super) fn refuse(&self) {
-        if let Some(lease) = &self.0 {
-            lease.serves_stale.store(false, Ordering::Release);
-        }
+        self.set_refused(true);
         self.end();
+    }
+
+    fn set_refused(&self, refused: bool) {
+        if let Some(lease) = &self.0 {
+            lease.refused.store(refused, Ordering::Release);
+        }
     }
 
     fn set(&self, until_ns: u64) {
@@ -108,7 +121,30 @@ impl Authority {
 
 impl SharedLease {
     fn is_held(&self, now: Duration) -> bool {
-        now.as_nanos() < u128::from(self.until_ns.load(Ordering::Acquire))
-            || self.serves_stale.load(Ordering::Acquire)
+        let is_leased = now.as_nanos() < u128::from(self.until_ns.load(Ordering::Acquire));
+        (is_leased || self.serves_stale) && !self.refused.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_refused_answers_again_with_its_next_lease() {
+        let later = since_boot() + Duration::from_secs(60);
+        for serves_stale in [false, true] {
+            let authority = Authority::leased(serves_stale);
+            authority.hold_until(later);
+            assert!(authority.is_valid() && !authority.is_refused());
+            authority.refuse();
+            assert!(!authority.is_valid() && authority.is_refused());
+            authority.end();
+            assert!(!authority.is_valid(), "it has no lease");
+            authority.hold_until(later);
+            assert!(authority.is_valid() && !authority.is_refused());
+            authority.end();
+            assert_eq!(authority.is_valid(), serves_stale, "as before");
+        }
     }
 }

@@ -17,7 +17,7 @@ mod peers;
 mod reaper;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,6 +43,9 @@ pub(crate) use peers::{GatewayIdentity, GatewayRow};
 
 /// Changes that may wait for other gateways at once.
 const WAITING: usize = 1024;
+
+/// Processes of a data directory that one hands over to the next.
+const PROCESSES: usize = 64;
 
 /// How a gateway joins the others.
 pub(crate) struct Joining {
@@ -86,8 +89,10 @@ struct ClusterState {
     twin: ArcSwapOption<String>,
     /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
     is_alone: AtomicBool,
-    /// Whether the process that this one took over from may still run.
+    /// Whether a process that this one took over from may still run.
     has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The processes that this one took over from, once they have told.
+    predecessors: OnceLock<Vec<String>>,
 }
 
 impl ClusterState {
@@ -133,6 +138,7 @@ impl Cluster {
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
             has_predecessor,
+            predecessors: OnceLock::new(),
         });
         let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
         follower.begin().await?;
@@ -200,6 +206,21 @@ impl Cluster {
     /// Whether nobody else writes captures under the name of this data directory.
     pub(super) fn is_alone(&self) -> bool {
         self.shared.is_alone.load(Ordering::Acquire)
+    }
+
+    /// The names of this process and of those that it took over from, the last one first: for the
+    /// one that takes over. Rows of those that are left out are long gone.
+    pub(super) fn processes(&self) -> Vec<String> {
+        let before = self.shared.predecessors.get().into_iter().flatten();
+        let all = std::iter::once(&self.shared.identity.process).chain(before);
+        all.take(PROCESSES).cloned().collect()
+    }
+
+    /// Notes the processes that this one has taken over from. None are from one that cannot tell.
+    pub(super) fn took_over_from(&self, processes: Vec<String>) {
+        if !processes.is_empty() {
+            let _once = self.shared.predecessors.set(processes);
+        }
     }
 
     /// Whether this is the gateway of a process.

@@ -9,6 +9,26 @@ use std::time::Duration;
 use super::lease::Timing;
 use super::peers::{GatewayIdentity, Peer};
 
+/// The processes that used the data directory before this one and handed it over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predecessors<'a> {
+    /// Whether one of them may still run.
+    pub(super) may_run: bool,
+    /// The names that they have among gateways; `None` until they have told.
+    pub(super) processes: Option<&'a [String]>,
+}
+
+impl Predecessors<'_> {
+    /// Whether this process is one of them, and so is no gateway on a copy. Also after its end: its
+    /// last renewal may be seen late.
+    fn include(&self, process: &str) -> bool {
+        match self.processes {
+            Some(processes) => processes.iter().any(|one| one == process),
+            None => self.may_run,
+        }
+    }
+}
+
 /// The last renewal of each other gateway, and when it was first seen.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
@@ -21,12 +41,12 @@ pub(super) struct Reaper {
 impl Reaper {
     /// Takes in the rows of the others, read before `now`. Returns those of gateways that are dead:
     /// their ids, and the renewals that they must still have when they are deleted. `own`: this
-    /// gateway, and whether the process that it took over from may still run.
+    /// gateway, and those that it took over from.
     pub(super) fn look(
         &mut self,
         now: Duration,
         timing: Timing,
-        (own, has_predecessor): (&GatewayIdentity, bool),
+        (own, predecessors): (&GatewayIdentity, Predecessors<'_>),
         others: &[Peer],
     ) -> Vec<(String, u64)> {
         // While the database was away nobody could renew: that is no sign of death.
@@ -38,16 +58,16 @@ impl Reaper {
         let mut dead = Vec::new();
         for other in others {
             let entry = self.seen.entry(other.id.clone()).or_insert((other.renewals, now));
-            let is_former = other.directory == own.directory && !has_predecessor;
+            let is_former = other.directory == own.directory && other.process < own.process;
             if entry.0 != other.renewals {
                 *entry = (other.renewals, now);
-                if is_former && other.process < own.process {
+                if is_former && !predecessors.include(&other.process) {
                     self.twin = Some(other.id.clone());
                 }
             }
             // One that goes on without a lease has to be told dead by somebody who knows. Of the
             // processes before this one the lock on the data directory tells it.
-            let may_be_dead = !other.serves_stale || is_former;
+            let may_be_dead = !other.serves_stale || (is_former && !predecessors.may_run);
             if may_be_dead && now >= entry.1 + other.timing(timing).until_stopped() {
                 dead.push((other.id.clone(), other.renewals));
             }

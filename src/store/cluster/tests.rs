@@ -81,6 +81,7 @@ impl Stepped {
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
             has_predecessor: Box::new(|| false),
+            predecessors: OnceLock::new(),
         };
         let database = Database::start("test", &target, LEASE).unwrap();
         let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
@@ -262,6 +263,7 @@ async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
         assert!(gateway.round().await && !copy.is_alone(), "it uploads no captures");
         tokio::time::sleep(LEASE / 5).await;
     }
+    assert!(copy.authority().is_refused() && !gateway.authority.is_refused());
     // The first one is still waited for.
     let rev = other.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
     let acknowledged = other.acknowledge(rev);
@@ -276,6 +278,7 @@ async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
     while !copy.authority().is_valid() || !copy.is_alone() {
         tokio::time::sleep(LEASE / 5).await;
     }
+    assert!(!copy.authority().is_refused());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
