@@ -145,7 +145,10 @@ async fn each_interface_has_its_keys_and_its_credential() {
     let pin = ["keys", "create", "--interface", "pin", "--quiet"];
     assert!(admin(&gateway, &pin).await.well().starts_with("pin_"));
     let agent = ["keys", "create", "--interface", "agent", "--quiet"];
-    admin(&gateway, &agent).await.failed(3, "401");
+    for refused in [&agent[..], &["agents", "list"], &["keys", "list", "--interface", "agent"]] {
+        let told = "AGENT takes a key of its own: from REROUTER_AGENT_API_KEY";
+        admin(&gateway, refused).await.failed(3, told);
+    }
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_AGENT_API_KEY", "cloud-canary")];
     let agents = async |arguments: &[&str]| run(gateway.dir(), arguments, &environment).await;
@@ -246,6 +249,16 @@ async fn a_document_is_compared_put_and_rolled_back() {
     scene.write("bad.yaml", &scene.text.replace("p/small", "q/small"));
     let put = admin(gateway, &["config", "put", "bad.yaml"]).await;
     put.failed(2, "bad.yaml:");
+    // What is no YAML is told before what it would change.
+    scene.write("broken.yaml", "recipes: [\n");
+    for command in ["put", "diff"] {
+        let told = admin(gateway, &["config", command, "broken.yaml"]).await;
+        assert_eq!(told.partly(2, "broken.yaml:"), "");
+    }
+    let share = ["config", "put", "new.yaml", "--max-changed", "10"];
+    admin(gateway, &share).await.failed(2, "has to be a percentage");
+    let asked = on_a_terminal(gateway, "config put same.yaml", "n", true);
+    assert!(asked.contains("was live already") && !asked.contains("[y/N]"), "{asked}");
     scene.ask("Say a word.").await;
     let gated = ["config", "put", "new.yaml", "--max-changed", "2%"];
     admin(gateway, &gated).await.failed(3, "409 gate_refused");
@@ -276,6 +289,7 @@ async fn usage_is_summed_as_asked() {
     assert_eq!(answer["data"][0]["requests"], 2);
     assert_eq!(usage(&["--until", "2020-01-01"]).await.well(), "no usage\n");
     usage(&["--since", "yesterday"]).await.failed(2, "--since has to be a day");
+    assert_eq!(usage(&["--by", "model,model"]).await.well(), table);
     usage(&["--by", "nonsense"]).await.failed(2, "possible values: key, user");
 }
 
@@ -481,7 +495,8 @@ async fn profiles_keep_gateways_apart() {
     rerouter(&["profile", "set", "two", "--url", "notaurl"], "").await.failed(2, "has to be like");
     assert_eq!(rerouter(&["keys", "list"], "").await.well(), current);
     rerouter(&["keys", "list", "--profile", "three"], "").await.failed(2, "known: one, two");
-    rerouter(&["profile", "remove", "two"], "").await.well();
+    let removed = rerouter(&["profile", "remove", "two"], "").await.well();
+    assert_eq!(removed, format!("two is removed from {}\n", file.display()));
     rerouter(&["keys", "list"], "").await.failed(2, "no key");
     // Keys that others can read are not used.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -342,3 +342,23 @@ async fn init_asks_on_a_terminal() {
     let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
     assert!(text.contains("groq") && text.contains("openai"), "{said}\n{text}");
 }
+
+#[tokio::test]
+async fn a_problem_of_an_option_is_told_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    for (option, value) in
+        [("--listen", address.as_str()), ("--metrics", &address), ("--data-dir", "file")]
+    {
+        let mut arguments = ANYWHERE;
+        let at = arguments.iter().position(|argument| *argument == option).unwrap();
+        arguments[at + 1] = value;
+        let ran = run(dir.path(), &arguments, &[NO_OLLAMA]).await;
+        ran.failed(1, &format!("{option}: "));
+        assert!(!ran.error.contains("options of the command line"), "{}", ran.error);
+    }
+    run(dir.path(), &["migrate", "--data-dir", "data"], &[]).await.failed(2, "by `--to`");
+    run(dir.path(), &["migrate", "--to", "nowhere"], &[]).await.failed(2, "--to ");
+}

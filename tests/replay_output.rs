@@ -180,10 +180,12 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
         let mut lines = logs.lines().filter(|line| !line.starts_with("(no room for"));
         assert!(lines.all(|line| line.trim_end().chars().count() <= columns), "{logs}");
         assert!(logs.contains("no room for") && logs.contains(&id), "{logs}");
+        assert_eq!(logs.contains("$0."), columns >= 80, "{logs}");
+        assert_eq!(logs.contains("  main.default  "), columns == 120, "{logs}");
     }
     let narrow = shown(80, "list").await;
     assert!(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), "{narrow}");
-    for word in ["TIME", &id, "STATUS", "SERVED BY", "no room for", "RULE"] {
+    for word in ["TIME (UTC)", &id, "STATUS", "SERVED BY", "COST", "$0.", "no room for", "RULE"] {
         assert!(narrow.contains(word), "no {word} in {narrow}");
     }
     scene.write(
@@ -223,4 +225,35 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
             "{told}"
         );
     }
+}
+
+#[tokio::test]
+async fn usage_keeps_what_it_is_of_and_its_cost_on_a_narrow_terminal() {
+    let scene = scene().await;
+    scene.ask("Say a word.").await;
+    let url = format!("http://{}", scene.gateway.host());
+    // The widths that a table needs for its columns that are never cut.
+    for (by, least) in [("model", 28), ("key", 51), ("key,model,day", 72)] {
+        for columns in [40, 60, 80, 120] {
+            let (dir, key) = (scene.gateway.dir(), &scene.gateway.admin_key);
+            let rest = format!("usage --by {by}");
+            let told = on_a_terminal(dir, &url, key, columns, &rest).await;
+            let (rows, no_room): (Vec<&str>, Vec<&str>) =
+                told.lines().partition(|line| !line.starts_with("(no room for"));
+            let [titles, row] = rows[..] else { panic!("{columns}: {told}") };
+            for (by, value) in [("key", scene.key.id.as_str()), ("model", "p/small")] {
+                assert!(!told.contains(&by.to_uppercase()) || row.contains(value), "{told}");
+            }
+            assert!(titles.contains("REQUESTS") && titles.contains("COST"), "{told}");
+            let cost = row.split_whitespace().find(|word| word.starts_with("$0.")).unwrap();
+            assert!(cost.len() == "$0.000000".len() && !row.contains('…'), "{told}");
+            let is_fitted = rows.iter().all(|line| line.trim_end().chars().count() <= columns);
+            assert_eq!(is_fitted, columns >= least, "{columns}: {told}");
+            assert_eq!(no_room.is_empty(), titles.contains("CACHED"), "{columns}: {told}");
+            assert_eq!(no_room.is_empty(), columns == 120 || (by, columns) == ("model", 80));
+        }
+    }
+    let (dir, key) = (scene.gateway.dir(), &scene.gateway.admin_key);
+    let told = on_a_terminal(dir, &url, key, 60, "usage --by key").await;
+    assert!(told.contains("(no room for COMPLETION, CACHED, REPLAYS; --json"), "{told}");
 }

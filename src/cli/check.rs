@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::failure::{CommandFailure, problem_list};
 use super::output::{print, print_error};
+use super::server_source::name_options;
 use super::starter;
 use crate::config::{self, CheckReport, DocumentSource, Env, Problem, Server};
 use crate::server::Environment;
@@ -78,6 +79,7 @@ pub(super) fn server_for_start(
     }
     let stored = |server: &Server| ready::stored_document(server, &environment());
     checked.check_routing(None, Some(env), &stored);
+    name_options(&mut checked.problems);
     match checked.server {
         Some(server) if checked.problems.is_empty() => Ok(server),
         _ => Err(problem_list(&checked.problems)),
@@ -95,6 +97,7 @@ pub(super) fn examine_both(
     });
     let stored = |server: &Server| ready::stored_document(server, &environment());
     checked.check_routing(None, Some(env), &stored);
+    name_options(&mut checked.problems);
     checked
 }
 

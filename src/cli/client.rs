@@ -17,10 +17,15 @@ use crate::wire::query::encode;
 
 const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 
+/// Behind a 401 of AGENT.
+const AGENT_HINT: &str = " (AGENT takes a key of its own: from REROUTER_AGENT_API_KEY, or from a \
+                          profile by `rerouter profile set NAME --agent`)";
+
 pub(super) struct ApiClient {
     agent: Agent,
     base: String,
     key: Option<Secret>,
+    called: CalledInterface,
 }
 
 /// One call of the API.
@@ -44,6 +49,7 @@ pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) text: String,
     pub(super) retry_after: Option<u64>,
+    called: CalledInterface,
 }
 
 impl ApiResponse {
@@ -62,7 +68,18 @@ impl ApiResponse {
 
     /// The answer if it is a success, else the refusal as an error.
     pub(super) fn ok(self) -> Result<ApiResponse, CommandFailure> {
-        if self.is_success() { Ok(self) } else { Err(refusal(self.status, &self.text, None)) }
+        if self.is_success() { Ok(self) } else { Err(self.refused(None)) }
+    }
+
+    fn refused(&self, file: Option<&str>) -> CommandFailure {
+        match refusal(self.status, &self.text, file) {
+            CommandFailure::Gateway(why)
+                if self.status == 401 && self.called == CalledInterface::Agent =>
+            {
+                CommandFailure::Gateway(format!("{why}{AGENT_HINT}"))
+            }
+            failure => failure,
+        }
     }
 }
 
@@ -108,7 +125,7 @@ impl ApiClient {
             .user_agent(USER_AGENT)
             .tls_config(tls.build())
             .build();
-        Ok(ApiClient { agent: Agent::new_with_config(config), base, key })
+        Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
     }
 
     /// `GET`; any status is an answer.
@@ -152,7 +169,7 @@ impl ApiClient {
         if answer.is_success() {
             return Ok(answer);
         }
-        Err(refusal(answer.status, &answer.text, file))
+        Err(answer.refused(file))
     }
 
     /// `POST` without a body; any status is an answer.
@@ -237,7 +254,7 @@ impl ApiClient {
         let mut text = String::new();
         let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| self.incomplete(&error))?;
-        Ok(ApiResponse { status, text, retry_after })
+        Ok(ApiResponse { status, text, retry_after, called: self.called })
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CommandFailure {

@@ -12,6 +12,7 @@ use super::failure::{CommandFailure, problem_list};
 use super::fields;
 use super::output::{print, print_error};
 use super::records::{RecordTable, text};
+use super::replay::parse_share;
 use super::terminal::{self, TextStyle, confirm};
 use crate::config::{self, Env};
 
@@ -62,8 +63,8 @@ struct PutArguments {
     file: PathBuf,
     /// Refuse if more than this share of the requests of the last day would go elsewhere, for
     /// example 2% or 0.02.
-    #[arg(long, value_name = "SHARE")]
-    max_changed: Option<String>,
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    max_changed: Option<f64>,
     /// Refuse if a request of the last day would find no target.
     #[arg(long)]
     forbid_unroutable: bool,
@@ -115,16 +116,17 @@ fn get(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
     }
 }
 
+/// A document that is YAML. Whether the gateway can use it is for the gateway to say.
 fn read(file: &Path) -> Result<String, CommandFailure> {
-    let source = config::load(file);
+    let source = config::load(file).and_then(|source| config::parses(&source).map(|()| source));
     source
         .map(|source| source.text)
         .map_err(|problems| CommandFailure::Usage(problem_list(&problems)))
 }
 
 fn diff(client: &ApiClient, file: &Path, json: bool) -> Result<(), CommandFailure> {
-    let (_, revision, document) = live(client)?;
     let wanted = read(file)?;
+    let (_, revision, document) = live(client)?;
     let lines = changes(&document, &wanted, &revision, file);
     match json {
         true => {
@@ -157,15 +159,15 @@ fn coloured(diff: &str) -> String {
 fn put(client: &ApiClient, wanted: &PutArguments, json: bool) -> Result<(), CommandFailure> {
     let document = read(&wanted.file)?;
     let (_, revision, before) = live(client)?;
-    if !wanted.yes {
-        let lines = changes(&before, &document, &revision, &wanted.file);
+    let lines = changes(&before, &document, &revision, &wanted.file);
+    if !wanted.yes && !lines.is_empty() {
         if !json {
             print(&coloured(&lines))?;
         }
         confirm(false, "Make this document live?")?;
     }
     let mut query = Vec::new();
-    query.extend(wanted.max_changed.clone().map(|share| ("max_changed", share)));
+    query.extend(wanted.max_changed.map(|share| ("max_changed", share.to_string())));
     let flags =
         [("forbid_unroutable", wanted.forbid_unroutable), ("allow_empty", wanted.allow_empty)];
     query.extend(flags.iter().filter(|(_, on)| *on).map(|(name, _)| (*name, "true".to_owned())));

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::records::short;
 use super::replay::{dollars, rule, target};
 use super::table::{clean, no_room};
+use super::times;
 
 struct LogColumn {
     title: &'static str,
@@ -44,11 +45,11 @@ fn by_importance() -> [LogColumn; 10] {
         column(9, "ID", [30, 30], |one| short(one.get("id"))),
         column(1, "STATUS", [6, 6], |one| short(one.get("status"))),
         column(3, "SERVED BY", [12, 32], |one| target(one.get("served"))),
-        column(2, "ASKED FOR", [12, 24], |one| short(one.get("model"))),
-        column(7, "MS", [8, 8], |one| short(one.pointer("/latency/total_ms"))),
-        column(5, "TOKENS", [7, 7], |one| short(one.pointer("/usage/total_tokens"))),
         column(6, "COST", [10, 10], |one| dollars(one.get("cost_usd").and_then(Value::as_f64))),
         column(4, "RULE", [12, 24], |one| rule(one.get("decision"))),
+        column(2, "ASKED FOR", [12, 24], |one| short(one.get("model"))),
+        column(5, "TOKENS", [7, 7], |one| short(one.pointer("/usage/total_tokens"))),
+        column(7, "MS", [8, 8], |one| short(one.pointer("/latency/total_ms"))),
         column(8, "USER", [12, 30], |one| short(one.get("user"))),
     ]
 }
@@ -58,6 +59,12 @@ impl LogColumns {
     pub(super) fn fitted(terminal: Option<u16>) -> LogColumns {
         let mut columns = Vec::from(by_importance());
         let mut left_out = Vec::new();
+        if times::are_brief(terminal)
+            && let Some(time) = columns.iter_mut().find(|column| column.place == 0)
+        {
+            (time.title, time.least, time.usual) = ("TIME (UTC)", 14, 14);
+            time.value = |one| times::brief(one.get("created_at"));
+        }
         if let Some(width) = terminal {
             let mut room = usize::from(width) + GAP;
             for column in &mut columns {
@@ -143,10 +150,17 @@ mod tests {
         }
         let narrow = LogColumns::fitted(Some(80));
         let titles: Vec<&str> = narrow.columns.iter().map(|column| column.title).collect();
-        assert_eq!(titles, ["TIME", "STATUS", "SERVED BY", "ID"]);
+        assert_eq!(titles, ["TIME (UTC)", "STATUS", "SERVED BY", "COST", "ID"]);
+        let line = narrow.line(&summary);
         assert!(
-            narrow.line(&summary).starts_with("2026-11-22T00:00:00Z  200     a-provider/a-mode…")
+            line.starts_with("11-22 00:00:00  200     a-provider/…   $0.000009  req_"),
+            "{line}"
         );
-        assert!(narrow.left_out().contains("no room for ASKED FOR, MS"), "{}", narrow.left_out());
+        assert!(narrow.left_out().contains("no room for RULE, ASKED FOR"), "{}", narrow.left_out());
+        let wider = LogColumns::fitted(Some(100)).line(&summary);
+        assert!(wider.contains("  main.default  "), "{wider}");
+        // Never fewer columns with more room.
+        let count = |width| LogColumns::fitted(Some(width)).columns.len();
+        assert!((60..200).all(|width| count(width) <= count(width + 1)));
     }
 }

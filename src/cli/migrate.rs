@@ -25,25 +25,25 @@ pub(super) struct MigrateArguments {
 }
 
 pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
-    migrate(arguments, env).map_err(CommandFailure::Failed)
-}
-
-fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
     let given = arguments.to.as_deref().map(target).transpose()?;
     let (data, to) = match (&arguments.data_dir, given) {
         (Some(data), Some(to)) => (data.clone(), to),
         (data, to) => {
             let server = config::load_server(arguments.config.as_deref(), env)
-                .map_err(|problems| problem_list(&problems))?;
+                .map_err(|problems| CommandFailure::Usage(problem_list(&problems)))?;
             let to = to.or(match server.store.url {
                 StoreUrl::Postgres(target) => Some(target),
                 StoreUrl::Sqlite => None,
             });
-            let missing = "name the PostgreSQL database, by `--to` or by `store.url`";
-            (data.clone().unwrap_or(server.data_dir), to.ok_or(missing)?)
+            let missing = || {
+                let told = "name the PostgreSQL database, by `--to` or by `store.url`";
+                CommandFailure::Usage(told.to_owned())
+            };
+            (data.clone().unwrap_or(server.data_dir), to.ok_or_else(missing)?)
         }
     };
-    let tables = store::migrate(&data, &to).map_err(|error| error.to_string())?;
+    let tables =
+        store::migrate(&data, &to).map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let mut told = String::new();
     for table in &tables {
         let digest: String =
@@ -62,9 +62,9 @@ fn migrate(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn target(url: &str) -> Result<PostgresTarget, String> {
+fn target(url: &str) -> Result<PostgresTarget, CommandFailure> {
     PostgresTarget::parse(url).map_err(|error| match error {
-        TargetError::Url(why) => format!("--to {why}"),
-        TargetError::Machine(why) => why,
+        TargetError::Url(why) => CommandFailure::Usage(format!("--to {why}")),
+        TargetError::Machine(why) => CommandFailure::Failed(why),
     })
 }

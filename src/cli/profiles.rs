@@ -60,6 +60,7 @@ const TABLE: RecordTable = RecordTable {
 
 pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let mut profiles = Profiles::load(env)?;
+    let mut done = "saved in".to_owned();
     match arguments.command {
         ProfileCommand::List => return list(&profiles, arguments.json),
         ProfileCommand::Set { name, url, ca, agent, no_key } => {
@@ -94,11 +95,12 @@ pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), Comm
             confirm(yes, &format!("Remove the profile {name} with its keys?"))?;
             profiles.profiles.remove(&name);
             profiles.current = profiles.current.filter(|current| *current != name);
+            done = format!("{name} is removed from");
         }
     }
     profiles.save(env)?;
     let file = profile_file::path(env).map(|path| path.display().to_string());
-    print(&format!("saved in {}\n", file.unwrap_or_default()))
+    print(&format!("{done} {}\n", file.unwrap_or_default()))
 }
 
 fn known(profiles: &Profiles, name: &str) -> Result<(), CommandFailure> {

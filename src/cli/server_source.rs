@@ -25,6 +25,23 @@ pub(super) struct ServerSourceArguments {
     data_dir: Option<PathBuf>,
 }
 
+/// The key that each option sets.
+const OPTIONS: [(&str, &str); 3] = [
+    ("--listen", "listeners[0].address"),
+    ("--metrics", "metrics.address"),
+    ("--data-dir", "data_dir"),
+];
+
+/// Names the options instead of places in a document that nobody wrote.
+pub(super) fn name_options(problems: &mut [Problem]) {
+    for problem in problems.iter_mut().filter(|problem| problem.file == config::OPTIONS) {
+        if let Some((option, _)) = OPTIONS.iter().find(|(_, key)| problem.path == *key) {
+            (problem.file, problem.line) = ((*option).to_owned(), 0);
+            problem.path.clear();
+        }
+    }
+}
+
 impl ServerSourceArguments {
     pub(super) fn source(&self) -> Result<DocumentSource, Vec<Problem>> {
         let mut keys = Map::new();

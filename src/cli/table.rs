@@ -20,10 +20,9 @@ pub(super) struct TextTable {
 }
 
 /// Which columns a narrow terminal keeps.
-#[derive(Clone, Copy)]
 struct Priority {
     /// All columns, the most important first.
-    order: &'static [usize],
+    order: Vec<usize>,
     /// The first so many of them are always shown, and never cut.
     whole: usize,
 }
@@ -39,8 +38,8 @@ impl TextTable {
 
     /// Lets a narrow terminal drop columns, the last of `order` first. The first `whole` columns
     /// of `order` are always shown in full.
-    pub(super) fn with_priority(self, order: &'static [usize], whole: usize) -> TextTable {
-        TextTable { priority: Some(Priority { order, whole }), ..self }
+    pub(super) fn with_priority(self, order: &[usize], whole: usize) -> TextTable {
+        TextTable { priority: Some(Priority { order: order.to_vec(), whole }), ..self }
     }
 
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -78,8 +77,9 @@ impl TextTable {
             // The gap behind the last column is trimmed.
             let width = width.saturating_add(GAP);
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-            dropped =
-                self.priority.map_or_else(Vec::new, |priority| priority.fit(&mut table, width));
+            if let Some(priority) = &self.priority {
+                dropped = priority.fit(&mut table, width);
+            }
         }
         let mut text = table.trim_fmt();
         text.push('\n');
@@ -91,7 +91,7 @@ impl TextTable {
 
 impl Priority {
     /// Constrains the columns to a width, and returns those that are dropped.
-    fn fit(self, table: &mut comfy_table::Table, width: u16) -> Vec<usize> {
+    fn fit(&self, table: &mut comfy_table::Table, width: u16) -> Vec<usize> {
         let (widths, mut room, mut dropped) =
             (table.column_max_content_widths(), width, Vec::new());
         for (rank, &index) in self.order.iter().enumerate() {

@@ -43,7 +43,13 @@ const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/
 pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let now = Clock::System.now();
     let client = ApiClient::new(&arguments.client, env)?;
-    let mut query = vec![("group_by", arguments.by.join(","))];
+    let mut by = Vec::new();
+    for column in &arguments.by {
+        if !by.contains(column) {
+            by.push(column.clone());
+        }
+    }
+    let mut query = vec![("group_by", by.join(","))];
     for (name, option, text) in
         [("since", "--since", &arguments.since), ("until", "--until", &arguments.until)]
     {
@@ -60,7 +66,7 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
     if rows.is_empty() {
         return print("no usage\n");
     }
-    print(&table(rows, &arguments.by).text())?;
+    print(&table(rows, &by).text())?;
     match answer.get("has_more").and_then(Value::as_bool) {
         Some(true) => print("(there is more: choose fewer columns or days)\n"),
         _ => Ok(()),
@@ -70,7 +76,14 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
 fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let titles = columns.iter().map(|name| name.to_uppercase());
     let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
-    let mut table = TextTable::titled(titles.chain(sums.map(str::to_owned)).collect());
+    // What the sums are of, their cost and their number are always whole.
+    let from = columns.len();
+    let [requests, prompt, completion, cached, cost, replays] =
+        [0, 1, 2, 3, 4, 5].map(|at| from + at);
+    let sums_by_importance = [cost, requests, prompt, completion, replays, cached];
+    let order: Vec<usize> = (0..from).chain(sums_by_importance).collect();
+    let mut table = TextTable::titled(titles.chain(sums.map(str::to_owned)).collect())
+        .with_priority(&order, from + 2);
     for row in rows {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
         let unpriced = row.get("unpriced_requests").and_then(Value::as_u64).unwrap_or(0);

@@ -38,7 +38,9 @@ pub use settings::Server;
 pub(crate) use settings::{CaptureSettings, Listener, TlsFiles};
 #[cfg(test)]
 pub(crate) use source::demo_routing;
-pub(crate) use source::{DEMO, NO_FILE, load_routing, routing_path, server_source, stored_routing};
+pub(crate) use source::{
+    DEMO, NO_FILE, OPTIONS, load_routing, routing_path, server_source, stored_routing,
+};
 pub use source::{DocumentSource, load};
 
 use crate::routing::{BuildContext, Finding, Routing};
@@ -97,6 +99,12 @@ pub fn server_keys() -> Vec<String> {
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     examine_server(&DocumentSource { file: file.to_owned(), text: text.to_owned() }, Some(env))
         .into_result()
+}
+
+/// Whether a document is YAML, with no key twice.
+pub(crate) fn parses(source: &DocumentSource) -> Result<(), Vec<Problem>> {
+    let faults = tree::parse(&source.text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
+    if faults.is_empty() { Ok(()) } else { Err(problems(&source.file, faults)) }
 }
 
 /// Without an environment, a variable without a default may have any value.

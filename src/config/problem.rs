@@ -14,7 +14,7 @@ pub struct Problem {
     pub file: String,
     /// Path of the value; empty for the document itself.
     pub path: String,
-    /// Line in the file, counted from one.
+    /// Line in the file, counted from one; 0 without a place.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
@@ -26,9 +26,10 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.file.as_str() {
-            "" => write!(f, "line {}, column {}: ", self.line, self.column)?,
-            file => write!(f, "{file}:{}:{}: ", self.line, self.column)?,
+        match (self.file.as_str(), self.line) {
+            ("", line) => write!(f, "line {line}, column {}: ", self.column)?,
+            (file, 0) => write!(f, "{file}: ")?,
+            (file, line) => write!(f, "{file}:{line}:{}: ", self.column)?,
         }
         if self.warning {
             f.write_str("warning: ")?;

@@ -15,6 +15,8 @@ pub(crate) const ROUTING_FILE: &str = "conf/routing.yaml";
 
 /// The name of the server document if there is no file.
 const BUILT_IN: &str = "built-in defaults";
+/// The same, if options of the command line set some of its keys.
+pub(crate) const OPTIONS: &str = "options of the command line";
 
 /// The file name of a document without a file: its problems have line and column only.
 pub(crate) const NO_FILE: &str = "";
@@ -36,7 +38,7 @@ pub struct DocumentSource {
 impl DocumentSource {
     /// The defaults, with some keys set by options of the command line.
     pub(crate) fn built_in(text: String) -> DocumentSource {
-        let file = if text.is_empty() { BUILT_IN } else { "options of the command line" };
+        let file = if text.is_empty() { BUILT_IN } else { OPTIONS };
         DocumentSource { file: file.to_owned(), text }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct GateVerdict {
     pub(super) broken: Option<String>,
 }
 
-fn parse_share(text: &str) -> Result<f64, String> {
+pub(in crate::cli) fn parse_share(text: &str) -> Result<f64, String> {
     share::read(text).ok_or_else(|| format!("has to be {}", share::SPELLINGS))
 }
 

@@ -7,6 +7,7 @@ use super::super::failure::CommandFailure;
 use super::super::output::{print, print_error};
 use super::super::records::{for_each_record, short, text};
 use super::super::table::TextTable;
+use super::super::{terminal, times};
 use super::captures::{CAPTURES, dollars, rule, target};
 
 const TITLES: [&str; 10] =
@@ -19,12 +20,17 @@ pub(super) fn list(
     json: bool,
 ) -> Result<(), CommandFailure> {
     // Id and time are always shown, then the outcome counts most.
-    let mut table = TextTable::new(&TITLES).with_priority(&[1, 0, 3, 5, 4, 2, 6, 8, 9, 7], 2);
+    let is_brief = times::are_brief(terminal::width());
+    let mut titles = TITLES;
+    if is_brief {
+        titles[0] = "TIME (UTC)";
+    }
+    let mut table = TextTable::new(&titles).with_priority(&[1, 0, 3, 5, 8, 6, 4, 7, 9, 2], 2);
     let unreadable = for_each_record(client, CAPTURES, query, limit, |summary| {
         if json {
             return print(&format!("{summary}\n"));
         }
-        table.row(row(summary));
+        table.row(row(summary, is_brief));
         Ok(())
     })?;
     if unreadable > 0 {
@@ -37,10 +43,11 @@ pub(super) fn list(
     }
 }
 
-fn row(summary: &Value) -> [String; 10] {
+fn row(summary: &Value, is_brief: bool) -> [String; 10] {
+    let time = summary.get("created_at");
     let at = |pointer: &str| text(summary.pointer(pointer));
     [
-        short(summary.get("created_at")),
+        if is_brief { times::brief(time) } else { short(time) },
         at("/id"),
         at("/state"),
         at("/status"),

@@ -20,6 +20,7 @@ use clap::{Args, Subcommand};
 
 pub(super) use self::captures::{CAPTURES, dollars, rule, target};
 pub(super) use self::filters::Filters;
+pub(super) use self::gate::parse_share;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
