@@ -206,7 +206,7 @@ async fn users_and_nodes_are_seen_to() {
         ["users", "patch", "ann@example.com", "--name=Anne"],
         ["users", "disable", "ann@example.com", "--yes"],
         ["users", "enable", "ann@example.com", "--json"],
-        ["users", "show", "ann@example.com", "--json"],
+        ["users", "show", "Ann@Example.com", "--json"],
         ["keys", "list", "--owner", "ann@example.com"],
     ] {
         let told = admin(&gateway, &by_email).await.well();

@@ -1,6 +1,7 @@
 //! Commits of several gateways whose answers are lost: they happened, and nobody was told. What was
 //! used counts once nevertheless, and no budget is lost.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::future::join_all;
@@ -75,15 +76,16 @@ async fn what_was_committed_without_an_answer_counts_once_and_no_budget_is_lost(
     let (ended, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let clients = (0..4).map(|n| ask(&gateways[n % 2], &key, &ended, &answered));
     let harm = async {
-        let mut lost = 0;
+        let lost = Cell::new(0);
         for _ in 0..3 {
             until("answers", async || (answered.load(Ordering::Acquire) >= 8).then_some(())).await;
             answers(&cluster, true).await;
-            let enough = lost + 10;
-            while lost < enough {
-                lost += cut(&cluster).await;
-                pause(20).await;
-            }
+            let enough = lost.get() + 10;
+            until("answers to be lost", async || {
+                lost.set(lost.get() + cut(&cluster).await);
+                (lost.get() >= enough).then_some(())
+            })
+            .await;
             answers(&cluster, false).await;
             cut(&cluster).await;
             let before = answered.load(Ordering::Acquire);
@@ -93,7 +95,7 @@ async fn what_was_committed_without_an_answer_counts_once_and_no_budget_is_lost(
             .await;
         }
         ended.store(true, Ordering::Release);
-        lost
+        lost.get()
     };
     let (lost, _) = tokio::join!(harm, join_all(clients));
     let answered = answered.load(Ordering::Acquire);

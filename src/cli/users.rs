@@ -81,13 +81,15 @@ const TABLE: RecordTable = RecordTable {
 
 const NAME: RecordName = RecordName {
     what: ["user", "users"],
-    is_id: |given| given.starts_with(UserId::PREFIX),
+    // Also of one that is built in.
+    is_id: |given| given.starts_with(UserId::PREFIX) && !given.contains('@'),
     field: "email",
 };
 
 /// The id of a user who is named by it or by an email.
 pub(super) fn id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
-    NAME.id(client, USERS, given)
+    // As the gateway keeps emails.
+    NAME.id(client, USERS, &given.to_lowercase())
 }
 
 pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), CommandFailure> {

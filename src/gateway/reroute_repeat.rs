@@ -174,8 +174,13 @@ impl Claim {
         self.store.renew_reroute(self.named.clone(), self.clock.now()).await
     }
 
-    async fn answer(&self, answer: RerouteAnswer) -> Result<(), StoreError> {
-        self.store.answer_reroute(self.named.clone(), answer, self.clock.now()).await
+    /// Whether the claim was still there for the answer.
+    async fn answer(&self, answer: RerouteAnswer) -> Result<bool, StoreError> {
+        let kept = self.store.answer_reroute(self.named.clone(), answer, self.clock.now()).await?;
+        if !kept {
+            warn!("a reroute with an Idempotency-Key may have run twice: its claim had ended");
+        }
+        Ok(kept)
     }
 
     /// Keeps the answer. Where the store takes nothing now, the client does not wait for it.
@@ -208,8 +213,10 @@ impl Claim {
                 Err(_) => bounds::REPEATS_PAUSE,
                 Ok(()) => match self.answer(answer.clone()).await {
                     Err(_) => bounds::REROUTE_CLAIM / 3,
-                    Ok(()) => {
-                        info!("the answer to a reroute with an Idempotency-Key is kept now");
+                    Ok(kept) => {
+                        if kept {
+                            info!("the answer to a reroute with an Idempotency-Key is kept now");
+                        }
                         return;
                     }
                 },

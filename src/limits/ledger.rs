@@ -343,7 +343,11 @@ impl Limiter {
         let oldest = now
             .checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs()))
             .map_or(0, day);
-        store.trim_usage(period(Per::Month, now), oldest).await?;
+        let month = period(Per::Month, now);
+        store.trim_usage(month, oldest).await?;
+        // Requests of yesterday may be under way.
+        let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
+        store.trim_shares(month, yesterday).await?;
         store.trim_recent_usage(now, bounds::USAGE_HOURS_KEPT, bounds::USAGE_MINUTES_KEPT).await
     }
 }

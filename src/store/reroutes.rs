@@ -67,20 +67,20 @@ impl Store {
         self.write_beside(renew).await
     }
 
-    /// Keeps the answer, if the claim has not ended.
+    /// Keeps the answer, if the claim has not ended; whether it was so.
     pub(crate) async fn answer_reroute(
         &self,
         call: NamedReroute,
         answer: RerouteAnswer,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let keep = move |transaction: &Transaction<'_>| {
             let update = "
                 UPDATE reroutes SET claim = NULL, at = ?3, replay = ?4, sealed = ?5
                 WHERE id = ?1 AND claim = ?2";
             let at = transaction.clock(now)?;
             let values = params![call.id, call.claim, at, answer.replay, answer.sealed];
-            transaction.execute(update, &values).map(drop)
+            Ok(transaction.execute(update, &values)? > 0)
         };
         self.write_beside(keep).await
     }

@@ -96,15 +96,25 @@ impl Store {
             transaction.execute("DELETE FROM usage WHERE day < ?1", &params![day])?;
             let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
             transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), day])?;
+            Ok(())
+        };
+        self.write(trim).await
+    }
+
+    /// Where gateways share the store: deletes what they held of budgets in periods before `month`,
+    /// and in days before `day`, which may be many; and the numbers of old batches.
+    pub async fn trim_shares(&self, month: i64, day: i64) -> Result<(), StoreError> {
+        let trim = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
-                let shares = "DELETE FROM spend_shares WHERE period < ?1";
-                transaction.execute(shares, &params![period])?;
+                let shares = "DELETE FROM spend_shares WHERE ctid IN (SELECT ctid FROM spend_shares
+                    WHERE period < ?1 OR period > ?1 AND period < ?2 LIMIT ?3)";
+                transaction.execute(shares, &params![month, day, SHARES_TRIMMED])?;
                 let batches = format!("DELETE FROM usage_batches WHERE at < {NOW} - ?1");
                 transaction.execute(&batches, &params![BATCH_US])?;
             }
             Ok(())
         };
-        self.write(trim).await
+        self.write_beside(trim).await
     }
 }
 
@@ -118,28 +128,25 @@ fn grant(
     let others = match others {
         Some(others) => others,
         None => {
-            let counted = "SELECT counted FROM spend WHERE subject = ?1 AND period = ?2";
-            let counted = transaction.int(counted, &params![wish.subject, wish.period])?;
-            let held = match transaction.is_shared() {
-                true => share(transaction, wish)?,
-                false => held,
+            let others = match transaction.is_shared() {
+                true => transaction.int(OTHERS_BY_ROW, &params![wish.subject, wish.period, holder]),
+                false => {
+                    let held = signed(held);
+                    transaction.int(OTHERS, &params![wish.subject, wish.period, held])
+                }
             };
-            unsigned(counted.unwrap_or(0)).saturating_sub(held)
+            unsigned(others?.unwrap_or(0))
         }
     };
     let held = wanted.min(budget.saturating_sub(others)).max(least);
     let counted = signed(others.saturating_add(held));
-    transaction.execute(
-        "INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)
-         ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
-        &params![wish.subject, wish.period, counted],
-    )?;
+    let (subject, period) = (&wish.subject, wish.period);
     if transaction.is_shared() {
-        transaction.execute(
-            "INSERT INTO spend_shares (subject, period, holder, held) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (subject, period, holder) DO UPDATE SET held = excluded.held",
-            &params![wish.subject, wish.period, holder, signed(held)],
-        )?;
+        // Both at one go: other gateways' writes wait meanwhile.
+        let both = format!("WITH share AS ({KEEP_SHARE}) {KEEP_COUNTED}");
+        transaction.execute(&both, &params![subject, period, counted, holder, signed(held)])?;
+    } else {
+        transaction.execute(KEEP_COUNTED, &params![subject, period, counted])?;
     }
     if wish.recalls && held < wanted && transaction.is_shared() {
         let recall = format!(
@@ -170,13 +177,22 @@ fn grant(
     Ok(BudgetGrant { held, others, reserved })
 }
 
-/// What the holder of a wish holds.
-fn share(transaction: &Transaction<'_>, wish: &SpendWish) -> Result<NanoUsd, StoreError> {
-    let held = "SELECT held FROM spend_shares WHERE subject = ?1 AND period = ?2 AND holder = ?3";
-    let held = transaction.int(held, &params![wish.subject, wish.period, wish.share.holder])?;
-    Ok(unsigned(held.unwrap_or(0)))
-}
+/// What others than the holder of so much hold of a budget.
+const OTHERS: &str = "SELECT counted - ?3 FROM spend WHERE subject = ?1 AND period = ?2";
+/// What others than this holder hold.
+const OTHERS_BY_ROW: &str = "
+    SELECT counted - coalesce((SELECT held FROM spend_shares
+        WHERE subject = ?1 AND period = ?2 AND holder = ?3), 0)
+    FROM spend WHERE subject = ?1 AND period = ?2";
+const KEEP_COUNTED: &str = "
+    INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)
+    ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted";
+const KEEP_SHARE: &str = "
+    INSERT INTO spend_shares (subject, period, holder, held) VALUES (?1, ?2, ?4, ?5)
+    ON CONFLICT (subject, period, holder) DO UPDATE SET held = excluded.held";
 
+/// Shares that are deleted at once.
+const SHARES_TRIMMED: i64 = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
 /// How long a recall is answered.

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
@@ -83,7 +83,9 @@ impl Line {
         let mut with = RecvAncillaryBuffer::new(&mut room);
         let mut first = [0];
         let into = &mut [IoSliceMut::new(&mut first)];
-        if recvmsg(self.stream(), into, &mut with, RecvFlags::empty())?.bytes == 0 {
+        let stream = self.stream();
+        let receive = || recvmsg(stream, into, &mut with, RecvFlags::empty());
+        if retry_on_intr(receive)?.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut descriptors = Vec::new();

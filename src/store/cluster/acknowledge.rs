@@ -209,7 +209,7 @@ impl Acknowledger {
         let own = &self.shared.identity;
         let predecessors = Predecessors {
             may_run: (self.shared.has_predecessor)(),
-            processes: self.shared.predecessors.get().map(Vec::as_slice),
+            processes: self.shared.predecessors.get().and_then(Option::as_deref),
         };
         let dead = self.reaper.look(now, self.shared.timing, (own, predecessors), others);
         self.reaped = now;

@@ -91,8 +91,8 @@ struct ClusterState {
     is_alone: AtomicBool,
     /// Whether a process that this one took over from may still run.
     has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The processes that this one took over from, once they have told.
-    predecessors: OnceLock<Vec<String>>,
+    /// The processes that this one took over from, once it has; `None` of one that cannot tell.
+    predecessors: OnceLock<Option<Vec<String>>>,
 }
 
 impl ClusterState {
@@ -211,16 +211,21 @@ impl Cluster {
     /// The names of this process and of those that it took over from, the last one first: for the
     /// one that takes over. Rows of those that are left out are long gone.
     pub(super) fn processes(&self) -> Vec<String> {
-        let before = self.shared.predecessors.get().into_iter().flatten();
-        let all = std::iter::once(&self.shared.identity.process).chain(before);
-        all.take(PROCESSES).cloned().collect()
+        let own = &self.shared.identity.process;
+        match self.shared.predecessors.get() {
+            None => vec![own.clone()],
+            Some(Some(before)) => {
+                std::iter::once(own).chain(before).take(PROCESSES).cloned().collect()
+            }
+            // Nor can this one.
+            Some(None) => Vec::new(),
+        }
     }
 
     /// Notes the processes that this one has taken over from. None are from one that cannot tell.
     pub(super) fn took_over_from(&self, processes: Vec<String>) {
-        if !processes.is_empty() {
-            let _once = self.shared.predecessors.set(processes);
-        }
+        let told = Some(processes).filter(|processes| !processes.is_empty());
+        let _once = self.shared.predecessors.set(told);
     }
 
     /// Whether this is the gateway of a process.

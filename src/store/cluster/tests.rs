@@ -251,6 +251,19 @@ async fn a_gateway_with_a_longer_lease_is_waited_for_as_long_as_that() {
     assert!(!gateway.accepts(&id));
 }
 
+#[tokio::test]
+async fn a_process_after_one_that_cannot_tell_its_name_tells_none() {
+    let url = Server::shared().database().await;
+    let [first, next, after_older] =
+        [joined(&url, "a").await, joined(&url, "b").await, joined(&url, "c").await];
+    let before = first.processes();
+    assert_eq!(before.len(), 1);
+    next.took_over_from(before.clone());
+    assert_eq!(next.processes()[1..], before);
+    after_older.took_over_from(Vec::new());
+    assert!(after_older.processes().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
     let url = Server::shared().database().await;
