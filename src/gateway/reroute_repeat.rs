@@ -140,7 +140,8 @@ impl KeyedReroute {
         body: &Bytes,
     ) -> RerouteAnswer {
         let (queue, id) = (&app.captures, &exchange.id);
-        let replay = match replays::visible(queue, &app.archive, principal, id.as_str()).await {
+        let reach = app.auth.reach(principal);
+        let replay = match replays::visible(queue, &app.archive, &reach, id.as_str()).await {
             // The caller's requests are not captured, or the replay is deleted by now.
             Err(error) if error.kind() == Kind::NotFound => None,
             _ => Some(id.clone()),
