@@ -65,10 +65,9 @@ pub(crate) async fn post(
     };
     let health = health_source(app, &asked.health, &candidate, &live.routing);
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
-    let reach = app.auth.reach(who);
-    let filter = filter(asked.filter, reach.clone())?;
+    let filter = filter(asked.filter, app.auth.reach(who))?;
     // Wait for captures of answers that the caller has seen.
-    app.captures.settle(reach.owner(), bounds::CAPTURE_SETTLE).await;
+    app.captures.settle(filter.reach.owner(), bounds::CAPTURE_SETTLE).await;
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline,
         "health": asked.health, "limit": asked.limit,

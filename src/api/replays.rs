@@ -169,10 +169,7 @@ pub(crate) async fn visible(
         Some(whose) => whose,
         None => archive.whose(&id).await?.ok_or_else(absent)?,
     };
-    match reach.covers(&owner, key.as_ref()) {
-        true => Ok((id, owner)),
-        false => Err(absent()),
-    }
+    reach.covers(&owner, key.as_ref()).then_some((id, owner)).ok_or_else(absent)
 }
 
 /// The same; waits for what another gateway has yet to write.

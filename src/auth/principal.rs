@@ -9,10 +9,8 @@ use crate::id::{NodeId, SessionId, UserId};
 use crate::interface::Interface;
 use crate::store::{Actor, KeyRow, Role, UserRow};
 
-/// What a session may do on ROUTER.
+/// What a session may do on ROUTER. A key may do no more than the first unless its maker said so.
 pub(crate) const SESSION_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
-/// What a ROUTER key may do unless its maker said otherwise.
-pub(crate) const DEFAULT_SCOPES: [&str; 1] = ["inference"];
 /// What a session may do on PIN, and a key unless its maker said otherwise.
 pub(crate) const PIN_SCOPES: [&str; 1] = ["user"];
 /// What AGENT's tenant may do, and a key unless its maker said otherwise.
@@ -172,25 +170,22 @@ impl Principal {
         if self.has_scope(scope) {
             return Ok(());
         }
-        let told = match self.key() {
-            None => format!("This is for admins, and for keys with the scope `{scope}`."),
-            Some(key) => {
-                let of = match key.interface {
-                    Interface::Router => "",
-                    Interface::Pin => " --interface pin",
-                    Interface::Agent => " --interface agent",
-                };
-                let scopes: String = (key.scopes.iter().map(String::as_str).chain([scope]))
-                    .map(|scope| format!(" --scope {scope}"))
-                    .collect();
-                let make = if RESERVED_SCOPES.contains(&scope) { "An admin makes" } else { "Make" };
-                format!(
-                    "This key lacks the scope `{scope}`. {make} a key with it: `rerouter keys \
-                     create NAME{of}{scopes}`."
-                )
+        let refused = |told| Err(Error::new(Kind::InsufficientScope, told));
+        let Some(key) = self.key() else {
+            return refused(format!("This is for admins, and for keys with the scope `{scope}`."));
+        };
+        let make = if RESERVED_SCOPES.contains(&scope) { "An admin makes" } else { "Make" };
+        let of = match key.interface {
+            Interface::Router => String::new(),
+            other @ (Interface::Pin | Interface::Agent) => {
+                format!(" --interface {}", other.as_str())
             }
         };
-        Err(Error::new(Kind::InsufficientScope, told))
+        let scopes = [key.scopes.as_slice(), &[scope.to_owned()]].concat().join(" --scope ");
+        refused(format!(
+            "This key lacks the scope `{scope}`. {make} a key with it: `rerouter keys create \
+             NAME{of} --scope {scopes}`."
+        ))
     }
 
     /// Who it is in audit rows and records.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::Auth;
 use super::agents::Agents;
 use super::key_table::{Key, KeyState};
-use super::principal::{CaptureLevel, Credential, Principal, REPLAY_ALL_SCOPE};
+use super::principal::{CaptureLevel, Principal, REPLAY_ALL_SCOPE};
 use crate::id::{AgentId, KeyId, SessionId, UserId};
 use crate::interface::Interface;
 use crate::store::{
@@ -204,18 +204,13 @@ impl Auth {
     /// Whose captures, usage and keys a caller reaches. A ROUTER key reaches what it made, and what
     /// the keys made that descend from it now.
     pub(crate) fn reach(&self, who: &Principal) -> Reach {
-        match who {
+        // Whoever is no user has what is AGENT's at most: no captures.
+        let owner = who.user_id().unwrap_or_else(UserId::tenant);
+        let all = who.has_scope(REPLAY_ALL_SCOPE);
+        match who.key().filter(|key| key.interface == Interface::Router && !all) {
             _ if who.is_admin() => Reach::All,
-            Principal::User { user, via: Credential::Key(key) }
-                if key.interface == Interface::Router && !who.has_scope(REPLAY_ALL_SCOPE) =>
-            {
-                Reach::Line(user.id.clone(), Arc::new(self.0.keys.line(&key.id)))
-            }
-            Principal::User { user, .. } => Reach::Owner(user.id.clone()),
-            Principal::AgentTenant { .. } => Reach::Owner(UserId::tenant()),
-            Principal::Admin | Principal::Node { .. } | Principal::Anonymous => {
-                Reach::Line(UserId::tenant(), Arc::default())
-            }
+            Some(key) => Reach::Line(owner, Arc::new(self.0.keys.line(&key.id))),
+            None => Reach::Owner(owner),
         }
     }
 

@@ -30,12 +30,6 @@ struct PendingEntry {
     ending: bool,
 }
 
-impl PendingEntry {
-    fn is_in(&self, reach: &Reach) -> bool {
-        reach.covers(&self.owner, self.key.as_ref())
-    }
-}
-
 /// One pending capture. Its entry goes when this is dropped.
 #[derive(Debug)]
 pub struct PendingCapture {
@@ -101,7 +95,8 @@ impl PendingCaptures {
     /// Marks a pending capture as deleted, if it is in reach. Returns whether it is.
     pub fn delete(&self, id: &RequestId, reach: &Reach) -> bool {
         let mut entries = self.entries();
-        let found = entries.all.get_mut(id).filter(|entry| entry.is_in(reach));
+        let found = entries.all.get_mut(id);
+        let found = found.filter(|entry| reach.covers(&entry.owner, entry.key.as_ref()));
         found.map(|entry| entry.deleted = true).is_some()
     }
 
@@ -112,10 +107,9 @@ impl PendingCaptures {
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
-            for (id, entry) in
-                entries.all.iter_mut().filter(|(_, entry)| !entry.deleted && entry.is_in(reach))
-            {
-                if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
+            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted) {
+                let reached = reach.covers(&entry.owner, entry.key.as_ref());
+                if reached && entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
                     marked.push(id.clone());

@@ -139,8 +139,7 @@ impl KeyedReroute {
         principal: &Principal,
         body: &Bytes,
     ) -> RerouteAnswer {
-        let (queue, id) = (&app.captures, &exchange.id);
-        let reach = app.auth.reach(principal);
+        let (queue, id, reach) = (&app.captures, &exchange.id, app.auth.reach(principal));
         let replay = match replays::visible(queue, &app.archive, &reach, id.as_str()).await {
             // The caller's requests are not captured, or the replay is deleted by now.
             Err(error) if error.kind() == Kind::NotFound => None,

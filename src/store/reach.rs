@@ -1,4 +1,4 @@
-//! Whose captures, usage and keys a caller reaches.
+//! [`Reach`], as a value and as a condition of statements.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,20 +28,18 @@ impl Reach {
 
     /// Whether it has what belongs to `owner` and was made with `key`.
     pub fn covers(&self, owner: &UserId, key: Option<&KeyId>) -> bool {
-        let by_key = match self {
-            Reach::All | Reach::Owner(_) => true,
-            Reach::Line(_, keys) => key.is_some_and(|key| keys.contains(key)),
-        };
-        by_key && self.owner().is_none_or(|own| own == owner)
+        match self {
+            Reach::All => true,
+            Reach::Owner(own) => own == owner,
+            Reach::Line(own, keys) => own == owner && key.is_some_and(|key| keys.contains(key)),
+        }
     }
 
     /// The keys to which it is limited, as a JSON list for [`in_list`].
     pub(super) fn keys(&self) -> Option<String> {
-        match self {
-            Reach::All | Reach::Owner(_) => None,
-            // Without a list the statement fails.
-            Reach::Line(_, keys) => Some(serde_json::to_string(&**keys).unwrap_or_default()),
-        }
+        let Reach::Line(_, keys) = self else { return None };
+        // Without a list the statement fails.
+        Some(serde_json::to_string(&**keys).unwrap_or_default())
     }
 }
 

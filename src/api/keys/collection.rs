@@ -4,8 +4,7 @@ use crate::api::ApiRequest;
 use crate::api::PathParams;
 use crate::app::App;
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, DEFAULT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES,
-    SESSION_SCOPES,
+    ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
@@ -45,7 +44,7 @@ const COLLECTIONS: &[KeyCollection] = &[
     KeyCollection {
         interface: Interface::Router,
         path: "/v1/router/keys",
-        defaults: &DEFAULT_SCOPES,
+        defaults: &["inference"],
         usual: &SESSION_SCOPES,
         reserved: &RESERVED_SCOPES,
         needed: "keys",

@@ -245,14 +245,9 @@ fn grant(
     let Some(asked) = asked else {
         let defaults = collection.defaults.iter().filter(|scope| who.has_scope(scope));
         let granted: Vec<String> = defaults.map(|scope| (*scope).to_owned()).collect();
-        if granted.is_empty() {
-            let why = format!(
-                "Name the scopes of the new key: the default is {}, which yours lacks.",
-                collection.defaults.join(", ")
-            );
-            return Err(Error::invalid("scopes", why));
-        }
-        return Ok(granted);
+        let why = "Name the scopes of the new key: yours lacks the default ones.";
+        let missing = || Error::invalid("scopes", why);
+        return Some(granted).filter(|granted| !granted.is_empty()).ok_or_else(missing);
     };
     if asked.is_empty() {
         return Err(Error::invalid("scopes", "scopes must not be empty."));

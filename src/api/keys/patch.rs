@@ -283,8 +283,8 @@ impl PatchedKey<'_> {
         .at("labels"))
     }
 
-    /// Whoever may revoke a key may deactivate it, and nobody else. A key may activate only those whose secret it
-    /// may have.
+    /// Whoever may revoke a key may deactivate it, and nobody else. A key may activate only those
+    /// whose secret it may have.
     fn status(&self, asked: KeyStatus) -> Result<KeyStatus> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;

@@ -55,8 +55,7 @@ pub(super) fn list(
     budget: usize,
 ) -> Result<CapturePage, StoreError> {
     let ids = ids_of(filter);
-    let keys = filter.reach.keys();
-    let shared = transaction.is_shared();
+    let (shared, keys) = (transaction.is_shared(), filter.reach.keys());
     let (mut inner, mut outer) = (indexed(filter, after, &ids), others(filter));
     if let Some(keys) = &keys {
         outer.add(&in_list("key", "?", shared), [Value::Text(keys)]);

@@ -8,7 +8,7 @@ use crate::store::Reach;
 use crate::store::StoreError;
 use crate::store::columns::Columns;
 use crate::store::reach::in_list;
-use crate::store::sql::{ToValue, Transaction, Value, params};
+use crate::store::sql::{Transaction, params};
 
 /// All columns of a capture that both databases have, in the order of the table.
 pub(in crate::store) const COLUMNS: &str = "id, created_at, owner, key, alias, recipe, provider, \
@@ -109,21 +109,19 @@ pub(super) fn delete(
         return Ok(if deleted > 0 { vec![id.clone()] } else { Vec::new() });
     }
     // `UNION` ends it also where captures name each other in a circle.
-    let (shared, keys) = (transaction.is_shared(), reach.keys());
-    let of_owner = reach.owner().map(|owner| ("c.owner = ?2".to_owned(), owner.value()));
-    let of_keys = keys.as_deref().map(|keys| (in_list("c.key", "?3", shared), Value::Text(keys)));
-    let (conditions, values): (Vec<String>, Vec<Value<'_>>) =
-        of_owner.into_iter().chain(of_keys).unzip();
+    let (shared, owner, keys) = (transaction.is_shared(), reach.owner(), reach.keys());
     let family = format!(
         "WITH RECURSIVE family (id) AS (
             SELECT CAST(?1 AS TEXT){}
             UNION SELECT c.id FROM captures c
-              JOIN family f ON (c.replay_of = f.id OR c.shadow_of = f.id){})
+              JOIN family f ON c.replay_of = f.id OR c.shadow_of = f.id
+              WHERE (CAST(?2 AS TEXT) IS NULL OR c.owner = ?2)
+                AND (CAST(?3 AS TEXT) IS NULL OR {}))
           DELETE FROM captures WHERE id IN (SELECT id FROM family) RETURNING id",
         if shared { r#" COLLATE "C""# } else { "" },
-        conditions.iter().map(|one| format!(" AND {one}")).collect::<String>(),
+        in_list("c.key", "?3", shared),
     );
-    let values: Vec<Value<'_>> = [id.value()].into_iter().chain(values).collect();
+    let values = params![id, owner, keys];
     transaction.rows(&family, &values, |row| Ok(RequestId::known(Columns::of(row).text()?)))
 }
 
