@@ -31,8 +31,9 @@ impl TestApi {
             let field = (refused == Kind::Forbidden).then(|| field.to_owned());
             assert_eq!(told, (refused, field));
         }
-        assert_eq!(self.why(&key["key"]), "good");
+        // Before it is used to see that it is good.
         assert_eq!(self.get(&Principal::Admin, id).await.unwrap(), before.unwrap());
+        assert_eq!(self.why(&key["key"]), "good");
     }
 
     async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
