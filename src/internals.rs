@@ -135,7 +135,7 @@ pub mod secret {
 pub mod store {
     pub use crate::store::{
         Actor, CaptureFilter, DataDir, Faults, KeyRow, KeyStatus, LatencyCounts, Limits, Opening,
-        PanicPoint, Store, StoreError, UsageKey, UsageSums, WrappedRootKey, usage_slot,
+        PanicPoint, Reach, Store, StoreError, UsageKey, UsageSums, WrappedRootKey, usage_slot,
     };
 }
 pub mod wire {

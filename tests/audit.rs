@@ -315,7 +315,7 @@ async fn what_is_tried_on_captures_of_others_is_noted() {
     let document = in_order(&[("up", &provider.url())], "")
         .replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}");
     let noted = async || rows(&gateway, "&action=capture.evaluate").await;
-    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let scopes = json!({ "scopes": ["replay:all", "evaluate"] });
     let made =
         gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
     let evaluate = async |key: &str, body: Value| {

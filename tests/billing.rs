@@ -248,7 +248,9 @@ impl World {
                     "POST",
                     "/v1/router/keys",
                     Some(ADMIN),
-                    Some(&format!(r#"{{"name":"x","limits":{limits}}}"#)),
+                    Some(&format!(
+                        r#"{{"name":"x","scopes":["inference","replay"],"limits":{limits}}}"#
+                    )),
                 )
                 .await;
             made.json()["key"].as_str().unwrap().to_owned()

@@ -278,7 +278,8 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
         faults.clone(),
     )
     .await;
-    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await.json()["key"]
+    let scopes = r#"{"scopes":["inference","replay","keys"]}"#;
+    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(scopes)).await.json()["key"]
         .as_str()
         .unwrap()
         .to_owned();

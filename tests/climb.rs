@@ -119,7 +119,7 @@ async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static st
         Some(key(gateway, "/v1/apikeys", admin, given).await),
     );
     let given = json!({
-        "scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"], "owner": owner
+        "scopes": ["inference", "replay:all", "keys", "evaluate", "config", "admin"], "owner": owner
     });
     found.insert(
         "a member's ROUTER key with all scopes",

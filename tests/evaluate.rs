@@ -496,7 +496,7 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
     }
     scene.gateway.write_routing(&scene.text).await;
 
-    let with_scope = json!({ "name": "ci", "scopes": ["replay", "evaluate"] });
+    let with_scope = json!({ "name": "ci", "scopes": ["replay:all", "evaluate"] });
     let made = scene
         .gateway
         .manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&with_scope))
@@ -592,7 +592,7 @@ async fn a_variable_s_value_is_nowhere_in_a_report() {
             "messages": [{ "role": "user", "content": "a long story ".repeat(40) }] })
     .to_string();
     assert_eq!(gateway.chat(&key, long.as_bytes()).await.status, 200);
-    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let scopes = json!({ "scopes": ["replay:all", "evaluate"] });
     let made =
         gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
     // The condition does not match, and the reason quotes it.

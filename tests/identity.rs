@@ -136,7 +136,9 @@ pub async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
 }
 
 pub async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
-    let answer = gateway.manage("POST", path, credential, None).await;
+    let scopes = json!({ "scopes": ["inference", "replay", "keys"] });
+    let body = (path == "/v1/router/keys").then_some(&scopes);
+    let answer = gateway.manage("POST", path, credential, body).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let record = answer.json();
     assert_eq!(

@@ -62,7 +62,7 @@ async fn an_evaluation_ends_with_its_client_and_callers_take_turns() {
     assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "6000 imported\n");
     let all = json!({ "document": slow(&scene.text) });
     let admin = scene.gateway.admin_key.clone();
-    let other = json!({ "scopes": ["replay", "evaluate"] });
+    let other = json!({ "scopes": ["replay:all", "evaluate"] });
     let other = scene.gateway.manage("POST", "/v1/router/keys", &admin, Some(&other)).await.json();
     let other = other["key"].as_str().unwrap();
     let one = async |key: &str| {
@@ -144,7 +144,7 @@ async fn the_dearest_document_that_is_taken_costs_time_and_nothing_else() {
         .replacen("    rules:\n", &format!("    rules:\n{rules}"), 1)
         .replace("[refactor]", &format!("[refactor]{sets}"));
     assert!(document.len() < bounds::DOCUMENT_BYTES);
-    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let scopes = json!({ "scopes": ["replay:all", "evaluate"] });
     let made = scene
         .gateway
         .manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&scopes))

@@ -146,6 +146,8 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
+/// What a ROUTER key reaches: a new one infers, one with `replay` or `keys` has what its line made.
+mod lines;
 /// Configurations of LiteLLM: imported, checked, served, and what is told of the rest.
 mod litellm;
 /// The shapes of LiteLLM's public documentation: each imports, checks and serves.

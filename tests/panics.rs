@@ -121,7 +121,7 @@ impl World {
         World::start_on(provider, &document, key).await
     }
 
-    pub async fn start_on(provider: Provider, document: &str, key: Value) -> World {
+    pub async fn start_on(provider: Provider, document: &str, mut key: Value) -> World {
         logged();
         let (dir, faults, lines) =
             (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
@@ -133,6 +133,9 @@ impl World {
             extras(&lines),
         )
         .await;
+        if key.get("scopes").is_none() {
+            key["scopes"] = json!(["inference", "replay", "keys"]);
+        }
         let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&key.to_string())).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let key = made.json()["key"].as_str().unwrap().to_owned();

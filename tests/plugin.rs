@@ -246,7 +246,8 @@ async fn the_gateway_serves_beside_a_proxy_of_another_server() {
     let refused =
         host.ask("POST", "/v1/chat/completions", None, Some(&chat_body("auto", false))).await;
     assert_eq!(refused.status, 401, "{}", refused.text());
-    let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(r#"{"name":"plugin"}"#)).await;
+    let named = r#"{"name":"plugin","scopes":["inference","replay"]}"#;
+    let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(named)).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let key = made.json()["key"].as_str().expect("a key").to_owned();
     let chat =

@@ -26,6 +26,8 @@ const SHARED: &[&str] = &[
     "keys::a_patch_holds_for_the_next_request_of_an_open_connection",
     "keys::what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives",
     "limits::a_crash_makes_no_budget_larger_and_a_restart_none_smaller",
+    "lines::a_key_reaches_the_captures_of_its_line_and_none_of_another",
+    "lines::a_key_reaches_the_keys_of_its_line_and_ends_none_that_may_do_more",
     "logins::a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is",
     "nodes::an_event_is_told_once",
     "nodes::the_secret_before_ends_with_the_first_use_of_the_next",

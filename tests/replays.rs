@@ -421,7 +421,9 @@ async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
     let path = format!("/v1/router/replay/{id}/reroute");
-    let narrow = json!({ "name": "narrow", "limits": { "models": ["other"] } });
+    let narrow = json!({
+        "name": "narrow", "scopes": ["replay:all"], "limits": { "models": ["other"] }
+    });
     let narrow =
         gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
     envelope::management(

@@ -470,7 +470,7 @@ async fn a_client_keeps_its_bodies_out_where_it_may() {
 async fn of_a_key_as_much_is_captured_as_its_label_says() {
     let (gateway, _provider) = start(|setup| setup).await;
     for (word, captures, bodies) in [("on", 1, true), ("heads", 1, false), ("off", 0, false)] {
-        let asked = json!({ "labels": { "capture": word } });
+        let asked = json!({ "labels": { "capture": word }, "scopes": ["inference", "keys"] });
         let made = gateway
             .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&asked))
             .await
@@ -519,9 +519,9 @@ async fn of_a_replay_no_more_is_captured_than_of_its_caller_and_of_its_original_
     let labels = |word: &str| json!({ "labels": { "capture": word } });
     let mut keys = Vec::new();
     for word in ["on", "heads", "off"] {
-        keys.push(
-            gateway.manage("POST", "/v1/router/keys", admin, Some(&labels(word))).await.json(),
-        );
+        let mut body = labels(word);
+        body["scopes"] = json!(["inference", "replay:all"]);
+        keys.push(gateway.manage("POST", "/v1/router/keys", admin, Some(&body)).await.json());
     }
     let secret = |at: usize| keys[at]["key"].as_str().unwrap();
     let bearer = format!("Bearer {}", secret(0));

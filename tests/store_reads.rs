@@ -20,6 +20,9 @@ const PASSWORD: &str = "correct horse";
 /// What the store says to us, and nobody else is told.
 const SECRETS: [&str; 4] = ["on demand", "sqlite", "accounts.db", "captures"];
 
+/// A key that may do what a session may.
+const SCOPES: &str = r#"{"scopes":["inference","replay","keys"]}"#;
+
 /// A request, by whom, and what becomes of it: `None` where the store is asked.
 struct Ask {
     method: &'static str,
@@ -52,7 +55,7 @@ impl World {
         let token =
             text(&host.ask("POST", "/v1/auth/login", None, Some(&account)).await.json(), "token");
         let router = text(
-            &host.ask("POST", "/v1/router/keys", Some(&token), Some("{}")).await.json(),
+            &host.ask("POST", "/v1/router/keys", Some(&token), Some(SCOPES)).await.json(),
             "key",
         );
         World { host, faults, _dir: dir, _provider: provider, token, router }

@@ -14,7 +14,7 @@ use rerouter::internals::capture::record::{Bodies, Capture, CaptureState, Served
 use rerouter::internals::clock::Clock;
 use rerouter::internals::id::{KeyId, Random, RequestId, UserId};
 use rerouter::internals::secret::SecretBytes;
-use rerouter::internals::store::{CaptureFilter, StoreError};
+use rerouter::internals::store::{CaptureFilter, Reach, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::prose::Prose;
@@ -212,8 +212,8 @@ async fn fill(
 /// The newest fifty by filters.
 async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String> {
     let all = CaptureFilter::default;
-    let (owner, us) =
-        (Some(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
+    let (reach, us) =
+        (Reach::Owner(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
     let of = |statuses: &[(u16, u16)]| CaptureFilter { statuses: statuses.to_vec(), ..all() };
     let questions = [
         ("all", all()),
@@ -228,24 +228,24 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String>
                 ..all()
             },
         ),
-        ("a user", CaptureFilter { owner: owner.clone(), ..all() }),
+        ("a user", CaptureFilter { reach: reach.clone(), ..all() }),
         (
             "a user, a model",
-            CaptureFilter { owner: owner.clone(), model: Some("o5".into()), ..all() },
+            CaptureFilter { reach: reach.clone(), model: Some("o5".into()), ..all() },
         ),
         (
             "a user, a key",
-            CaptureFilter { owner: owner.clone(), key: Some(key_id(SOMEBODY, 1)), ..all() },
+            CaptureFilter { reach: reach.clone(), key: Some(key_id(SOMEBODY, 1)), ..all() },
         ),
         (
             "a user, status 4xx,5xx",
-            CaptureFilter { owner: owner.clone(), ..of(&[(400, 499), (500, 599)]) },
+            CaptureFilter { reach: reach.clone(), ..of(&[(400, 499), (500, 599)]) },
         ),
         (
             "a user, a rare model",
-            CaptureFilter { owner: owner.clone(), model: Some("rare".into()), ..all() },
+            CaptureFilter { reach: reach.clone(), model: Some("rare".into()), ..all() },
         ),
-        ("a user, aborted", CaptureFilter { owner, state: Some("aborted".into()), ..all() }),
+        ("a user, aborted", CaptureFilter { reach, state: Some("aborted".into()), ..all() }),
         ("a key", CaptureFilter { key: Some(key_id(SOMEBODY, 0)), ..all() }),
         ("status 502", of(&[(502, 502)])),
         ("status 418, 1 of 100,000", of(&[(418, 418)])),

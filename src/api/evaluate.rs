@@ -18,22 +18,22 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
     EvaluationReport, HealthSource,
 };
 use crate::routing::Routing;
-use crate::store::{Action, CaptureFilter, Shadows};
+use crate::store::{Action, CaptureFilter, Reach, Shadows};
 
 /// The captures that are asked for. The names are the parameters of lists, without those of pages
 /// and those that the index does not know.
-fn filter(asked: Vec<(String, String)>, who: &Principal) -> Result<CaptureFilter> {
+fn filter(asked: Vec<(String, String)>, reach: Reach) -> Result<CaptureFilter> {
     let is_filter =
         |name: &&str| !matches!(*name, "limit" | "after") && !replays::OF_HEADS.contains(name);
     let names: Vec<_> = replays::PARAMETERS.iter().copied().filter(is_filter).collect();
     let query = Query::of(asked, &names)?;
-    let mut filter = replays::filter(&query, who)?;
+    let mut filter = replays::filter(&query, reach)?;
     if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
         // The evaluation counts what it skips.
         filter.shadows = Shadows::With;
@@ -49,9 +49,8 @@ pub(crate) async fn post(
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
     let asked = EvaluateRequest::read(request)?;
-    if asked.document.is_some() && !who.has_scope("evaluate") {
-        let detail = "A given document needs the scope `evaluate`.";
-        return Err(Error::new(Kind::InsufficientScope, detail));
+    if asked.document.is_some() {
+        who.require("evaluate")?;
     }
     let permit = super::limits::draw(app, who)?;
     let turn = evaluate::turn(&app.evaluations, &app.auth.tenant(who)).await?;
@@ -66,17 +65,15 @@ pub(crate) async fn post(
     };
     let health = health_source(app, &asked.health, &candidate, &live.routing);
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
-    let filter = filter(asked.filter, who)?;
+    let filter = filter(asked.filter, app.auth.reach(who))?;
     // Wait for captures of answers that the caller has seen.
-    app.captures
-        .settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE)
-        .await;
+    app.captures.settle(filter.reach.owner(), bounds::CAPTURE_SETTLE).await;
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline,
         "health": asked.health, "limit": asked.limit,
     });
     // The report of a given document reveals captured text, as its expressions may ask anything.
-    let others = filter.owner.is_none() || filter.owner != who.user_id();
+    let others = filter.reach.owner() != who.user_id().as_ref();
     if let (Document::Given(given), true) = (&candidate, others) {
         let (action, revision) = (Action::CaptureEvaluate, given.revision());
         app.store.note(audit::event(app, who, request, action, "config", revision)).await?;

@@ -363,10 +363,7 @@ pub(crate) fn may_call(route: &Route, who: &Principal) -> Result<()> {
         _ if matches!(who, Principal::Anonymous) => {
             Err(auth::unauthorized(Surface::of(route.path), "missing"))
         }
-        Policy::Scope(scope) if !who.has_scope(scope) => {
-            let told = format!("This key lacks the scope `{scope}`: use or make one that has it.");
-            Err(Error::new(Kind::InsufficientScope, told))
-        }
+        Policy::Scope(scope) => who.require(scope),
         Policy::Admin if !who.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
         _ => Ok(()),
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::UserId;
+use crate::store::Reach;
 use crate::wire::query::decode;
 
 /// A query in which every parameter is known and unique.
@@ -77,17 +77,14 @@ pub(super) fn after_id<T>(
     Ok((query.get("after").map(parse).transpose()?, query.limit()?))
 }
 
-/// Whose entries a list has: `None` for everybody's. Only admins see those of others.
-pub(super) fn owner(
-    query: &Query,
-    who: &Principal,
-    user: UserId,
-    what: &str,
-) -> Result<Option<UserId>> {
-    match query.get("owner") {
-        None => Ok((!who.is_admin()).then_some(user)),
-        Some(owner) if who.is_admin() || owner == user.as_str() => Ok(Some(UserId::known(owner))),
-        Some(_) => {
+/// Whose entries a list has: those in reach, of the `owner` that is asked for. Only admins ask for
+/// those of others.
+pub(super) fn narrowed(query: &Query, reach: Reach, what: &str) -> Result<Reach> {
+    match (query.get("owner"), reach.owner()) {
+        (None, _) => Ok(reach),
+        (Some(owner), None) => Ok(Reach::Owner(UserId::known(owner))),
+        (Some(owner), Some(own)) if owner == own.as_str() => Ok(reach),
+        (Some(_), Some(_)) => {
             let detail = format!("Only an admin may list {what} of other users.");
             Err(Error::new(Kind::Forbidden, detail).at("owner"))
         }

@@ -1,5 +1,5 @@
-//! Captures: list, read, compare, delete. A capture of another owner is 404, like one that does not
-//! exist.
+//! Captures: list, read, compare, delete. A capture out of the caller's reach is 404, like one that
+//! does not exist.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ use crate::capture::record::{Capture, CaptureState, Head};
 use crate::error::{Error, Kind, Result};
 use crate::evaluate::{self, compare};
 use crate::id::{KeyId, RequestId, UserId};
-use crate::store::{Action, CaptureFilter, Shadows};
+use crate::store::{Action, CaptureFilter, Reach, Shadows};
 
 /// Query parameters of the list.
 pub(crate) const PARAMETERS: &[&str] = &[
@@ -53,15 +53,16 @@ const HEAD_PAGES: (usize, usize) = (10, 200);
 const STATUSES: usize = 32;
 
 pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    app.captures.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
-    let body = summaries(&app.archive, who, request.uri().query()).await?;
+    let reach = app.auth.reach(who);
+    app.captures.settle(reach.owner(), bounds::CAPTURE_SETTLE).await;
+    let body = summaries(&app.archive, &reach, request.uri().query()).await?;
     Ok(answer::json(StatusCode::OK, &body))
 }
 
 pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let with = Readings::read(&Query::read(request.uri().query(), &["with"])?)?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let capture = look_up(&app.archive, &app.captures, who, id).await?;
+    let capture = look_up(&app.archive, &app.captures, &app.auth.reach(who), id).await?;
     note_foreign(app, who, request, &capture).await?;
     let revision = capture.head.decision.as_ref().map(|decision| decision.revision.clone());
     let document = match revision.filter(|_| with.explanation) {
@@ -114,8 +115,9 @@ impl Readings {
 pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
-    let a = look_up(&app.archive, &app.captures, who, params.get(0)).await?;
-    let b = look_up(&app.archive, &app.captures, who, params.get(1)).await?;
+    let reach = app.auth.reach(who);
+    let a = look_up(&app.archive, &app.captures, &reach, params.get(0)).await?;
+    let b = look_up(&app.archive, &app.captures, &reach, params.get(1)).await?;
     note_foreign(app, who, request, &a).await?;
     note_foreign(app, who, request, &b).await?;
     Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
@@ -135,7 +137,7 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
     app.store
         .note(audit::event(app, who, request, Action::CaptureDelete, "capture", whose.as_str()))
         .await?;
-    remove(&app.captures, &app.archive, who, id, replays).await?;
+    remove(&app.captures, &app.archive, &app.auth.reach(who), id, replays).await?;
     Ok(answer::no_content())
 }
 
@@ -155,22 +157,19 @@ fn absent() -> Error {
     Error::not_found("replay")
 }
 
-/// The id and the owner of a capture that the caller may see, written or pending; else 404.
+/// The id and the owner of a capture in reach, written or pending; else 404.
 pub(crate) async fn visible(
     queue: &CaptureQueue,
     archive: &Archive,
-    who: &Principal,
+    reach: &Reach,
     id: &str,
 ) -> Result<(RequestId, UserId)> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    let owner = match queue.pending().owner(&id) {
-        Some(owner) => owner,
-        None => archive.owner(&id).await?.ok_or_else(absent)?,
+    let (owner, key) = match queue.pending().whose(&id) {
+        Some(whose) => whose,
+        None => archive.whose(&id).await?.ok_or_else(absent)?,
     };
-    match who.is_admin() || who.user_id().as_ref() == Some(&owner) {
-        true => Ok((id, owner)),
-        false => Err(absent()),
-    }
+    reach.covers(&owner, key.as_ref()).then_some((id, owner)).ok_or_else(absent)
 }
 
 /// The same; waits for what another gateway has yet to write.
@@ -180,7 +179,8 @@ pub(crate) async fn visible_soon(
     id: &str,
 ) -> Result<(RequestId, UserId)> {
     let until = Instant::now() + bounds::CAPTURE_SETTLE;
-    soon(&app.archive, id, until, || visible(&app.captures, &app.archive, who, id)).await
+    let reach = app.auth.reach(who);
+    soon(&app.archive, id, until, || visible(&app.captures, &app.archive, &reach, id)).await
 }
 
 /// Looks for a capture until it is there. Another gateway may have answered its request just now,
@@ -206,33 +206,26 @@ async fn soon<T, F: Future<Output = Result<T>>>(
 }
 
 /// Deletes a capture, written or pending. A pending one, even of a running request, is never
-/// written; one that the writer may already hold is waited for, then deleted. Only an admin deletes
-/// replays of others.
+/// written; one that the writer may already hold is waited for, then deleted. Replays that are out
+/// of reach stay.
 async fn remove(
     queue: &CaptureQueue,
     archive: &Archive,
-    who: &Principal,
+    reach: &Reach,
     id: &str,
     replays: bool,
 ) -> Result<()> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    let owner = match who.is_admin() {
-        true => None,
-        false => Some(who.user_id().ok_or_else(absent)?),
-    };
     let coming = queue.pending();
-    let mut maybe_in_hand = coming.delete(&id, owner.as_ref());
+    let mut maybe_in_hand = coming.delete(&id, reach);
     if !maybe_in_hand {
-        let found = archive.owner(&id).await?;
-        found
-            .filter(|found| owner.as_ref().is_none_or(|owner| owner == found))
-            .ok_or_else(absent)?;
+        let found = archive.whose(&id).await?;
+        found.filter(|(owner, key)| reach.covers(owner, key.as_ref())).ok_or_else(absent)?;
     }
     // A running replay is announced before it reads its original. So once the original is deleted,
     // the table holds all of its pending replays.
     let mut gone = HashSet::from([id.clone()]);
-    let mut next =
-        if replays { coming.delete_replays(&mut gone, owner.as_ref()) } else { Vec::new() };
+    let mut next = if replays { coming.delete_replays(&mut gone, reach) } else { Vec::new() };
     maybe_in_hand |= replays;
     // The capture itself last, so that a repetition of the call finds it until then.
     next.push(id);
@@ -242,52 +235,48 @@ async fn remove(
             timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
         }
         for id in std::mem::take(&mut next) {
-            gone.extend(archive.delete(&id, replays, owner.clone()).await?);
+            gone.extend(archive.delete(&id, replays, reach.clone()).await?);
             gone.insert(id);
         }
         if replays {
-            next = coming.delete_replays(&mut gone, owner.as_ref());
+            next = coming.delete_replays(&mut gone, reach);
         }
     }
     Ok(())
 }
 
-/// Returns a capture that the caller may see, else 404. Waits for a pending one.
+/// Returns a capture in reach, else 404. Waits for a pending one.
 pub(crate) async fn look_up(
     archive: &Archive,
     queue: &CaptureQueue,
-    who: &Principal,
+    reach: &Reach,
     id: &str,
 ) -> Result<Capture> {
     let until = Instant::now() + bounds::CAPTURE_SETTLE;
-    match find(archive, who, id).await {
+    match find(archive, reach, id).await {
         // While the index is incomplete, also for a pending capture.
         Err(error) if error.kind() == Kind::NotFound => {
-            queue.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
-            soon(archive, id, until, || find(archive, who, id)).await
+            queue.settle(reach.owner(), bounds::CAPTURE_SETTLE).await;
+            soon(archive, id, until, || find(archive, reach, id)).await
         }
         found => found,
     }
 }
 
-/// The owner whose captures the caller may see; `None`: all.
-fn seen_by(who: &Principal) -> Option<UserId> {
-    who.user_id().filter(|_| !who.is_admin())
-}
-
-async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
+async fn find(archive: &Archive, reach: &Reach, id: &str) -> Result<Capture> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    let allowed = |owner: &UserId| who.is_admin() || who.user_id().as_ref() == Some(owner);
     // Before the capture is opened: a damaged one is 404 to others, too.
-    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(absent)?;
-    archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(absent)
+    let whose = archive.whose(&id).await?;
+    whose.filter(|(owner, key)| reach.covers(owner, key.as_ref())).ok_or_else(absent)?;
+    let read = |Capture { head, .. }: &Capture| reach.covers(&head.owner, head.key.as_ref());
+    archive.get(&id).await?.filter(read).ok_or_else(absent)
 }
 
-async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> Result<Value> {
+async fn summaries(archive: &Archive, reach: &Reach, query: Option<&str>) -> Result<Value> {
     let query = Query::read(query, PARAMETERS)?;
     let limit = query.limit()?;
     let after = read(&query, "after", "the id of a replay", RequestId::parse)?;
-    let filter = filter(&query, who)?;
+    let filter = filter(&query, reach.clone())?;
     let flag = |name| read(&query, name, "true or false", |text| text.parse::<bool>().ok());
     let (stream, replay) = (flag("stream")?, flag("replay")?);
     let fits = |head: &Head| {
@@ -335,11 +324,9 @@ async fn fitting(
     Ok(found)
 }
 
-/// The filter of a list or an evaluation; only admins see captures of others.
-pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
-    let user =
-        who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
-    let owner = page::owner(query, who, user, "captures")?;
+/// The filter of a list or an evaluation.
+pub(super) fn filter(query: &Query, reach: Reach) -> Result<CaptureFilter> {
+    let reach = page::narrowed(query, reach, "captures")?;
     let text = |name| query.get(name).map(str::to_owned);
     let time = |name| {
         read(query, name, "an RFC 3339 time", |text| {
@@ -355,7 +342,7 @@ pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
             .map(|state| state.as_str().to_owned())
     };
     Ok(CaptureFilter {
-        owner,
+        reach,
         key: read(query, "key", "the id of a key", KeyId::parse)?,
         since_us: time("since")?,
         until_us: time("until")?,

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::auth::Credential;
 use crate::capture::fixtures::capture;
-use crate::id::{Random, SessionId};
+use crate::id::Random;
 use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
-use crate::store::fixtures;
-use crate::store::{Store, UserRow};
+use crate::store::Store;
 
 struct TestReplays {
     archive: Archive,
@@ -41,15 +39,13 @@ async fn world() -> TestReplays {
     TestReplays { archive, captures, _dir: dir }
 }
 
-fn user(id: &str) -> Principal {
-    let user =
-        UserRow { id: UserId::known(id), ..fixtures::user("a@example.org", &Random::seeded(1)) };
-    Principal::User { user: Arc::new(user), via: Credential::Session(SessionId::known("sess_1")) }
+fn user(id: &str) -> Reach {
+    Reach::Owner(UserId::known(id))
 }
 
 impl TestReplays {
     /// Which captures a list has, by number.
-    async fn list(&self, who: &Principal, query: &str) -> Vec<usize> {
+    async fn list(&self, who: &Reach, query: &str) -> Vec<usize> {
         let body = summaries(&self.archive, who, Some(query)).await.unwrap();
         let number = |entry: &Value| {
             self.captures
@@ -88,8 +84,8 @@ async fn a_list_has_one_s_own_and_what_is_asked_for() {
     ] {
         assert_eq!(world.list(&ann, query).await, expected, "{query}");
     }
-    assert_eq!(world.list(&Principal::Admin, "").await, [4, 3, 2, 1, 0]);
-    assert_eq!(world.list(&Principal::Admin, "owner=usr_bob").await, [4]);
+    assert_eq!(world.list(&Reach::All, "").await, [4, 3, 2, 1, 0]);
+    assert_eq!(world.list(&Reach::All, "owner=usr_bob").await, [4]);
 }
 
 #[tokio::test]
@@ -211,21 +207,17 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
     let (queue, writer) = CaptureQueue::new(Arc::clone(&metrics));
     tokio::spawn(writer.run(world.archive.clone()));
     let id = |at: usize| world.captures[at].head.id.as_str();
-    let remove = async |who: &Principal, id: &str, replays| {
+    let remove = async |who: &Reach, id: &str, replays| {
         remove(&queue, &world.archive, who, id, replays).await
     };
     for (who, id) in [(&bob, id(0)), (&ann, id(4)), (&ann, "x")] {
         let error = remove(who, id, true).await.unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
     }
-    assert_eq!(
-        world.list(&Principal::Admin, "").await,
-        [4, 3, 2, 1, 0],
-        "a refusal deletes nothing"
-    );
+    assert_eq!(world.list(&Reach::All, "").await, [4, 3, 2, 1, 0], "a refusal deletes nothing");
     remove(&ann, id(1), false).await.unwrap();
-    remove(&Principal::Admin, id(4), false).await.unwrap();
-    assert_eq!(world.list(&Principal::Admin, "").await, [3, 2, 0]);
+    remove(&Reach::All, id(4), false).await.unwrap();
+    assert_eq!(world.list(&Reach::All, "").await, [3, 2, 0]);
     assert_eq!(find(&world.archive, &ann, id(1)).await.unwrap_err().kind(), Kind::NotFound);
     assert_eq!(
         remove(&ann, id(1), false).await.unwrap_err().kind(),
@@ -237,8 +229,8 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
     let mut waiting = capture(10, &UserId::known("usr_ann"), &Random::seeded(10));
     waiting.head.replay_of = Some(world.captures[3].head.id.clone());
     let running = capture(11, &UserId::known("usr_ann"), &Random::seeded(11));
-    let announced = queue.announce(&running.head.id, &running.head.owner);
-    announced.is_replay(&running.head.owner, &world.captures[0].head.id);
+    let announced = queue.announce(&running.head.id, running.head.whose());
+    announced.is_replay(running.head.whose(), &world.captures[0].head.id);
     assert!(queue.offer(waiting));
     remove(&ann, id(0), true).await.unwrap();
     assert!(queue.offer_announced(running.into(), announced));
@@ -275,8 +267,9 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
     archive.append(Arc::new(vec![first.clone(), stored.clone(), other.clone()])).await.unwrap();
     // A replay of the stored replay is under way; while the deletion is at work another one of that
     // begins.
-    let announce =
-        |of: &Capture| queue.pending().announce(&of.head.id, &ann, of.head.replay_of.as_ref());
+    let announce = |of: &Capture| {
+        queue.pending().announce(&of.head.id, (&ann, None), of.head.replay_of.as_ref())
+    };
     let first_announced = announce(&early);
     faults.stall_appends();
     let who = user("usr_ann");
@@ -337,7 +330,7 @@ async fn one_sees_only_one_s_own() {
     let (ann, bob) = (user("usr_ann"), user("usr_bob"));
     let id = world.captures[4].head.id.as_str();
     assert_eq!(find(&world.archive, &bob, id).await.unwrap(), world.captures[4]);
-    assert_eq!(find(&world.archive, &Principal::Admin, id).await.unwrap(), world.captures[4]);
+    assert_eq!(find(&world.archive, &Reach::All, id).await.unwrap(), world.captures[4]);
     let unknown = RequestId::new(Timestamp::UNIX_EPOCH, &Random::seeded(7));
     let refusals = [
         find(&world.archive, &ann, id).await,
@@ -398,7 +391,7 @@ async fn replays_of_others_go_for_an_admin_only() {
     assert!(
         left(&his.head.id).await && left(&behind.head.id).await && left(&waiting.head.id).await
     );
-    remove(&queue, &world.archive, &Principal::Admin, his.head.id.as_str(), true).await.unwrap();
+    remove(&queue, &world.archive, &Reach::All, his.head.id.as_str(), true).await.unwrap();
     assert!(
         !left(&his.head.id).await && !left(&behind.head.id).await && left(&waiting.head.id).await
     );

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::limits::day;
 use crate::store::{
     LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageOrder, UsageQuery, UsageSums,
@@ -25,12 +25,10 @@ pub(super) const PARAMETERS: &[&str] =
 const FILTERS: [UsageColumn; 4] =
     [UsageColumn::Key, UsageColumn::User, UsageColumn::Model, UsageColumn::Recipe];
 
-/// `GET /v1/router/usage`: the caller's usage, for admins everybody's. It is summed by intervals in
+/// `GET /v1/router/usage`: the usage in the caller's reach. It is summed by intervals in
 /// UTC, so `since` and `until` must be starts of them.
 pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
-    let user =
-        who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have usage."))?;
     let now = app.clock.now();
     let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;
     let interval = interval.unwrap_or_default();
@@ -47,10 +45,10 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         UsageInterval::Day => day(at),
         UsageInterval::Hour | UsageInterval::FiveMinutes => at.as_second(),
     };
-    let user = (!who.is_admin()).then_some(user);
+    let reach = app.auth.reach(who);
     let limit = limit(&query)?;
     let wanted = UsageQuery {
-        user: user.clone(),
+        reach: reach.clone(),
         interval,
         since: since.map_or(0, unit),
         until: unit(end),
@@ -60,7 +58,7 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         limit: limit + 1,
     };
     // Write pending sums first: the answer covers every request that has ended.
-    app.limits.write_usage(&app.store, user.as_ref()).await?;
+    app.limits.write_usage(&app.store, reach.owner()).await?;
     let mut groups = app.store.usage(wanted).await?;
     let has_more = groups.len() > limit;
     groups.truncate(limit);

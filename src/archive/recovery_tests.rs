@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::archive::recovery::Recovered;
 use crate::archive::segment_folder::file_name;
 use crate::archive::service::tests::{archive, captures, ids, ids_of, segments};
+use crate::store::Reach;
 
 #[tokio::test]
 async fn a_start_after_a_crash_has_all_captures_of_the_index() {
@@ -100,7 +101,7 @@ async fn a_segment_that_is_missing_is_told_and_its_number_not_used_again() {
     assert!(!lost.exists());
     assert_eq!(ids(&archive).await, ids_of(&all[1..]));
     assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
-    archive.delete(&all[0].head.id, false, None).await.unwrap();
+    archive.delete(&all[0].head.id, false, Reach::All).await.unwrap();
     archive.retain(i64::MIN, u64::MAX).await.unwrap();
     assert_eq!(archive.index.segments().await.unwrap().len(), 1);
 }

@@ -8,6 +8,7 @@ use crate::archive::service::tests::{archive, captures, ids, ids_of, segments};
 use crate::bounds;
 use crate::capture::record::Capture;
 use crate::clock::Clock;
+use crate::store::Reach;
 
 async fn append(archive: &Archive, captures: &[Capture]) {
     archive.append(Arc::new(captures.to_vec())).await.unwrap();
@@ -75,11 +76,11 @@ async fn a_segment_leaves_with_its_last_capture() {
     archive.close().await.unwrap();
     append(&archive, &all[2..]).await;
     for (at, left) in [(0, 2), (1, 1)] {
-        archive.delete(&all[at].head.id, false, None).await.unwrap();
+        archive.delete(&all[at].head.id, false, Reach::All).await.unwrap();
         archive.retain(i64::MIN, u64::MAX).await.unwrap();
         assert_eq!(segments(dir.path()).len(), left);
     }
-    archive.delete(&all[2].head.id, false, None).await.unwrap();
+    archive.delete(&all[2].head.id, false, Reach::All).await.unwrap();
     archive.retain(i64::MIN, u64::MAX).await.unwrap();
     assert_eq!(segments(dir.path()).len(), 1, "the active one stays");
 }

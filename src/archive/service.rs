@@ -24,12 +24,12 @@ use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::id::{Random, RequestId, UserId};
+use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::redaction::Redactor;
 use crate::secret::Keyring;
 use crate::store::{
-    CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Store, StoreError,
+    CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Reach, Store, StoreError,
 };
 
 /// The archive of captures. Cloning is cheap.
@@ -359,23 +359,22 @@ impl Archive {
         }
     }
 
-    /// The owner of a capture; `None` if there is no such capture.
-    pub async fn owner(&self, id: &RequestId) -> Result<Option<UserId>, Error> {
-        self.index.owner(id).await.map_err(Error::store_unavailable)
+    /// The owner and the key of a capture; `None` if there is no such capture.
+    pub async fn whose(&self, id: &RequestId) -> Result<Option<(UserId, Option<KeyId>)>, Error> {
+        self.index.whose(id).await.map_err(Error::store_unavailable)
     }
 
-    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only,
-    /// where one is given. When it returns their keys are gone, durably. Returns the copies that it
-    /// deleted.
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are
+    /// in reach. When it returns their keys are gone, durably. Returns the copies that it deleted.
     pub async fn delete(
         &self,
         id: &RequestId,
         copies: bool,
-        owner: Option<UserId>,
+        reach: Reach,
     ) -> Result<Vec<RequestId>, Error> {
         // Before, for a caller that goes away meanwhile.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
-        let deleted = self.index.delete(id, copies, owner).await;
+        let deleted = self.index.delete(id, copies, reach).await;
         // And after: retention may have emptied the write-ahead log just before the rows were
         // deleted.
         self.shared.log_holds_deleted.store(true, Ordering::Release);

@@ -134,7 +134,7 @@ async fn a_damaged_byte_costs_its_capture_and_no_other() {
             metrics.render().contains("rerouter_capture_blocks_damaged_total 1"),
             "each capture is counted once"
         );
-        archive.delete(&all[1].head.id, false, None).await.unwrap();
+        archive.delete(&all[1].head.id, false, Reach::All).await.unwrap();
         assert_eq!(archive.get(&all[1].head.id).await.unwrap(), None, "it can be deleted");
     }
 }
@@ -174,7 +174,7 @@ async fn the_salt_of_a_deleted_capture_is_nowhere_on_the_disk() {
         })
     };
     assert!(archive.index.empty_log().await.unwrap() && holds());
-    assert!(archive.delete(&all[20].head.id, false, None).await.unwrap().is_empty());
+    assert!(archive.delete(&all[20].head.id, false, Reach::All).await.unwrap().is_empty());
     archive.retain(i64::MIN, u64::MAX).await.unwrap();
     assert!(!holds());
     for capture in all.iter().filter(|capture| capture.head.id != all[20].head.id) {

@@ -336,18 +336,23 @@ impl KeyTable {
     /// to make.
     pub(super) fn kill_descent(&self, id: &KeyId) {
         let mut writer = self.writer();
-        let mut left = vec![id.clone()];
-        while let Some(id) = left.pop() {
+        for id in self.line(id) {
             if self.kill_locked(&mut writer, &id) {
-                writer.killed_descent.insert(id.clone());
+                writer.killed_descent.insert(id);
             }
-            left.extend(
-                self.children
-                    .get(&id)
-                    .into_iter()
-                    .flat_map(|ids| ids.iter().cloned().collect::<Vec<_>>()),
-            );
         }
+    }
+
+    /// A key and all that descend from it.
+    pub(super) fn line(&self, id: &KeyId) -> BTreeSet<KeyId> {
+        let (mut line, mut left) = (BTreeSet::new(), vec![id.clone()]);
+        while let Some(id) = left.pop() {
+            if let Some(children) = self.children.get(&id) {
+                left.extend(children.iter().cloned());
+            }
+            line.insert(id);
+        }
+        line
     }
 
     /// Returns whether the store has yet to revoke it.

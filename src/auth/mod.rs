@@ -48,7 +48,7 @@ pub use key_table::KeyState;
 pub(crate) use password::Passwords;
 pub(crate) use principal::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, CaptureLevel, Credential,
-    DEFAULT_SCOPES, PIN_SCOPES, Principal, RESERVED_SCOPES,
+    PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
 pub(crate) use throttle::{Throttle, UNKNOWN_USER};
 

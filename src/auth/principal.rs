@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::signature::Signed;
+use crate::error::{Error, Kind, Result};
 use crate::id::{NodeId, SessionId, UserId};
+use crate::interface::Interface;
 use crate::store::{Actor, KeyRow, Role, UserRow};
 
-/// What a session may do on ROUTER, and a key unless its maker said otherwise.
-pub(crate) const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
+/// What a session may do on ROUTER. A key may do no more than the first unless its maker said so.
+pub(crate) const SESSION_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
 /// What a session may do on PIN, and a key unless its maker said otherwise.
 pub(crate) const PIN_SCOPES: [&str; 1] = ["user"];
 /// What AGENT's tenant may do, and a key unless its maker said otherwise.
 pub(crate) const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope with which a key of an admin acts as that admin.
 pub(crate) const ADMIN_SCOPE: &str = "admin";
+/// The scope `replay` for all captures and usage of the owner; with `keys`, for all keys too.
+pub(crate) const REPLAY_ALL_SCOPE: &str = "replay:all";
 /// Scopes that only an admin grants. They hold for as long as whoever granted them is an admin.
-pub(crate) const RESERVED_SCOPES: [&str; 3] = ["evaluate", "config", ADMIN_SCOPE];
+pub(crate) const RESERVED_SCOPES: [&str; 4] = [REPLAY_ALL_SCOPE, "evaluate", "config", ADMIN_SCOPE];
 
 /// The key label that says what is captured of its requests; only an admin sets labels.
 pub(crate) const CAPTURE_LABEL: &str = "capture";
@@ -149,13 +153,39 @@ impl Principal {
         }
         match self {
             Principal::User { via: Credential::Session(_), .. } => {
-                DEFAULT_SCOPES.contains(&scope) || PIN_SCOPES.contains(&scope)
+                SESSION_SCOPES.contains(&scope) || PIN_SCOPES.contains(&scope)
             }
             Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => {
                 AGENT_SCOPES.contains(&scope)
             }
-            _ => self.key().is_some_and(|key| key.scopes.iter().any(|own| own == scope)),
+            _ => self.key().is_some_and(|key| {
+                let has = |scope: &str| key.scopes.iter().any(|own| own == scope);
+                has(scope) || scope == "replay" && has(REPLAY_ALL_SCOPE)
+            }),
         }
+    }
+
+    /// 403 without a scope. The error names it, and how to get it.
+    pub(crate) fn require(&self, scope: &str) -> Result<()> {
+        if self.has_scope(scope) {
+            return Ok(());
+        }
+        let refused = |told| Err(Error::new(Kind::InsufficientScope, told));
+        let Some(key) = self.key() else {
+            return refused(format!("This is for admins, and for keys with the scope `{scope}`."));
+        };
+        let make = if RESERVED_SCOPES.contains(&scope) { "An admin makes" } else { "Make" };
+        let of = match key.interface {
+            Interface::Router => String::new(),
+            other @ (Interface::Pin | Interface::Agent) => {
+                format!(" --interface {}", other.as_str())
+            }
+        };
+        let scopes = [key.scopes.as_slice(), &[scope.to_owned()]].concat().join(" --scope ");
+        refused(format!(
+            "This key lacks the scope `{scope}`. {make} a key with it: `rerouter keys create \
+             NAME{of} --scope {scopes}`."
+        ))
     }
 
     /// Who it is in audit rows and records.

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 use super::Auth;
 use super::agents::Agents;
 use super::key_table::{Key, KeyState};
-use super::principal::{CaptureLevel, Principal};
+use super::principal::{CaptureLevel, Principal, REPLAY_ALL_SCOPE};
 use crate::id::{AgentId, KeyId, SessionId, UserId};
 use crate::interface::Interface;
-use crate::store::{Change, Committed, Follower, KeyRow, Reload, Store, StoreError, UserRow};
+use crate::store::{
+    Change, Committed, Follower, KeyRow, Reach, Reload, Store, StoreError, UserRow,
+};
 
 /// The tables of [`Auth`], and others that follow the store after them.
 struct AuthFollower {
@@ -197,6 +199,19 @@ impl Auth {
             above.push(Arc::clone(parent.row()));
         }
         above
+    }
+
+    /// Whose captures, usage and keys a caller reaches. A ROUTER key reaches what it made, and what
+    /// the keys made that descend from it now.
+    pub(crate) fn reach(&self, who: &Principal) -> Reach {
+        // Whoever is no user has what is AGENT's at most: no captures.
+        let owner = who.user_id().unwrap_or_else(UserId::tenant);
+        let all = who.has_scope(REPLAY_ALL_SCOPE);
+        match who.key().filter(|key| key.interface == Interface::Router && !all) {
+            _ if who.is_admin() => Reach::All,
+            Some(key) => Reach::Line(owner, Arc::new(self.0.keys.line(&key.id))),
+            None => Reach::Owner(owner),
+        }
     }
 
     /// The caller among whom a resource is shared fairly: a user with all their keys. A key that

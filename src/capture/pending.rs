@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::id::{RequestId, UserId};
+use crate::id::{KeyId, RequestId, UserId};
+use crate::store::Reach;
 
 /// All of them. Bounded by the requests under way and by the writer's queue.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ struct PendingEntries {
 #[derive(Debug)]
 struct PendingEntry {
     owner: UserId,
+    /// The key that authenticated the request.
+    key: Option<KeyId>,
     /// The capture that this is a replay or shadow of.
     copy_of: Option<RequestId>,
     deleted: bool,
@@ -35,15 +38,17 @@ pub struct PendingCapture {
 }
 
 impl PendingCaptures {
-    /// Enters a capture; `copy_of` is the capture that it is a replay or shadow of.
+    /// Enters a capture of this owner and key; `copy_of` is the capture that it is a replay or
+    /// shadow of.
     pub fn announce(
         &self,
         id: &RequestId,
-        owner: &UserId,
+        (owner, key): (&UserId, Option<&KeyId>),
         copy_of: Option<&RequestId>,
     ) -> PendingCapture {
         let entry = PendingEntry {
             owner: owner.clone(),
+            key: key.cloned(),
             copy_of: copy_of.cloned(),
             deleted: false,
             ending: false,
@@ -82,35 +87,29 @@ impl PendingCaptures {
         ids.iter().any(|id| entries.all.contains_key(id))
     }
 
-    /// The owner of a pending capture.
-    pub fn owner(&self, id: &RequestId) -> Option<UserId> {
-        self.entries().all.get(id).map(|entry| entry.owner.clone())
+    /// The owner and the key of a pending capture.
+    pub fn whose(&self, id: &RequestId) -> Option<(UserId, Option<KeyId>)> {
+        self.entries().all.get(id).map(|entry| (entry.owner.clone(), entry.key.clone()))
     }
 
-    /// Marks a pending capture as deleted, if it belongs to `owner`, where one is given. Returns
-    /// whether it did.
-    pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
+    /// Marks a pending capture as deleted, if it is in reach. Returns whether it is.
+    pub fn delete(&self, id: &RequestId, reach: &Reach) -> bool {
         let mut entries = self.entries();
-        let found =
-            entries.all.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
+        let found = entries.all.get_mut(id);
+        let found = found.filter(|entry| reach.covers(&entry.owner, entry.key.as_ref()));
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs: of `owner` only,
-    /// where one is given. Adds them to `gone`, and returns those that were not marked before.
-    pub fn delete_replays(
-        &self,
-        gone: &mut HashSet<RequestId>,
-        owner: Option<&UserId>,
-    ) -> Vec<RequestId> {
+    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs, that are in reach.
+    /// Adds them to `gone`, and returns those that were not marked before.
+    pub fn delete_replays(&self, gone: &mut HashSet<RequestId>, reach: &Reach) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
-            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| {
-                !entry.deleted && owner.is_none_or(|owner| entry.owner == *owner)
-            }) {
-                if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
+            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted) {
+                let reached = reach.covers(&entry.owner, entry.key.as_ref());
+                if reached && entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
                     marked.push(id.clone());
@@ -128,10 +127,11 @@ impl PendingCaptures {
 }
 
 impl PendingCapture {
-    /// Turns it into a replay of `of`, which belongs to `owner`.
-    pub fn is_replay(&self, owner: &UserId, of: &RequestId) {
+    /// Turns it into a replay of `of`, which is of this owner and key.
+    pub fn is_replay(&self, (owner, key): (&UserId, Option<&KeyId>), of: &RequestId) {
         if let Some(entry) = self.all.entries().all.get_mut(&self.id) {
             entry.owner = owner.clone();
+            entry.key = key.cloned();
             entry.copy_of = Some(of.clone());
         }
     }
@@ -159,30 +159,33 @@ mod tests {
         let all = PendingCaptures::default();
         let (id, original) = (RequestId::known("req_1"), RequestId::known("req_0"));
         let (ann, bob) = (UserId::known("usr_ann"), UserId::known("usr_bob"));
-        let pending = all.announce(&id, &ann, None);
-        assert!(!all.delete(&id, Some(&bob)) && !pending.is_deleted());
-        assert_eq!((all.owner(&id), all.owner(&original)), (Some(ann.clone()), None));
+        let pending = all.announce(&id, (&ann, None), None);
+        assert!(!all.delete(&id, &Reach::Owner(bob.clone())) && !pending.is_deleted());
+        assert_eq!((all.whose(&id), all.whose(&original)), (Some((ann.clone(), None)), None));
         let mut of_original = HashSet::from([original.clone()]);
-        assert!(all.delete_replays(&mut of_original, None).is_empty() && !pending.is_deleted());
-        pending.is_replay(&bob, &original);
-        assert!(!all.delete(&id, Some(&ann)) && !pending.is_deleted());
-        let (of_pending, other) = (RequestId::known("req_2"), RequestId::known("req_3"));
-        let below = all.announce(&of_pending, &bob, Some(&id));
-        let apart = all.announce(&other, &bob, Some(&other));
         assert!(
-            all.delete_replays(&mut of_original, Some(&ann)).is_empty() && !pending.is_deleted(),
+            all.delete_replays(&mut of_original, &Reach::All).is_empty() && !pending.is_deleted()
+        );
+        pending.is_replay((&bob, None), &original);
+        assert!(!all.delete(&id, &Reach::Owner(ann.clone())) && !pending.is_deleted());
+        let (of_pending, other) = (RequestId::known("req_2"), RequestId::known("req_3"));
+        let below = all.announce(&of_pending, (&bob, None), Some(&id));
+        let apart = all.announce(&other, (&bob, None), Some(&other));
+        assert!(
+            all.delete_replays(&mut of_original, &Reach::Owner(ann.clone())).is_empty()
+                && !pending.is_deleted(),
             "bob's are not hers"
         );
-        let mut marked = all.delete_replays(&mut of_original, None);
+        let mut marked = all.delete_replays(&mut of_original, &Reach::All);
         marked.sort();
         assert_eq!(marked, [id.clone(), of_pending]);
         assert!(pending.is_deleted() && below.is_deleted() && !apart.is_deleted());
-        assert!(all.delete_replays(&mut of_original, None).is_empty(), "marked before");
+        assert!(all.delete_replays(&mut of_original, &Reach::All).is_empty(), "marked before");
         drop((below, apart));
-        let another = all.announce(&original, &ann, None);
-        assert!(all.delete(&original, None) && another.is_deleted());
+        let another = all.announce(&original, (&ann, None), None);
+        assert!(all.delete(&original, &Reach::All) && another.is_deleted());
         drop((pending, another));
-        assert!(!all.delete(&id, None) && all.entries().all.is_empty());
+        assert!(!all.delete(&id, &Reach::All) && all.entries().all.is_empty());
     }
 
     #[test]
@@ -190,7 +193,8 @@ mod tests {
         let all = PendingCaptures::default();
         let (id, other, ann) =
             (RequestId::known("req_1"), RequestId::known("req_2"), UserId::known("usr_ann"));
-        let (pending, begun) = (all.announce(&id, &ann, None), all.announce(&other, &ann, None));
+        let (pending, begun) =
+            (all.announce(&id, (&ann, None), None), all.announce(&other, (&ann, None), None));
         all.ends(&id);
         all.ends(&id);
         all.ends(&RequestId::known("req_3"));

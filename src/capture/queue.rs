@@ -18,7 +18,7 @@ use super::pending::{PendingCapture, PendingCaptures};
 use super::raw_capture::RawCapture;
 use super::record::Capture;
 use crate::bounds;
-use crate::id::{RequestId, UserId};
+use crate::id::{KeyId, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::store::{Faults, PanicPoint, StoreError};
 
@@ -177,8 +177,8 @@ impl CaptureQueue {
 
     /// Announces the capture of a request that begins, so that a deletion finds it before it is
     /// stored.
-    pub fn announce(&self, id: &RequestId, owner: &UserId) -> PendingCapture {
-        self.pending.announce(id, owner, None)
+    pub fn announce(&self, id: &RequestId, whose: (&UserId, Option<&KeyId>)) -> PendingCapture {
+        self.pending.announce(id, whose, None)
     }
 
     /// The captures that are not stored yet.
@@ -189,7 +189,7 @@ impl CaptureQueue {
     /// Offers a capture that was not announced.
     pub fn offer(&self, capture: Capture) -> bool {
         let copy_of = capture.head.replay_of.as_ref().or(capture.head.shadow_of.as_ref());
-        let pending = self.pending.announce(&capture.head.id, &capture.head.owner, copy_of);
+        let pending = self.pending.announce(&capture.head.id, capture.head.whose(), copy_of);
         self.offer_announced(capture.into(), pending)
     }
 

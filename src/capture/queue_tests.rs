@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::capture::fixtures::capture;
 use crate::id::Random;
+use crate::store::Reach;
 use crate::store::{SegmentRow, Store};
 
 /// Keeps ids in memory, once the store has taken a write.
@@ -105,7 +106,7 @@ async fn a_reader_finds_what_was_offered_or_stops_waiting() {
 async fn a_reader_who_has_seen_the_end_of_an_answer_finds_its_capture() {
     let room = room(100, usize::MAX).await;
     let (capture, ann) = (captures(1).remove(0), UserId::known("usr_1"));
-    let pending = room.queue.announce(&capture.head.id, &ann);
+    let pending = room.queue.announce(&capture.head.id, (&ann, None));
     room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
     room.queue.pending().ends(&capture.head.id);
     room.queue.settle(Some(&UserId::known("usr_2")), Duration::from_secs(60)).await;
@@ -211,19 +212,19 @@ async fn what_is_deleted_while_it_waits_is_never_written() {
         captures.iter().map(|capture| capture.head.id.clone()).collect::<Vec<_>>(),
         UserId::known("usr_1"),
     );
-    let announced = room.queue.announce(&ids[0], &owner);
-    assert!(room.queue.pending().delete(&ids[0], Some(&owner)));
+    let announced = room.queue.announce(&ids[0], (&owner, None));
+    assert!(room.queue.pending().delete(&ids[0], &Reach::Owner(owner.clone())));
     let mut captures = captures.into_iter();
     assert!(room.queue.offer_announced(captures.next().unwrap().into(), announced));
     for capture in captures {
         assert!(room.queue.offer(capture));
     }
-    assert!(room.queue.pending().delete(&ids[2], None));
+    assert!(room.queue.pending().delete(&ids[2], &Reach::All));
     room.queue.flush().await;
     assert_eq!(*room.sink.kept.lock().unwrap(), [ids[1].clone()]);
     assert_eq!(room.metrics.captures_so_far("deleted"), 2);
     assert!(
-        room.is_empty() && !room.queue.pending().delete(&ids[1], None),
+        room.is_empty() && !room.queue.pending().delete(&ids[1], &Reach::All),
         "what is written is on its way no longer"
     );
 }

@@ -223,6 +223,11 @@ impl Head {
         }
     }
 
+    /// Its owner, and the key that authenticated the request.
+    pub fn whose(&self) -> (&UserId, Option<&KeyId>) {
+        (&self.owner, self.key.as_ref())
+    }
+
     /// The head of a request through this agent, if any.
     #[must_use]
     pub fn through(self, agent: Option<&AgentRef>) -> Self {

@@ -13,7 +13,7 @@ use super::records::{RecordName, RecordTable, named, show, show_with_secret};
 use super::terminal::confirm;
 use super::times;
 use super::users;
-use crate::auth::{AGENT_SCOPES, DEFAULT_SCOPES, PIN_SCOPES, RESERVED_SCOPES};
+use crate::auth::{AGENT_SCOPES, PIN_SCOPES, RESERVED_SCOPES, SESSION_SCOPES};
 use crate::clock::Clock;
 use crate::config::Env;
 use crate::id::KeyId;
@@ -106,7 +106,7 @@ enum KeysCommand {
 struct NewKeyArguments {
     /// Name of the key.
     name: Option<String>,
-    /// Scope. Repeatable. Default: the usual ones of the interface.
+    /// Scope. Repeatable. Default: `inference`; of PIN `user`, of AGENT `agents` and `keys`.
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<String>,
     /// When it ends: an RFC 3339 time, or a time from now such as 30d.
@@ -178,8 +178,8 @@ pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String, Comma
 
 /// The scopes of all interfaces.
 fn scopes() -> PossibleValuesParser {
-    let own = AGENT_SCOPES.iter().filter(|scope| !DEFAULT_SCOPES.contains(scope));
-    let all = DEFAULT_SCOPES.iter().chain(&RESERVED_SCOPES).chain(&PIN_SCOPES).chain(own);
+    let own = AGENT_SCOPES.iter().filter(|scope| !SESSION_SCOPES.contains(scope));
+    let all = SESSION_SCOPES.iter().chain(&RESERVED_SCOPES).chain(&PIN_SCOPES).chain(own);
     PossibleValuesParser::new(all.copied())
 }
 

@@ -49,8 +49,9 @@ impl Record {
     ) -> Self {
         let headers = std::mem::take(&mut prompt.headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        let key = principal.key().map(|key| &key.id);
         let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
-        let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
+        let coming = keeps.then(|| app.captures.announce(&exchange.id, (&owner, key)));
         Record::announced(app, exchange, principal, (prompt, headers), coming)
     }
 
@@ -96,7 +97,7 @@ impl Record {
         self.head.replay_of = Some(original.id.clone());
         self.head.replayed_by = Some(caller);
         if let Some(coming) = &self.coming {
-            coming.is_replay(&original.owner, &original.id);
+            coming.is_replay(original.whose(), &original.id);
         }
     }
 
@@ -156,7 +157,7 @@ impl Record {
         let coming = self
             .coming
             .is_some()
-            .then(|| app.captures.pending().announce(&id, &self.head.owner, Some(original)));
+            .then(|| app.captures.pending().announce(&id, self.head.whose(), Some(original)));
         let head = Box::new(Head {
             id,
             created_at: at,

@@ -99,9 +99,11 @@ impl CapturedRequest {
         // Before the look-up: a deletion of the original from now on finds this replay of it.
         let announced = RequestId::parse(&asked.id).filter(|_| captures).map(|original| {
             let owner = principal.user_id().unwrap_or_else(UserId::admin);
-            app.captures.pending().announce(&exchange.id, &owner, Some(&original))
+            let key = principal.key().map(|key| &key.id);
+            app.captures.pending().announce(&exchange.id, (&owner, key), Some(&original))
         });
-        let original = replays::look_up(&app.archive, &app.captures, principal, &asked.id).await?;
+        let reach = app.auth.reach(principal);
+        let original = replays::look_up(&app.archive, &app.captures, &reach, &asked.id).await?;
         original.head.check_replayable()?;
         audit_foreign(app, exchange, principal, &original).await?;
         let mut held = app.body_memory.begin(BodyClass::Requests);

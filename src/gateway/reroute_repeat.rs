@@ -139,8 +139,8 @@ impl KeyedReroute {
         principal: &Principal,
         body: &Bytes,
     ) -> RerouteAnswer {
-        let (queue, id) = (&app.captures, &exchange.id);
-        let replay = match replays::visible(queue, &app.archive, principal, id.as_str()).await {
+        let (queue, id, reach) = (&app.captures, &exchange.id, app.auth.reach(principal));
+        let replay = match replays::visible(queue, &app.archive, &reach, id.as_str()).await {
             // The caller's requests are not captured, or the replay is deleted by now.
             Err(error) if error.kind() == Kind::NotFound => None,
             _ => Some(id.clone()),

@@ -1,7 +1,7 @@
 //! The first ROUTER key of a gateway that nobody has configured.
 
 use super::{BootError, Gateway};
-use crate::auth::{DEFAULT_SCOPES, KeyState, Principal, token};
+use crate::auth::{KeyState, Principal, SESSION_SCOPES, token};
 use crate::config::{Listener, Server};
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
@@ -9,8 +9,8 @@ use crate::secret::Secret;
 use crate::store::{Action, Event, KeyRow, KeyStatus};
 
 impl Gateway {
-    /// Makes a ROUTER key, unless there are or were any. It may also evaluate documents, which
-    /// nobody else can grant where there is no admin.
+    /// Makes a ROUTER key, unless there are or were any. It makes the others, and reads what they
+    /// did. It may also evaluate documents, which nobody else can grant where there is no admin.
     pub(crate) async fn first_key(&self) -> Result<Option<Secret>, BootError> {
         let (app, interface) = (&self.app, Interface::Router);
         let now = app.clock.now();
@@ -26,7 +26,7 @@ impl Gateway {
             name: "first".to_owned(),
             redacted: token::redact(secret.expose()),
             digest: app.auth.digest(&secret),
-            scopes: DEFAULT_SCOPES.iter().copied().chain(["evaluate"]).map(str::to_owned).collect(),
+            scopes: SESSION_SCOPES.iter().copied().chain(["evaluate"]).map(str::to_owned).collect(),
             maker: Some(owner.clone()),
             owner,
             created_by: actor.clone(),

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use super::columns::Columns;
 use super::latency::LatencyCounts;
+use super::reach::{Reach, in_list};
 use super::sql::{Transaction, Value, params};
 use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums, unsigned};
 use super::{Store, StoreError};
-use crate::id::UserId;
 
 /// A column that usage is grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl UsageOrder {
 /// Which usage to sum, and how.
 #[derive(Clone, Debug, Default)]
 pub struct UsageQuery {
-    pub user: Option<UserId>,
+    pub reach: Reach,
     pub interval: UsageInterval,
     /// From this interval on: a day as `yyyymmdd`, else seconds since the epoch.
     pub since: i64,
@@ -109,7 +109,7 @@ impl UsageQuery {
     fn is_of_all(&self) -> bool {
         let only = self.only.iter().map(|(column, _)| column);
         let mut columns = self.group_by.iter().chain(only);
-        self.user.is_none()
+        self.reach == Reach::All
             && !columns.any(|column| matches!(column, UsageColumn::Key | UsageColumn::User))
     }
 }
@@ -150,7 +150,7 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
     if let Some(span) = span {
         filter += &format!(" AND span = {span}");
     }
-    let of_user = query.user.as_ref().map(|user| (UsageColumn::User, vec![user.as_str()]));
+    let of_user = query.reach.owner().map(|user| (UsageColumn::User, vec![user.as_str()]));
     let only = query
         .only
         .iter()
@@ -161,6 +161,13 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
         let places = places.collect::<Vec<_>>().join(", ");
         filter += &format!(" AND {} IN ({places})", named(column));
         params.extend(values.into_iter().map(Value::Text));
+    }
+    let keys = query.reach.keys();
+    if let Some(keys) = &keys {
+        params.push(Value::Text(keys));
+        let place = format!("?{}", params.len());
+        let of_keys = in_list(&named(UsageColumn::Key), &place, transaction.is_shared());
+        filter += &format!(" AND {of_keys}");
     }
     let ordered = query
         .group_by

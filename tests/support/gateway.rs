@@ -442,9 +442,14 @@ impl Gateway {
         self.make_key("/v1/router/keys", &self.admin_key, &json!({ "limits": limits })).await
     }
 
-    /// A key that this credential makes.
+    /// A key that this credential makes. One of ROUTER has what a session has, unless its scopes
+    /// are named.
     pub async fn make_key(&self, path: &str, by: &str, wanted: &Value) -> Key {
-        Key::of(&self.manage("POST", path, by, Some(wanted)).await)
+        let mut wanted = wanted.clone();
+        if path == "/v1/router/keys" && wanted.get("scopes").is_none() {
+            wanted["scopes"] = json!(["inference", "replay", "keys"]);
+        }
+        Key::of(&self.manage("POST", path, by, Some(&wanted)).await)
     }
 
     /// Registers a user, if there is none of this address, and logs in; the session's token.

@@ -4,7 +4,7 @@ use crate::api::ApiRequest;
 use crate::api::PathParams;
 use crate::app::App;
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, DEFAULT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES,
+    ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
@@ -16,6 +16,8 @@ pub(super) struct KeyCollection {
     pub(super) path: &'static str,
     /// Scopes of a key whose creator names none.
     pub(super) defaults: &'static [&'static str],
+    /// Scopes that whoever has them grants.
+    pub(super) usual: &'static [&'static str],
     /// Scopes that only an admin grants.
     pub(super) reserved: &'static [&'static str],
     /// Scope that a caller needs.
@@ -27,6 +29,7 @@ const COLLECTIONS: &[KeyCollection] = &[
         interface: Interface::Pin,
         path: "/v1/apikeys",
         defaults: &PIN_SCOPES,
+        usual: &PIN_SCOPES,
         reserved: &[ADMIN_SCOPE],
         needed: "user",
     },
@@ -34,13 +37,15 @@ const COLLECTIONS: &[KeyCollection] = &[
         interface: Interface::Agent,
         path: "/v1/api-keys",
         defaults: &AGENT_SCOPES,
+        usual: &AGENT_SCOPES,
         reserved: &[],
         needed: "keys",
     },
     KeyCollection {
         interface: Interface::Router,
         path: "/v1/router/keys",
-        defaults: &DEFAULT_SCOPES,
+        defaults: &["inference"],
+        usual: &SESSION_SCOPES,
         reserved: &RESERVED_SCOPES,
         needed: "keys",
     },
@@ -56,12 +61,7 @@ pub(super) fn enter(
         .iter()
         .find(|collection| collection.interface == interface)
         .ok_or_else(|| Error::not_found("route"))?;
-    if !who.has_scope(collection.needed) {
-        return Err(Error::new(
-            Kind::InsufficientScope,
-            format!("This call needs the scope {}.", collection.needed),
-        ));
-    }
+    who.require(collection.needed)?;
     let user = match who {
         Principal::AgentTenant { .. } => UserId::tenant(),
         _ => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
@@ -69,17 +69,17 @@ pub(super) fn enter(
     Ok((collection, user))
 }
 
-/// Returns the key that a path names; 404 also if it is another owner's.
+/// Returns the key that a path names; 404 also if it is out of reach.
 pub(super) fn find(
     app: &App,
     collection: &KeyCollection,
     who: &Principal,
-    user: &UserId,
     request: &ApiRequest,
 ) -> Result<std::sync::Arc<Key>> {
     let id =
         request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));
+    let reach = app.auth.reach(who);
     id.and_then(|id| app.auth.key(collection.interface, &id))
-        .filter(|key| who.is_admin() || key.row().owner == *user)
+        .filter(|key| reach.covers(&key.row().owner, Some(&key.row().id)))
         .ok_or_else(|| Error::not_found("key"))
 }

@@ -243,19 +243,18 @@ fn grant(
     asked: Option<Vec<String>>,
 ) -> Result<Vec<String>> {
     let Some(asked) = asked else {
-        return Ok(collection
-            .defaults
-            .iter()
-            .filter(|scope| who.has_scope(scope))
-            .map(|scope| (*scope).to_owned())
-            .collect());
+        let defaults = collection.defaults.iter().filter(|scope| who.has_scope(scope));
+        let granted: Vec<String> = defaults.map(|scope| (*scope).to_owned()).collect();
+        let why = "Name the scopes of the new key: yours lacks the default ones.";
+        let missing = || Error::invalid("scopes", why);
+        return Some(granted).filter(|granted| !granted.is_empty()).ok_or_else(missing);
     };
     if asked.is_empty() {
         return Err(Error::invalid("scopes", "scopes must not be empty."));
     }
     for scope in &asked {
         let scope = scope.as_str();
-        if !collection.defaults.contains(&scope) && !collection.reserved.contains(&scope) {
+        if !collection.usual.contains(&scope) && !collection.reserved.contains(&scope) {
             return Err(Error::invalid("scopes", format!("Unknown scope {scope:?}.")));
         }
         if collection.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {

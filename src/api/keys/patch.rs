@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::change::{check_labels, end};
 use super::collection::{KeyCollection, enter, find};
-use super::permission::{acting, changed_meanwhile, is_open, may_hold};
+use super::permission::{acting, changed_meanwhile, is_open, may_end, may_hold};
 use super::record::shown;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
@@ -30,13 +30,13 @@ const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
 
 /// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
 pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (collection, user) = enter(who, request)?;
+    let (collection, _) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     // After a concurrent change the patch is applied again, to the new state.
     for _ in 0..bounds::PATCH_TRIES {
         let fields = BodyFields::read_if_any(request)?;
         let now = app.clock.now();
-        let found = find(app, collection, who, &user, request);
+        let found = find(app, collection, who, request);
         let key = match &found {
             Ok(key) => key,
             // Errors of the patch itself come before 404.
@@ -58,7 +58,7 @@ pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
                         app.limits.expect_key(&app.auth, row, &app.store, now).await;
                     }
                 }
-                let key = find(app, collection, who, &user, request)?;
+                let key = find(app, collection, who, request)?;
                 let response = answer::json(StatusCode::OK, &shown(&key, now));
                 return Ok(answer::confirmed(response, unconfirmed));
             }
@@ -283,8 +283,8 @@ impl PatchedKey<'_> {
         .at("labels"))
     }
 
-    /// Whoever may revoke a key may deactivate it. A key may activate only those whose secret it
-    /// may have.
+    /// Whoever may revoke a key may deactivate it, and nobody else. A key may activate only those
+    /// whose secret it may have.
     fn status(&self, asked: KeyStatus) -> Result<KeyStatus> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
@@ -295,10 +295,14 @@ impl PatchedKey<'_> {
             )
             .at("status"));
         }
+        if !on && !off {
+            may_end(self.app, self.who, row).map_err(|error| error.at("status"))?;
+        }
         Ok(asked)
     }
 
     /// An expiry not later than the present one, nor than that of the key that created this one.
+    /// Whoever may revoke a key may bring its end forward, and nobody else.
     fn earlier(
         &self,
         asked: Option<String>,
@@ -318,6 +322,9 @@ impl PatchedKey<'_> {
             return Err(
                 Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at")
             );
+        }
+        if before != Some(asked) {
+            may_end(self.app, self.who, self.row()).map_err(|error| error.at("expires_at"))?;
         }
         Ok(Some(asked))
     }

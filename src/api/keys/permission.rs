@@ -6,7 +6,7 @@ use crate::api::ApiRequest;
 use crate::api::audit;
 use crate::app::App;
 use crate::auth::{AgentCredential, Principal, RESERVED_SCOPES};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::store::{Action, Event, KeyRow, StoreError};
 
@@ -66,6 +66,15 @@ pub(super) fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> bool {
         && lasting
         && labels
         && draws
+}
+
+/// 403 unless the caller may end a key: an admin may, and whoever may have its secret.
+pub(super) fn may_end(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
+    if who.is_admin() || may_hold(app, who, key) {
+        return Ok(());
+    }
+    let why = "This key has more rights than yours. End it with itself or with a session.";
+    Err(Error::new(Kind::Forbidden, why))
 }
 
 /// Whether the caller may know the secret of a key with reserved scopes, even after losing the

@@ -64,7 +64,7 @@ fn time(query: &Query, name: &str) -> Result<Option<Timestamp>> {
 }
 
 pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (collection, user) = enter(who, request)?;
+    let (collection, _) = enter(who, request)?;
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
     let parse = |text| {
@@ -77,7 +77,7 @@ pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
         })
     };
     let status = query.get("status").map(parse).transpose()?;
-    let owner = page::owner(&query, who, user, "the keys")?;
+    let reach = page::narrowed(&query, app.auth.reach(who), "the keys")?;
     let filter = KeyFilter::read(&query, collection.interface)?;
     let now = app.clock.now();
     let keep = |key: &Key| {
@@ -85,19 +85,21 @@ pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
             Some(status) => key.state(now) == status,
             None => key.state(now) != KeyState::Revoked,
         };
-        of_status && filter.keeps(app, key, now)
+        of_status
+            && reach.covers(&key.row().owner, Some(&key.row().id))
+            && filter.keeps(app, key, now)
     };
-    let found =
-        app.auth.keys(collection.interface, owner.as_ref(), after.as_ref(), limit + 1, keep).await;
+    let (interface, owner) = (collection.interface, reach.owner());
+    let found = app.auth.keys(interface, owner, after.as_ref(), limit + 1, keep).await;
     let found = found.iter().map(|key| shown(key, now)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
 
 /// `GET K/{id}`; for a ROUTER key also the usage of its limits.
 pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (collection, user) = enter(who, request)?;
+    let (collection, _) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
-    let key = find(app, collection, who, &user, request)?;
+    let key = find(app, collection, who, request)?;
     let now = app.clock.now();
     let mut record = shown(&key, now);
     if let (Value::Object(record), Interface::Router) = (&mut record, collection.interface) {

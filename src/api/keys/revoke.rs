@@ -1,7 +1,7 @@
 //! `DELETE K/{id}`.
 
 use super::collection::{enter, find};
-use super::permission::is_open;
+use super::permission::{is_open, may_end};
 use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, audit};
@@ -11,17 +11,17 @@ use crate::error::{Error, Kind};
 use crate::store::Action;
 
 /// `DELETE K/{id}`: the key is dead in memory, then durably, then 204. `?descendants=true` also
-/// revokes all keys that descend from it, whoever owns them. A key may revoke itself and others of
-/// its owner.
+/// revokes all keys that descend from it, whoever owns them.
 pub(crate) async fn revoke(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (collection, user) = enter(who, request)?;
+    let (collection, _) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["descendants"])?;
     let descendants = match query.get("descendants") {
         None | Some("false") => false,
         Some("true") => true,
         Some(_) => return Err(Error::invalid("descendants", "descendants must be true or false.")),
     };
-    let key = find(app, collection, who, &user, request)?;
+    let key = find(app, collection, who, request)?;
+    may_end(app, who, key.row())?;
     if is_open(who) && !key.row().made_open {
         // The key would be dead once AGENT is enforced, by a caller without a credential.
         return Err(Error::new(

@@ -24,7 +24,7 @@ pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> 
     let mut fields = BodyFields::read_if_any(request)?;
     let grace = grace(&mut fields)?;
     fields.finish()?;
-    let key = find(app, collection, who, &user, request)?;
+    let key = find(app, collection, who, request)?;
     may_rotate(app, who, key.row())?;
     let now = app.clock.now();
     if key.state(now) == KeyState::Revoked {

@@ -168,8 +168,8 @@ const OTHERS: &[Operation] = &[
         "Delete an agent, by id or name; honours `If-Match`")
         .gives_nothing().refuses(&[404, 412]),
     op("GET", "/v1/router/replay", "listReplays",
-        "List captures, newest first. With a rare filter a page may be short or empty although \
-         more follow: continue at `next` while `has_more`")
+        "List captures in the caller's reach, newest first. With a rare filter a page may be short \
+         or empty although more follow: continue at `next` while `has_more`")
         .gives(200, "ReplayList").query(replays::PARAMETERS),
     op("GET", "/v1/router/replay/{id}", "getReplay", "Get a whole capture")
         .gives(200, "Capture").refuses(&[404, 409]).query(&["with"]),
@@ -189,7 +189,7 @@ const OTHERS: &[Operation] = &[
         "Import exported captures, one per line; known ids are left unchanged")
         .takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
     op("GET", "/v1/router/usage", "usage",
-        "Usage by time: the caller's, for admins everybody's")
+        "Usage by time, as far as the caller reaches")
         .gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide",
         "Decide a request without sending it; nothing is captured")

@@ -45,14 +45,14 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let mut world = world().await;
     let ann = world.user("ann@example.com").await.user_id().unwrap();
     let (session, bob) = world.admin("bob@example.com").await;
-    let whole = json!(["inference", "keys", "evaluate", "config", "admin"]);
+    let whole = json!(["inference", "keys", "evaluate", "config", "admin", "replay:all"]);
     let own = world.create(&session, json!({"scopes": whole})).await.unwrap();
     let child = world
         .create(&world.router(text(&own["key"])), json!({"scopes": ["inference", "config"]}))
         .await
         .unwrap();
     let anns = world
-        .create(&session, json!({"owner": ann, "scopes": ["inference", "evaluate", "config"]}))
+        .create(&session, json!({"owner": ann, "scopes": ["inference", "evaluate", "replay:all"]}))
         .await
         .unwrap();
     let by_key = world.router(text(&own["key"]));
@@ -67,14 +67,14 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let all = [&own, &child, &anns, &through, &operators, &lent];
     let granted = |world: &TestApi| all.map(|key| world.reserved(key));
     let before: [Vec<&str>; 6] = [
-        vec!["evaluate", "config", "admin"],
+        vec!["replay:all", "evaluate", "config", "admin"],
         // Whoever is an admin by a key has every scope; a child without `admin` has what it was
         // given.
         vec!["config"],
-        vec!["evaluate", "config"],
+        vec!["replay:all", "evaluate"],
         vec!["config"],
         vec!["config"],
-        vec!["evaluate", "config", "admin"],
+        vec!["replay:all", "evaluate", "config", "admin"],
     ];
     let none: Vec<&str> = Vec::new();
     // What `ADMIN_API_KEY` gave stays, but that nobody is an admin by a key who is none.

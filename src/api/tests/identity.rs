@@ -14,6 +14,28 @@ pub(super) fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
 pub(super) const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
 impl TestApi {
+    /// `who` gets no secret of a key, and ends it by no call.
+    async fn neither_has_nor_ends(&self, who: &Principal, key: &Value, refused: Kind) {
+        let (id, before) = (text(&key["id"]), self.get(&Principal::Admin, text(&key["id"])).await);
+        assert_eq!(kind(self.rotate(who, id, json!({})).await).0, refused);
+        assert_eq!(kind(self.revoke(who, id).await).0, refused);
+        assert_eq!(kind(self.revoke(who, &format!("{id}?descendants=true")).await).0, refused);
+        let now = self.app.clock.now() + Duration::from_secs(60);
+        for (field, patch) in [
+            ("status", json!({"status": "inactive"})),
+            ("expires_at", json!({"expires_at": now.to_string()})),
+        ] {
+            let mut request = of("/v1/router/keys", id, Some(patch));
+            *request.method_mut() = http::Method::PATCH;
+            let told = kind(keys::patch(&self.app, who, &request).await);
+            let field = (refused == Kind::Forbidden).then(|| field.to_owned());
+            assert_eq!(told, (refused, field));
+        }
+        // Before it is used to see that it is good.
+        assert_eq!(self.get(&Principal::Admin, id).await.unwrap(), before.unwrap());
+        assert_eq!(self.why(&key["key"]), "good");
+    }
+
     async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
         let answer = keys::rotate(&self.app, who, &of("/v1/router/keys", id, Some(body))).await?;
         assert_eq!(
@@ -101,12 +123,16 @@ async fn a_revocation_ends_both_secrets_and_a_failing_store_neither() {
 async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    let all = world.create(&ann, json!({})).await.unwrap();
+    // Keys that reach all keys of their owner.
+    let owner = ann.user_id();
+    let scopes = ["keys", "inference", "replay:all"];
+    let all = json!({"owner": owner, "scopes": scopes});
+    let all = world.create(&Principal::Admin, all).await.unwrap();
     let small = json!({
-        "scopes": ["keys", "inference"], "limits": {"models": ["auto"]},
+        "owner": owner, "scopes": scopes, "limits": {"models": ["auto"]},
         "expires_at": "2025-11-25T00:00:00Z"
     });
-    let small = world.create(&ann, small).await.unwrap();
+    let small = world.create(&Principal::Admin, small).await.unwrap();
     let by_small = world.router(text(&small["key"]));
     let child = world.create(&by_small, json!({"scopes": ["inference"]})).await.unwrap();
     for body in [
@@ -115,27 +141,40 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
             "scopes": ["keys"], "limits": {"models": ["*"]}, "expires_at": "2025-11-25T00:00:00Z"
         }),
         json!({
-            "scopes": ["replay"], "limits": {"models": ["auto"]},
+            "scopes": ["evaluate"], "limits": {"models": ["auto"]},
             "expires_at": "2025-11-25T00:00:00Z"
         }),
     ] {
-        let greater = world.create(&ann, body).await.unwrap();
-        assert_eq!(
-            kind(world.rotate(&by_small, text(&greater["id"]), json!({})).await).0,
-            Kind::Forbidden
-        );
-        assert_eq!(world.why(&greater["key"]), "good");
+        let mut body = body;
+        body["owner"] = json!(owner);
+        let greater = world.create(&Principal::Admin, body).await.unwrap();
+        world.neither_has_nor_ends(&by_small, &greater, Kind::Forbidden).await;
     }
+    // Nor one that may do as much, and is out of its line.
+    let (plain, other) = (json!({"scopes": ["keys"]}), json!({"scopes": ["keys"]}));
+    let plain = world.create(&ann, plain).await.unwrap();
+    let other = world.create(&ann, other).await.unwrap();
+    let by_plain = world.router(text(&plain["key"]));
+    world.neither_has_nor_ends(&by_plain, &other, Kind::NotFound).await;
+    assert_eq!(kind(world.get(&by_plain, text(&other["id"])).await).0, Kind::NotFound);
+    let listed = world.list(&by_plain, "").await.unwrap();
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["data"][0]["id"], plain["id"]);
     let labelled =
         json!({"owner": ann.user_id(), "labels": {"tier": "gold"}, "scopes": ["inference"]});
     let labelled = world.create(&Principal::Admin, labelled).await.unwrap();
+    let by_all = world.router(text(&all["key"]));
+    world.neither_has_nor_ends(&by_all, &labelled, Kind::Forbidden).await;
+    assert_eq!(world.revoke(&by_all, text(&other["id"])).await.unwrap(), StatusCode::NO_CONTENT);
+    // An admin ends every key, and a key itself.
+    let (bob, _) = world.admin("bob@example.com").await;
+    let operators = world.create(&Principal::Admin, json!({})).await.unwrap();
     assert_eq!(
-        kind(
-            world.rotate(&world.router(text(&all["key"])), text(&labelled["id"]), json!({})).await
-        )
-        .0,
+        kind(world.rotate(&bob, text(&operators["id"]), json!({})).await).0,
         Kind::Forbidden
     );
+    assert_eq!(world.revoke(&bob, text(&operators["id"])).await.unwrap(), StatusCode::NO_CONTENT);
+    assert_eq!(world.revoke(&by_plain, text(&plain["id"])).await.unwrap(), StatusCode::NO_CONTENT);
     world.rotate(&by_small, text(&child["id"]), json!({})).await.unwrap();
     let own = world.rotate(&by_small, text(&small["id"]), json!({})).await.unwrap();
     assert_eq!((world.why(&small["key"]), world.why(&own["key"])), ("unknown", "good"));
@@ -164,23 +203,29 @@ async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
 async fn no_key_leaves_its_limits_behind_by_a_rotation() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    let limited = json!({"limits": {"rpm": 10, "budget": {"usd": 5, "per": "day"}}});
-    let own = world.create(&ann, limited.clone()).await.unwrap();
-    let twin = world.create(&ann, limited).await.unwrap();
+    let scopes = ["inference", "keys", "replay:all"];
+    let limited = json!({
+        "owner": ann.user_id(), "scopes": scopes,
+        "limits": {"rpm": 10, "budget": {"usd": 5, "per": "day"}}
+    });
+    let own = world.create(&Principal::Admin, limited.clone()).await.unwrap();
+    let twin = world.create(&Principal::Admin, limited).await.unwrap();
     let by_own = world.router(text(&own["key"]));
-    let child = world.create(&by_own, json!({})).await.unwrap();
+    let makes = || json!({"scopes": ["inference", "keys"]});
+    let child = world.create(&by_own, makes()).await.unwrap();
     let by_child = world.router(text(&child["key"]));
-    let grandchild = world.create(&by_child, json!({})).await.unwrap();
-    for (by, other) in [(&by_own, &twin), (&by_child, &own), (&by_child, &twin)] {
-        assert_eq!(kind(world.rotate(by, text(&other["id"]), json!({})).await).0, Kind::Forbidden);
-        assert_eq!(world.why(&other["key"]), "good");
+    let grandchild = world.create(&by_child, makes()).await.unwrap();
+    world.neither_has_nor_ends(&by_own, &twin, Kind::Forbidden).await;
+    for other in [&own, &twin] {
+        world.neither_has_nor_ends(&by_child, other, Kind::NotFound).await;
     }
     world.rotate(&by_own, text(&grandchild["id"]), json!({})).await.unwrap();
     world.rotate(&by_own, text(&child["id"]), json!({})).await.unwrap();
     world.rotate(&ann, text(&twin["id"]), json!({})).await.unwrap();
     // Of keys that nothing is counted of, each is as good as the other.
+    let free = json!({"owner": ann.user_id(), "scopes": scopes});
     let (free, other) = (
-        world.create(&ann, json!({})).await.unwrap(),
+        world.create(&Principal::Admin, free).await.unwrap(),
         world.create(&ann, json!({})).await.unwrap(),
     );
     world.rotate(&world.router(text(&free["key"])), text(&other["id"]), json!({})).await.unwrap();

@@ -6,7 +6,9 @@ use super::*;
 async fn a_key_lives_from_creation_to_revocation() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    let answer = keys::create(&world.app, &ann, &request("/v1/router/keys", None)).await.unwrap();
+    let body = json!({"scopes": ["keys", "inference"]});
+    let asked = request("/v1/router/keys", Some(body));
+    let answer = keys::create(&world.app, &ann, &asked).await.unwrap();
     assert_eq!(
         (answer.status(), &answer.headers()[CACHE_CONTROL]),
         (StatusCode::CREATED, &HeaderValue::from_static("no-store"))
@@ -19,7 +21,7 @@ async fn a_key_lives_from_creation_to_revocation() {
         "object": "api_key", "id": made["id"], "interface": "router", "name": "key",
         "redacted": made["redacted"],
         "owner": ann.user_id(), "created_by": ann.actor(),
-        "scopes": ["inference", "replay", "keys"], "labels": {}, "limits": {},
+        "scopes": ["inference", "keys"], "labels": {}, "limits": {},
         "status": "active", "created_at": "2025-11-24T16:00:00.000000Z", "expires_at": null,
         "last_used_at": null, "revoked_at": null,
         "rotated_at": null, "previous_secret_expires_at": null, "metadata": {},
@@ -112,7 +114,15 @@ async fn no_key_grants_more_than_its_maker_has() {
     let parent = world.create(&ann, parent).await.unwrap();
     let by_key = world.router(text(&parent["key"]));
     let child = world.create(&by_key, json!({})).await.unwrap();
-    assert_eq!(child["scopes"], json!(["inference", "keys"]));
+    assert_eq!(child["scopes"], json!(["inference"]), "the least is the default");
+    assert_eq!(world.create(&ann, json!({})).await.unwrap()["scopes"], json!(["inference"]));
+    // A key that lacks the default has to say what it gives.
+    let bare = world.create(&ann, json!({"scopes": ["keys"]})).await.unwrap();
+    let by_bare = world.router(text(&bare["key"]));
+    let unnamed = world.create(&by_bare, json!({"name": "a"})).await;
+    assert_eq!(kind(unnamed), (Kind::InvalidRequest, Some("scopes".to_owned())));
+    let named = world.create(&by_bare, json!({"scopes": ["keys"]})).await.unwrap();
+    assert_eq!(named["scopes"], json!(["keys"]));
     assert_eq!(
         (&child["limits"], &child["expires_at"]),
         (&parent["limits"], &parent["expires_at"])
@@ -127,6 +137,7 @@ async fn no_key_grants_more_than_its_maker_has() {
     for (body, field) in [
         (json!({"scopes": ["replay"]}), "scopes"),
         (json!({"scopes": ["admin"]}), "scopes"),
+        (json!({"scopes": ["replay:all"]}), "scopes"),
         (json!({"limits": {"models": ["*"]}}), "limits.models"),
         (json!({"expires_at": "2025-11-25T00:00:01Z"}), "expires_at"),
         (json!({"owner": "usr_admin"}), "owner"),
@@ -137,7 +148,10 @@ async fn no_key_grants_more_than_its_maker_has() {
             (Kind::Forbidden, Some(field.to_owned()))
         );
     }
-    assert_eq!(kind(world.create(&ann, json!({"scopes": ["config"]})).await).0, Kind::Forbidden);
+    for scope in ["config", "replay:all"] {
+        let body = json!({ "scopes": [scope] });
+        assert_eq!(kind(world.create(&ann, body).await).0, Kind::Forbidden);
+    }
     let asked =
         keys::create(&world.app, &ann, &request("/v1/router/keys?dry_run=true", Some(json!({}))))
             .await;
@@ -168,7 +182,8 @@ async fn no_key_grants_more_than_its_maker_has() {
 async fn keys_descend_so_deep_and_are_so_many() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    let few = world.create(&ann, json!({"limits": {"keys_per_user": 2, "rpm": 5}})).await.unwrap();
+    let maker = json!({"scopes": ["inference", "keys"], "limits": {"keys_per_user": 2, "rpm": 5}});
+    let few = world.create(&ann, maker).await.unwrap();
     let by_few = world.router(text(&few["key"]));
     let child = world.create(&by_few, json!({"limits": {"rpm": 4}})).await.unwrap();
     assert_eq!(child["limits"], json!({"rpm": 4, "keys_per_user": 2}));
@@ -181,7 +196,8 @@ async fn keys_descend_so_deep_and_are_so_many() {
 
     let mut maker = ann.clone();
     for _ in 0..crate::bounds::KEY_DESCENT {
-        let key = world.create(&maker, json!({})).await.unwrap();
+        let body = json!({"scopes": ["inference", "keys"]});
+        let key = world.create(&maker, body).await.unwrap();
         maker = world.router(text(&key["key"]));
     }
     assert_eq!(kind(world.create(&maker, json!({})).await).0, Kind::KeyLimitReached);

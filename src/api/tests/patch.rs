@@ -26,8 +26,11 @@ impl TestApi {
         self.revoke(who, &format!("{id}?descendants=true")).await
     }
 
-    /// A key by `who`, and who comes with it.
-    async fn key_of(&self, who: &Principal, body: Value) -> (Value, Principal) {
+    /// A key by `who`, which makes keys unless the body names its scopes, and who comes with it.
+    async fn key_of(&self, who: &Principal, mut body: Value) -> (Value, Principal) {
+        if body.get("scopes").is_none() {
+            body["scopes"] = json!(["inference", "keys"]);
+        }
         let made = self.create(who, body).await.unwrap();
         let by = self.router(text(&made["key"]));
         (made, by)

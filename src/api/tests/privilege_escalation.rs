@@ -18,7 +18,7 @@ use crate::auth::{Credential, Key, RESERVED_SCOPES};
 use crate::clock::rfc3339;
 use crate::id::KeyId;
 use crate::interface::Interface;
-use crate::store::Limits;
+use crate::store::{KeyRow, Limits};
 
 /// Two members, and one who is an admin in the beginning.
 const USERS: [&str; 3] = ["ann@example.com", "carl@example.com", "bob@example.com"];
@@ -43,7 +43,18 @@ const ROUTER: KeySpace = KeySpace {
     interface: Interface::Router,
     path: "/v1/router/keys",
     surface: Surface::RouterManagement,
-    scopes: &["inference", "replay", "keys", "evaluate", "config", "admin", "user", "none"],
+    scopes: &[
+        "inference",
+        "replay",
+        "keys",
+        "keys",
+        "replay:all",
+        "evaluate",
+        "config",
+        "admin",
+        "user",
+        "none",
+    ],
     numbers: "rpm|tpm|concurrency|keys_per_user",
     reserved: 3,
 };
@@ -141,6 +152,19 @@ pub(super) fn holds(key: &Key) -> Value {
     json!([row.limits, row.labels, row.status.as_str(), row.scopes, row.owner])
 }
 
+/// Whether one who acts by the key `own` may do whatever a key may do.
+fn has_as_much(who: &Principal, own: &KeyRow, row: &KeyRow) -> bool {
+    row.scopes.iter().all(|scope| who.has_scope(scope))
+        && narrower(&row.limits, &own.limits)
+        && own.expires_at.is_none_or(|end| row.expires_at.is_some_and(|other| other <= end))
+        && (who.is_admin() || row.labels == own.labels)
+}
+
+fn may_end(who: &Principal, row: &KeyRow) -> bool {
+    let other = who.key().filter(|own| own.id != row.id);
+    who.is_admin() || other.is_none_or(|own| has_as_much(who, own, row))
+}
+
 impl EscalationCase<'_> {
     fn row(&self, id: &str) -> Arc<Key> {
         self.world.row_on(self.on, id)
@@ -215,6 +239,10 @@ impl EscalationCase<'_> {
         let answer = keys::patch(&self.world.app, &who, &asked).await;
         let after = self.row(&id);
         let (old, new) = (before.row(), after.row());
+        assert!(answer.is_err() || self.reaches(&who, &id), "{body} by {by:?}: out of its line");
+        let ended = old.status != new.status && new.status == crate::store::KeyStatus::Inactive
+            || old.expires_at != new.expires_at;
+        assert!(!ended || may_end(&who, old), "{body} by {by:?}: ends one that may do more");
         self.done.changed += u32::from(new.generation != old.generation);
         let held = who
             .key()
@@ -258,6 +286,7 @@ impl EscalationCase<'_> {
         .await;
         let row = self.row(&id).row().clone();
         let Ok(answer) = asked else { return assert_eq!(row.digest, before.digest) };
+        assert!(self.reaches(&who, &id), "by {by:?}: out of its line");
         assert_eq!(
             (&row.limits, &row.labels, &row.scopes, row.expires_at),
             (&before.limits, &before.labels, &before.scopes, before.expires_at)
@@ -277,18 +306,35 @@ impl EscalationCase<'_> {
         );
         if let Some(own) = who.key().filter(|own| own.id.as_str() != id) {
             self.done.rotated += 1;
-            assert!(
-                row.scopes.iter().all(|scope| who.has_scope(scope)),
-                "{:?} by one of {:?}",
-                row.scopes,
-                own.scopes
-            );
-            assert!(narrower(&row.limits, &own.limits));
-            assert!(
-                own.expires_at.is_none_or(|end| row.expires_at.is_some_and(|other| other <= end))
-            );
-            assert!(who.is_admin() || row.labels == own.labels);
+            assert!(has_as_much(&who, own, &row), "{row:?} by {own:?}");
         }
+    }
+
+    async fn revoke(&mut self, by: Caller, of: usize) {
+        let place = of % self.made.len();
+        let id = self.made[place].id.clone();
+        let Some(who) = self.who(by, place) else { return };
+        let before = self.row(&id).row().clone();
+        let asked = super::identity::of(self.on.path, &id, None);
+        let ended = keys::revoke(&self.world.app, &who, &asked).await.is_ok();
+        if ended {
+            self.done.ended += u32::from(who.key().is_some_and(|own| own.id != before.id));
+            assert!(self.reaches(&who, &id), "by {by:?}: out of its line");
+            assert!(may_end(&who, &before), "{before:?} by {by:?}: it may do more");
+        }
+        let dead =
+            self.row(&id).state(self.world.app.clock.now()) == crate::auth::KeyState::Revoked;
+        assert!(dead == (ended || before.revoked_at.is_some()), "by {by:?}");
+    }
+
+    /// Whether a caller reaches a key: a ROUTER key its line, unless it has more than that.
+    fn reaches(&self, who: &Principal, id: &str) -> bool {
+        let own = who.key().filter(|own| own.interface == Interface::Router);
+        let line = own.filter(|_| !who.is_admin() && !who.has_scope("replay:all"));
+        line.is_none_or(|own| {
+            let own = own.id.to_string();
+            own == id || self.above(id).contains(&own)
+        })
     }
 
     /// The keys above one, itself not.
@@ -322,8 +368,12 @@ impl EscalationCase<'_> {
             let inherited = above.as_ref().map(|above| above.labels.clone()).unwrap_or_default();
             assert!(named || row.labels == inherited, "{:?} of {inherited:?}", row.labels);
             if let Some(above) = above {
+                let gives = |scope: &String| {
+                    let all = above.scopes.iter().any(|own| own == "replay:all");
+                    above.scopes.contains(scope) || scope == "replay" && all
+                };
                 assert!(
-                    row.scopes.iter().all(|scope| above.scopes.contains(scope)) || key.by_admin,
+                    row.scopes.iter().all(gives) || key.by_admin,
                     "{:?} {:?}",
                     row.scopes,
                     above.scopes
@@ -378,18 +428,20 @@ impl EscalationCase<'_> {
     /// has, and a member's.
     async fn begin(&mut self) {
         let end = "2025-12-09T00:00:00Z";
-        let (wide, given, whole, small, member) = match self.on.interface {
+        let (wide, given, whole, usual, small, member) = match self.on.interface {
             Interface::Pin => (
                 vec!["user"],
                 vec!["user"],
                 vec!["user", "admin"],
+                vec!["user"],
                 json!({"keys_per_user": 80}),
                 json!({"keys_per_user": 90}),
             ),
             _ => (
                 vec!["inference", "keys", "config"],
-                vec!["inference", "keys", "evaluate"],
+                vec!["inference", "keys", "evaluate", "replay:all"],
                 vec!["inference", "keys", "config", "admin"],
+                vec!["inference", "replay", "keys"],
                 json!({"rpm": 9, "budget": {"usd": 5, "per": "day"}}),
                 json!({"rpm": 20, "budget": {"usd": 70, "per": "month"}}),
             ),
@@ -408,7 +460,7 @@ impl EscalationCase<'_> {
         )
         .await;
         self.create(Caller::Session(BOB), json!({ "scopes": whole })).await;
-        self.create(Caller::Session(0), json!({ "limits": member })).await;
+        self.create(Caller::Session(0), json!({ "scopes": usual, "limits": member })).await;
         assert_eq!((self.made.len(), self.done.reserved), (4, self.on.reserved));
     }
 }
@@ -435,6 +487,7 @@ async fn run_case(
             KeyAction::Create { by, body } => case.create(*by, body.clone()).await,
             KeyAction::Patch { by, of, body } => case.patch(*by, *of, body).await,
             KeyAction::Rotate { by, of } => case.rotate(*by, *of).await,
+            KeyAction::Revoke { by, of } => case.revoke(*by, *of).await,
             KeyAction::Role(admin) => {
                 world.set_role(&bob, if *admin { "admin" } else { "user" }).await
             }
@@ -478,7 +531,8 @@ fn run_many(on: KeySpace) {
         .unwrap();
     // Much less than there is by chance: where nothing is taken, nothing is shown either.
     let sum = sum.get();
-    let enough = [sum.made, sum.changed, sum.rotated, sum.lapsed].iter().all(|count| *count > 0);
+    let enough =
+        [sum.made, sum.changed, sum.rotated, sum.ended, sum.lapsed].iter().all(|count| *count > 0);
     assert!(enough && sum.reserved >= on.reserved * cases, "{sum:?} in {cases} cases");
 }
 

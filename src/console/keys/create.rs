@@ -12,7 +12,7 @@ use super::super::links::with_query;
 use super::super::{limits, pieces, snippets, times};
 use super::{collection, interface, link};
 use crate::api::{ApiRequest, ApiResult};
-use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, DEFAULT_SCOPES, PIN_SCOPES, RESERVED_SCOPES};
+use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, PIN_SCOPES, RESERVED_SCOPES, SESSION_SCOPES};
 use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::interface::Interface;
@@ -105,7 +105,7 @@ fn scopes(interface: Interface, is_admin: bool, state: &FormState<'_>) -> Markup
     let (usual, reserved, least): (&[&str], &[&str], &str) = match interface {
         Interface::Pin => (&PIN_SCOPES, &[ADMIN_SCOPE], "user"),
         Interface::Agent => (&AGENT_SCOPES, &[], "agents"),
-        Interface::Router => (&DEFAULT_SCOPES, &RESERVED_SCOPES, "inference"),
+        Interface::Router => (&SESSION_SCOPES, &RESERVED_SCOPES, "inference"),
     };
     let reserved = if is_admin { reserved } else { &[] };
     html! {
@@ -129,8 +129,10 @@ fn allows(interface: Interface, scope: &str) -> &'static str {
         (Interface::Pin, _) => "everything, if the owner is an admin",
         (Interface::Agent, "agents") => "agents",
         (_, "inference") => "inference, models, decide",
-        (_, "replay") => "the owner's captures and usage",
-        (_, "keys") => "makes and ends other keys",
+        (_, "replay") => "captures and usage of this key and of those that it made",
+        (Interface::Agent, "keys") => "makes and ends other keys",
+        (_, "keys") => "makes keys, and ends those that it made",
+        (_, "replay:all") => "all captures and usage of the owner; with keys, all keys too",
         (_, "evaluate") => "validating and evaluating a given document",
         (_, "config") => "the routing document, its revisions, the state of providers",
         _ => "everything, if the owner is an admin; everybody's captures and usage",

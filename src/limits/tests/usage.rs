@@ -1,6 +1,7 @@
 //! Sums of usage, on their way to the store.
 
 use super::*;
+use crate::store::Reach;
 use crate::store::{UsageInterval, usage_slot};
 
 #[tokio::test]
@@ -53,7 +54,7 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     );
     assert_eq!(groups[1].replays, sums);
     let other = UsageQuery {
-        user: Some(UserId::known("usr_other")),
+        reach: Reach::Owner(UserId::known("usr_other")),
         group_by: Vec::new(),
         ..query.clone()
     };

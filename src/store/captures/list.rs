@@ -6,6 +6,7 @@ use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::store::StoreError;
 use crate::store::columns::Columns;
+use crate::store::reach::in_list;
 use crate::store::sql::{ToValue, Transaction, Value};
 
 /// Conditions of a statement and their values. Only fixed text goes into the statement, with a `?`
@@ -54,13 +55,16 @@ pub(super) fn list(
     budget: usize,
 ) -> Result<CapturePage, StoreError> {
     let ids = ids_of(filter);
-    let (mut inner, outer) = (indexed(filter, after, &ids), others(filter));
+    let (shared, keys) = (transaction.is_shared(), filter.reach.keys());
+    let (mut inner, mut outer) = (indexed(filter, after, &ids), others(filter));
+    if let Some(keys) = &keys {
+        outer.add(&in_list("key", "?", shared), [Value::Text(keys)]);
+    }
     let only_failures = is_of_failures(filter);
     if only_failures {
         inner.add("status >= 400", []);
     }
-    let shared = transaction.is_shared();
-    let index = match (shared, only_failures, filter.owner.is_some()) {
+    let index = match (shared, only_failures, filter.reach.owner().is_some()) {
         // SQLite would not choose it.
         (false, true, true) => " INDEXED BY captures_owner_failed",
         (false, true, false) => " INDEXED BY captures_failed",
@@ -113,7 +117,7 @@ const FAILURES: u16 = 400;
 
 /// How many rows one page looks at.
 pub(super) fn budget(filter: &CaptureFilter) -> usize {
-    if filter.owner.is_some() || is_of_failures(filter) {
+    if filter.reach.owner().is_some() || is_of_failures(filter) {
         bounds::LIST_LOOKUPS
     } else {
         bounds::LIST_ROWS
@@ -139,7 +143,7 @@ fn indexed<'a>(
         ("id < ?", after.map(RequestId::as_str)),
         ("id >= ?", oldest.as_ref().map(RequestId::as_str)),
         ("id < ?", newest.as_ref().map(RequestId::as_str)),
-        ("owner = ?", filter.owner.as_ref().map(UserId::as_str)),
+        ("owner = ?", filter.reach.owner().map(UserId::as_str)),
         ("replay_of = ?", filter.replay_of.as_ref().map(RequestId::as_str)),
         ("shadow_of = ?", filter.shadow_of.as_ref().map(RequestId::as_str)),
     ]);

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use super::sql::Transaction;
 use super::sqlite::CaptureDatabase;
-use super::{Store, StoreError};
-use crate::id::{RequestId, UserId};
+use super::{Reach, Store, StoreError};
+use crate::id::{KeyId, RequestId, UserId};
 
 pub use rows::CaptureFilter;
 pub(crate) use rows::{ByteRange, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows};
@@ -142,10 +142,13 @@ impl CaptureIndex {
         }
     }
 
-    /// The owner of a capture; `None` if there is no such capture.
-    pub async fn owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
+    /// The owner and the key of a capture; `None` if there is no such capture.
+    pub async fn whose(
+        &self,
+        id: &RequestId,
+    ) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
         let id = id.clone();
-        self.read(move |transaction| statements::owner(transaction, &id)).await
+        self.read(move |transaction| statements::whose(transaction, &id)).await
     }
 
     /// Where a capture lies; `None` if there is no such capture.
@@ -200,18 +203,18 @@ impl CaptureIndex {
         self.read(list).await
     }
 
-    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only,
-    /// where one is given. Durable. Returns the copies that it deleted.
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are
+    /// in reach. Durable. Returns the copies that it deleted.
     pub async fn delete(
         &self,
         id: &RequestId,
         copies: bool,
-        owner: Option<UserId>,
+        reach: Reach,
     ) -> Result<Vec<RequestId>, StoreError> {
         let id = id.clone();
         let delete = move |transaction: &Transaction<'_>| {
             let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
-            let mut deleted = delete(transaction, &id, copies, owner.as_ref())?;
+            let mut deleted = delete(transaction, &id, copies, &reach)?;
             deleted.retain(|deleted| *deleted != id);
             Ok(deleted)
         };

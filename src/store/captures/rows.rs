@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::id::{KeyId, RequestId, UserId};
+use crate::store::Reach;
 
 /// A capture in the index: what lists filter by. The capture itself lies in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ pub enum Shadows {
 /// Which captures to list. An unset field does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureFilter {
-    pub owner: Option<UserId>,
+    pub reach: Reach,
     pub key: Option<KeyId>,
     /// Inclusive, in microseconds since the epoch.
     pub since_us: Option<i64>,

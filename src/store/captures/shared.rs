@@ -8,11 +8,11 @@ use super::rows::{CaptureLocation, CaptureRow, SegmentRow};
 use super::statements::{self, COLUMNS, signed};
 use crate::bounds;
 use crate::id::{RequestId, UserId};
-use crate::store::StoreError;
 use crate::store::columns::Columns;
 use crate::store::directory_names::DirectoryNames;
 use crate::store::postgres::{Database, PostgresTarget};
 use crate::store::sql::{ToValue, Transaction, Value, params};
+use crate::store::{Reach, StoreError};
 
 /// Rows of one statement.
 const ROWS_TOGETHER: usize = 64;
@@ -221,11 +221,12 @@ pub(super) fn delete(
     transaction: &Transaction<'_>,
     id: &RequestId,
     copies: bool,
-    owner: Option<&UserId>,
+    reach: &Reach,
 ) -> Result<Vec<RequestId>, StoreError> {
+    let owner = reach.owner();
     transaction.exists("SELECT pg_advisory_xact_lock(?1)", &params![LOCK])?;
     mark_deleted(transaction, id, copies, owner)?;
-    let deleted = statements::delete(transaction, id, copies, owner)?;
+    let deleted = statements::delete(transaction, id, copies, reach)?;
     for other in deleted.iter().filter(|deleted| *deleted != id) {
         mark_deleted(transaction, other, copies, owner)?;
     }

@@ -63,7 +63,7 @@ async fn nothing_brings_a_deleted_capture_back() {
     append(&a, &rows[..1], 1).await;
     let id = rows[0].id.clone();
     let bob = UserId::known("usr_bob");
-    assert!(b.capture_index().delete(&id, true, Some(rows[0].owner.clone())).await.is_ok());
+    assert!(b.capture_index().delete(&id, true, Reach::Owner(rows[0].owner.clone())).await.is_ok());
     // It was under way to the index once more; and on another gateway a replay was, a replay of
     // that, and one that is Bob's.
     rows[1].replay_of = Some(id.clone());
@@ -75,7 +75,7 @@ async fn nothing_brings_a_deleted_capture_back() {
     assert_eq!(listed(&b).await, [rows[4].id.clone(), rows[3].id.clone()]);
     // One that is deleted without its replays keeps them.
     let id = rows[3].id.clone();
-    b.capture_index().delete(&id, false, None).await.unwrap();
+    b.capture_index().delete(&id, false, Reach::All).await.unwrap();
     let mut late = row(9, &random);
     late.replay_of = Some(id.clone());
     append(&a, &[rows[3].clone(), late.clone()], 1).await;
@@ -102,7 +102,7 @@ async fn rows_that_could_not_be_inserted_wait_for_a_restart_too() {
     let index = a.capture_index();
     assert_eq!(index.spooled_segments().await.unwrap(), [segment(&a, 1).number]);
     // Ann deletes one that the index does not have yet.
-    index.delete(&rows[7].id, false, None).await.unwrap();
+    index.delete(&rows[7].id, false, Reach::All).await.unwrap();
     let mut moved = 0;
     while let Some((segment, rows)) = index.spooled(8).await.unwrap() {
         moved += rows.len();

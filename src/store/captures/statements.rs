@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 
 use super::rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow};
-use crate::id::{RequestId, UserId};
+use crate::id::{KeyId, RequestId, UserId};
+use crate::store::Reach;
 use crate::store::StoreError;
 use crate::store::columns::Columns;
+use crate::store::reach::in_list;
 use crate::store::sql::{Transaction, params};
 
 /// All columns of a capture that both databases have, in the order of the table.
@@ -37,12 +39,13 @@ pub(super) fn location(
     Ok(CaptureLocation { segment, head, bodies, salt, head_record })
 }
 
-pub(super) fn owner(
+pub(super) fn whose(
     transaction: &Transaction<'_>,
     id: &RequestId,
-) -> Result<Option<UserId>, StoreError> {
-    transaction.row("SELECT owner FROM captures WHERE id = ?1", &params![id], |row| {
-        Ok(UserId::known(Columns::of(row).text()?))
+) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
+    transaction.row("SELECT owner, key FROM captures WHERE id = ?1", &params![id], |row| {
+        let mut columns = Columns::of(row);
+        Ok((UserId::known(columns.text()?), columns.maybe()?.map(KeyId::known)))
     })
 }
 
@@ -93,31 +96,33 @@ pub(in crate::store) fn put_segment(
     Ok(())
 }
 
-/// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only,
-/// where one is given. Returns all that it deleted.
+/// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are in
+/// reach. Returns all that it deleted.
 pub(super) fn delete(
     transaction: &Transaction<'_>,
     id: &RequestId,
     copies: bool,
-    owner: Option<&UserId>,
+    reach: &Reach,
 ) -> Result<Vec<RequestId>, StoreError> {
     if !copies {
         let deleted = transaction.execute("DELETE FROM captures WHERE id = ?1", &params![id])?;
         return Ok(if deleted > 0 { vec![id.clone()] } else { Vec::new() });
     }
     // `UNION` ends it also where captures name each other in a circle.
+    let (shared, owner, keys) = (transaction.is_shared(), reach.owner(), reach.keys());
     let family = format!(
         "WITH RECURSIVE family (id) AS (
             SELECT CAST(?1 AS TEXT){}
             UNION SELECT c.id FROM captures c
-              JOIN family f ON c.replay_of = f.id OR c.shadow_of = f.id{})
+              JOIN family f ON c.replay_of = f.id OR c.shadow_of = f.id
+              WHERE (CAST(?2 AS TEXT) IS NULL OR c.owner = ?2)
+                AND (CAST(?3 AS TEXT) IS NULL OR {}))
           DELETE FROM captures WHERE id IN (SELECT id FROM family) RETURNING id",
-        if transaction.is_shared() { r#" COLLATE "C""# } else { "" },
-        if owner.is_some() { " WHERE c.owner = ?2" } else { "" },
+        if shared { r#" COLLATE "C""# } else { "" },
+        in_list("c.key", "?3", shared),
     );
-    let params = params![id, owner];
-    let params = params.get(..1 + usize::from(owner.is_some())).unwrap_or_default();
-    transaction.rows(&family, params, |row| Ok(RequestId::known(Columns::of(row).text()?)))
+    let values = params![id, owner, keys];
+    transaction.rows(&family, &values, |row| Ok(RequestId::known(Columns::of(row).text()?)))
 }
 
 /// Segments with these numbers, and whether each holds a capture. The one whose newest capture is

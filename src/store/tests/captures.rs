@@ -1,5 +1,7 @@
 //! The index of captures.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::clock::tests::at as at_second;
 use crate::id::Random;
@@ -79,7 +81,7 @@ pub(in crate::store) async fn captures_are_listed_newest_first_and_by_filter(bed
     assert_eq!(list(all(), 10, None).await, [3, 2, 1, 0]);
     assert_eq!(list(all(), 2, Some(&ids[3])).await, [2, 1]);
     assert_eq!(
-        list(CaptureFilter { owner: Some(rows[0].owner.clone()), ..all() }, 10, None).await,
+        list(CaptureFilter { reach: Reach::Owner(rows[0].owner.clone()), ..all() }, 10, None).await,
         [2, 1, 0]
     );
     assert_eq!(
@@ -123,7 +125,10 @@ pub(in crate::store) async fn captures_are_listed_newest_first_and_by_filter(bed
     for (at, id) in (0..).zip(&ids) {
         assert_eq!(index.locate(id).await.unwrap(), Some(location(&store, 1, at)));
     }
-    assert_eq!(index.owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
+    assert_eq!(
+        index.whose(&ids[3]).await.unwrap(),
+        Some((UserId::known("usr_bob"), rows[3].key.clone()))
+    );
     let unknown = RequestId::new(at_second(0), &random);
     assert_eq!(index.locate(&unknown).await.unwrap(), None);
     assert_eq!(
@@ -242,7 +247,7 @@ pub(in crate::store) async fn segments_are_known_with_what_is_left_in_them(bed: 
     assert_eq!(index.segments().await.unwrap(), [(segment(&store, 2), true), (grown, false)]);
     index.drop_segment(number(&store, 1)).await.unwrap();
     assert_eq!(index.segments().await.unwrap(), [(segment(&store, 2), true)]);
-    assert!(index.delete(&rows[0].id, false, None).await.unwrap().is_empty());
+    assert!(index.delete(&rows[0].id, false, Reach::All).await.unwrap().is_empty());
     assert!(index.locate(&rows[3].id).await.unwrap().is_some());
 }
 
@@ -264,7 +269,7 @@ pub(in crate::store) async fn failures_are_found_among_any_number_of_others(bed:
         (Some("usr_bob"), vec![(400, 599)], vec![3]),
     ] {
         let filter = CaptureFilter {
-            owner: owner.map(UserId::known),
+            reach: owner.map_or(Reach::All, |owner| Reach::Owner(UserId::known(owner))),
             statuses: statuses.clone(),
             ..Default::default()
         };
@@ -300,7 +305,10 @@ pub(in crate::store) async fn the_copies_of_a_capture_end_whatever_they_say_of_e
     append(&store, &rows, 1).await;
     let index = store.capture_index();
     let delete = async |id: &RequestId, owner: Option<&str>| {
-        let mut copies = index.delete(id, true, owner.map(UserId::known)).await.unwrap();
+        let mut copies = index
+            .delete(id, true, owner.map_or(Reach::All, |owner| Reach::Owner(UserId::known(owner))))
+            .await
+            .unwrap();
         copies.sort();
         copies
     };
@@ -311,4 +319,64 @@ pub(in crate::store) async fn the_copies_of_a_capture_end_whatever_they_say_of_e
     assert!(delete(&alone, None).await.is_empty());
     let left = index.list(CaptureFilter { shadows: Shadows::With, ..Default::default() }, 9, None);
     assert!(left.await.unwrap().found.is_empty());
+}
+
+pub(in crate::store) async fn a_line_has_the_captures_of_its_keys_and_deletes_no_others(
+    bed: &impl Bed,
+) {
+    let store = bed.open().await;
+    let random = Random::seeded(5);
+    let keys: Vec<KeyId> = (0..3).map(|at| KeyId::new(at_second(at), &random)).collect();
+    let mut rows: Vec<CaptureRow> = (0..9).map(|second| row(second, &random)).collect();
+    // By the first key, its child, a stranger of the same owner, and nobody's key; then another
+    // owner's by the first key.
+    for (row, key) in rows.iter_mut().zip([0, 1, 2, 0, 2, 1, 3, 0, 1]) {
+        row.key = keys.get(key).cloned();
+    }
+    rows[7].owner = UserId::known("usr_bob");
+    for copy in [3, 4, 6, 7] {
+        rows[copy].replay_of = Some(rows[0].id.clone());
+    }
+    // A copy of the line's behind one of a stranger.
+    rows[8].replay_of = Some(rows[4].id.clone());
+    append(&store, &rows, 1).await;
+    let index = store.capture_index();
+    let ann = UserId::known("usr_ann");
+    let line = |keys: &[KeyId]| Reach::Line(ann.clone(), Arc::new(keys.iter().cloned().collect()));
+    let list = async |filter: CaptureFilter, after: Option<RequestId>, limit: usize| {
+        let page = index.list_within(filter, limit, after, 4).await.unwrap();
+        let at = |id: &RequestId| rows.iter().position(|row| row.id == *id).unwrap();
+        (page.found.iter().map(|(id, _)| at(id)).collect::<Vec<_>>(), page.next)
+    };
+    for (reach, status, expected) in [
+        (line(&keys[..2]), 200, vec![8, 5, 3, 1, 0]),
+        (line(&keys[2..]), 200, vec![4, 2]),
+        (line(&keys[2..]), 404, vec![]),
+        (line(&[]), 200, vec![]),
+        (Reach::Owner(ann.clone()), 200, vec![8, 6, 5, 4, 3, 2, 1, 0]),
+    ] {
+        let statuses = vec![(status, status)];
+        let filter = CaptureFilter { reach: reach.clone(), statuses, ..Default::default() };
+        for limit in [1, 2, 9] {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let (page, next) = list(filter.clone(), after, limit).await;
+                assert!(page.len() <= limit, "{reach:?}");
+                found.extend(page);
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, expected, "{reach:?} {limit}");
+        }
+    }
+    let mut gone = index.delete(&rows[0].id, true, line(&keys[..2])).await.unwrap();
+    gone.sort();
+    assert_eq!(gone, [rows[3].id.clone()], "not what is reached over a stranger's");
+    let all = CaptureFilter::default();
+    let left = index.list(all, 9, None).await.unwrap().found;
+    let left: HashSet<RequestId> = left.into_iter().map(|(id, _)| id).collect();
+    let kept = [1, 2, 4, 5, 6, 7, 8].map(|at: usize| rows[at].id.clone());
+    assert_eq!(left, HashSet::from(kept));
 }

@@ -59,6 +59,7 @@ macro_rules! suite {
                 captures_are_listed_newest_first_and_by_filter
                 failures_are_found_among_any_number_of_others
                 segments_are_known_with_what_is_left_in_them
+                a_line_has_the_captures_of_its_keys_and_deletes_no_others
                 the_copies_of_a_capture_end_whatever_they_say_of_each_other
             }
             creations {

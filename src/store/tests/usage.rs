@@ -1,5 +1,6 @@
 //! Spend and usage.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -82,8 +83,24 @@ pub(in crate::store) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     // The groups with the largest sums are summed whole.
     let largest = UsageQuery { order: Some(UsageOrder::Requests), limit: 1, ..by(&[Day, User]) };
     assert_eq!(groups(&store, largest).await, [named(&["20261102", "usr_Bob"], 16, 0)]);
-    let ann = UsageQuery { user: Some(UserId::known("usr_ann")), ..by(&[User]) };
+    let ann = UsageQuery { reach: Reach::Owner(UserId::known("usr_ann")), ..by(&[User]) };
     assert_eq!(groups(&store, ann).await, of_users[1..]);
+    let line = |user: &str, keys: &[&str]| UsageQuery {
+        reach: Reach::Line(
+            UserId::known(user),
+            Arc::new(keys.iter().map(|key| KeyId::known(key)).collect()),
+        ),
+        ..by(&[Key])
+    };
+    let of_line = [named(&["key_1"], 10, 4)];
+    assert_eq!(groups(&store, line("usr_ann", &["key_0", "key_1"])).await, of_line);
+    let largest =
+        UsageQuery { order: Some(UsageOrder::Cost), ..line("usr_ann", &["key_1", "key_2"]) };
+    assert_eq!(groups(&store, largest).await, of_line);
+    for (user, keys) in [("usr_Bob", &["key_1"][..]), ("usr_Bob", &[""]), ("usr_ann", &[])] {
+        let own = matches!(keys, [""]);
+        assert_eq!(groups(&store, line(user, keys)).await.is_empty(), !own, "{user} {keys:?}");
+    }
     let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
     assert_eq!(groups(&store, one_day).await, [named(&[], 2, 4)]);
     store.trim_usage(0, 20_261_102).await.unwrap();

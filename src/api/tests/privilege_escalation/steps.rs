@@ -28,6 +28,10 @@ pub(super) enum KeyAction {
         by: Caller,
         of: usize,
     },
+    Revoke {
+        by: Caller,
+        of: usize,
+    },
     /// Makes the admin one, or none.
     Role(bool),
 }
@@ -149,6 +153,7 @@ pub(super) fn step(on: KeySpace) -> impl Strategy<Value = KeyAction> {
             |(by, of, body)| KeyAction::Patch { by, of, body }
         ),
         3 => (by(), 0usize..12).prop_map(|(by, of)| KeyAction::Rotate { by, of }),
+        1 => (by(), 0usize..12).prop_map(|(by, of)| KeyAction::Revoke { by, of }),
         1 => any::<bool>().prop_map(KeyAction::Role),
     ]
 }
@@ -164,6 +169,8 @@ pub(super) struct Coverage {
     pub(super) changed: u32,
     /// Rotations of other keys than the one that asked.
     pub(super) rotated: u32,
+    /// Revocations of other keys than the one that asked.
+    pub(super) ended: u32,
     /// Keys that were looked at whose granter was no admin any more.
     pub(super) lapsed: u32,
 }
@@ -175,6 +182,7 @@ impl Coverage {
             reserved: self.reserved + other.reserved,
             changed: self.changed + other.changed,
             rotated: self.rotated + other.rotated,
+            ended: self.ended + other.ended,
             lapsed: self.lapsed + other.lapsed,
         }
     }
