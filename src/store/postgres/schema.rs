@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0007_gateway_processes.sql"),
     include_str!("schema/0008_spend_reserves.sql"),
     include_str!("schema/0009_written_once.sql"),
+    include_str!("schema/0010_clocks.sql"),
 ];
 
 /// The number of the schema of this build.
