@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Registry, TextEncoder};
 
@@ -259,8 +259,10 @@ impl Metrics {
         self.process.log_dropped.inc();
     }
 
-    /// What is left of the lease, where gateways share the store.
-    pub fn lease(&self, left: Duration) {
+    /// What is left of the lease, and microseconds that the machine's clock is ahead.
+    pub fn lease(&self, left: Duration, clock_ahead: i64) {
+        let ahead = SignedDuration::from_micros(clock_ahead).as_secs_f64();
+        self.cluster.clock_offset.with_label_values::<&str>(&[]).set(ahead);
         self.cluster.lease.with_label_values::<&str>(&[]).set(left.as_secs_f64());
     }
 

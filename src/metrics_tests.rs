@@ -43,7 +43,7 @@ fn series_of_removed_targets_and_rules_are_removed() {
 fn a_gateway_alone_has_no_lease_that_could_be_lost() {
     let metrics = Metrics::new().unwrap();
     assert!(!metrics.render().contains("rerouter_lease_seconds"));
-    metrics.lease(Duration::ZERO);
+    metrics.lease(Duration::ZERO, -2_500_000);
     assert!(metrics.render().contains("\nrerouter_lease_seconds 0\n"));
 }
 

@@ -62,10 +62,10 @@ const DOORS: &[(&str, &[&str])] = &[
         "rustix",
         &[
             "cli/terminal",
+            "clock",
             "server/boot",
             "server/descriptors",
             "server/upgrade",
-            "store/cluster/lease",
             "store/data_dir",
         ],
     ),

@@ -62,6 +62,8 @@ mod cli;
 mod cli_clients;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
 mod climb;
+/// Gateways whose machines show different times: one time judges, and who is wrong is said.
+mod clocks;
 /// Requests of Claude Code and Codex, to providers of every API.
 mod coding_agents;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded

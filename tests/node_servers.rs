@@ -22,7 +22,7 @@ const DRAIN: [&str; 2] = ["--drain", "1"];
 
 /// Answers by `METHOD /path`, which a test may change; what is not there is 404.
 #[derive(Clone, Default)]
-struct Pages(Arc<Mutex<HashMap<String, String>>>);
+pub struct Pages(Arc<Mutex<HashMap<String, String>>>);
 
 impl Pages {
     fn of<const N: usize>(pages: [(&str, Value); N]) -> Pages {
@@ -53,13 +53,13 @@ impl Pages {
         }
     }
 
-    async fn serve(&self) -> Provider {
+    pub async fn serve(&self) -> Provider {
         let pages = self.clone();
         Provider::start(move |request, _| pages.answer(request)).await
     }
 }
 
-fn vllm() -> Pages {
+pub fn vllm() -> Pages {
     let model = |id: &str| {
         json!({"id": id, "object": "model", "created": 1_762_726_772, "owned_by": "vllm",
                 "root": "Qwen/Qwen3-32B", "parent": null,

@@ -12,8 +12,11 @@ use crate::plugin::{ADMIN, Host};
 use crate::support::client::Answer;
 use crate::support::documents::chat_body;
 use crate::support::envelope;
-use crate::support::gateway::Gateway;
+use crate::support::fleet::MASTER_KEY;
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::moved_clock::{MovedClock, TIMERS};
 use crate::support::node::{Node, now, report, send};
+use crate::support::postgres::Cluster;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, until};
 
@@ -128,6 +131,53 @@ async fn without_room(may_mount: bool) {
     );
     beat(&gateway, &node, 8).await;
     assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 200);
+}
+
+/// What nobody tells does not end: the node reports to no gateway that its gateway hears of.
+#[tokio::test]
+async fn a_gateway_that_goes_on_without_its_database_holds_its_nodes() {
+    let cluster = Cluster::start(&[]);
+    let url = cluster.database().await;
+    let dir = tempfile::tempdir().unwrap();
+    let clock = MovedClock::new(dir.path(), "timers", TIMERS, 0);
+    let setup = Setup::new(&document("http://127.0.0.1:9"))
+        .server(&format!("store: {{ url: '{url}', lease: 2s, on_lease_lost: serve_stale }}"))
+        .env("REROUTER_MASTER_KEY", MASTER_KEY);
+    let environment = clock.environment().into_iter();
+    let gateway =
+        environment.fold(setup, |setup, (name, value)| setup.env(name, value)).start().await;
+    let key = gateway.create_key().await;
+    let served = Provider::always(scripted::completion("a")).await;
+    let node = Node::enrol(&gateway, "a", json!({})).await;
+    node.serve(&gateway, &served.url(), &["qwen"], json!({})).await;
+    let before = signed(&gateway, &node, 2);
+    assert_eq!(deliver(&gateway, &before).await.status, 200);
+    drop(cluster);
+    until("the end of its lease", async || {
+        (gateway.metric("rerouter_lease_seconds", &[]).await == 0.0).then_some(())
+    })
+    .await;
+    // A report is taken once.
+    let meanwhile = signed(&gateway, &node, 3);
+    let taken = deliver(&gateway, &meanwhile).await;
+    assert_eq!(taken.status, 200, "{}", taken.text());
+    for (signed, what) in [(&meanwhile, "without the database"), (&before, "with it")] {
+        check_401(&deliver(&gateway, signed).await, &format!("taken {what}, and sent again"));
+    }
+    // More than a lease of the node passes, of which it is silent.
+    let end = |shown: &Value| shown["lease_expires_at"].as_str().unwrap().to_owned();
+    for passed in [20, 40, 60] {
+        let before = end(&node.shown(&gateway).await);
+        clock.set(passed);
+        let shown = until("the lease to begin anew", async || {
+            Some(node.shown(&gateway).await).filter(|shown| end(shown) > before)
+        })
+        .await;
+        assert_eq!(shown["state"], "ready", "after {passed} s");
+        let answer = gateway.chat(&key, chat_body("local", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "after {passed} s: {}", answer.text());
+    }
+    assert_eq!(served.count(), 3);
 }
 
 /// A node of a host's.

@@ -76,7 +76,7 @@ async fn wrong_credentials_are_told_and_stop_neither_traffic_nor_captures() {
 async fn refuse_and_accept(vendor: ObjectVendor) {
     let mut objects = ObjectServer::start(vendor).await;
     objects.refuse_all(true).await;
-    let mut gateway = gateway(&objects, &Cluster::shared().database().await).await;
+    let gateway = gateway(&objects, &Cluster::shared().database().await).await;
     // Before there is a segment.
     until("the first answer", async || (!takes(&gateway).await).then_some(())).await;
     let key = gateway.create_key().await;
@@ -96,10 +96,21 @@ async fn refuse_and_accept(vendor: ObjectVendor) {
     }
     assert!(!gateway.metrics().await.contains(&secret));
     objects.refuse_all(false).await;
-    // Otherwise it tries again within a minute.
-    gateway.restart().await;
-    until("the object", async || objects.objects().contains(".seg</").then_some(())).await;
-    until("its health", async || takes(&gateway).await.then_some(())).await;
+    let told = async |from: usize, line: &str| {
+        until(line, async || gateway.log()[from..].contains(line).then_some(())).await;
+        gateway.log().len()
+    };
+    let fails = "captures do not reach the other gateways";
+    let ends = "captures reach the other gateways again";
+    let then = told(0, ends).await;
+    assert!(objects.objects().contains(".seg</") && takes(&gateway).await);
+    // It refuses while there is nothing to send.
+    objects.refuse_all(true).await;
+    let then = told(then, fails).await;
+    assert!(!takes(&gateway).await);
+    objects.refuse_all(false).await;
+    told(then, ends).await;
+    assert!(takes(&gateway).await);
 }
 
 /// Whether the object store takes segments, as the health says.

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::captures::{answering, body, listed};
 use crate::support::client::Tls;
@@ -260,6 +262,65 @@ async fn a_database_that_cannot_be_used_is_told_without_its_password() {
         let (code, told) = rerouter(dir.path(), &["serve", "--config", "s.yaml"]);
         assert_eq!(code, Some(1), "{told}");
         assert!(told.contains(said) && !told.contains("canary"), "{told}");
+    }
+}
+
+/// A server that is not ready: it ends two connections, then it refuses with this code, twice or
+/// for ever, and then it is the one at this port. Returns its port.
+async fn server_that_starts(to: u16, code: &'static str, times: usize) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut client, _) = listener.accept().await.unwrap();
+            if number < 2 {
+                continue;
+            }
+            tokio::spawn(async move {
+                if number - 2 >= times {
+                    let mut server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                    return drop(copy_bidirectional(&mut client, &mut server).await);
+                }
+                // It has no TLS, which the client asks for first.
+                let mut asked = [0; 1024];
+                if client.read(&mut asked).await.is_ok_and(|read| read == 8) {
+                    client.write_all(b"N").await.unwrap();
+                    let _read = client.read(&mut asked).await;
+                }
+                let fields = format!("SFATAL\0VFATAL\0C{code}\0Mnot now\0\0");
+                let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+                let _gone =
+                    client.write_all(&[b"E", &length[..], fields.as_bytes()].concat()).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_start_waits_for_a_database_that_starts_and_not_for_a_right_or_a_name() {
+    let cluster = Cluster::shared();
+    let url = cluster.database().await;
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let starts = server_that_starts(cluster.port(), "57P03", 2).await;
+    let setup = Setup::new(&in_order(&[("a", "http://127.0.0.1:9")], ""))
+        .server("store: { url: 'postgres://postgres:canary@127.0.0.1:${PORT}/${NAME}' }")
+        .env("PORT", &starts.to_string())
+        .env("NAME", name);
+    let mut gateway = setup.start().await;
+    assert_eq!(gateway.log().matches("waiting for the database: ").count(), 1);
+    gateway.stop().await;
+    // For these it does not wait.
+    let wrong = server_that_starts(cluster.port(), "28P01", usize::MAX).await;
+    for (port, name, said, waits) in
+        [(wrong, name, "(28P01)", 1), (cluster.port(), "missing", "(3D000)", 0)]
+    {
+        gateway.set_env("PORT", &port.to_string());
+        gateway.set_env("NAME", name);
+        let told = gateway.try_start_again().await.unwrap_err();
+        assert!(told.contains(said) && !told.contains("canary"), "{told}");
+        // The first two connections of that server end without an answer.
+        assert_eq!(told.matches("waiting for the database: ").count(), waits, "{told}");
     }
 }
 

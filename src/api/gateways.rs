@@ -40,7 +40,7 @@ pub(crate) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> 
     if left_us(app, row) > 0 {
         return conflict("This gateway has a lease, so it lives, or did a moment ago.");
     }
-    match app.store.noting(event).forget_gateway(id).await? {
+    match app.store.noting(event).forget_gateway(row).await? {
         true => Ok(answer::no_content()),
         false => Err(Error::not_found("gateway")),
     }
@@ -74,6 +74,6 @@ fn record(app: &App, row: &GatewayRow) -> Value {
         "version": row.version, "self": app.store.is_process(&row.process), "state": state,
         "lease_ms": left_ms, "serves_stale": row.serves_stale, "applied": row.applied,
         "lag": row.lag, "document": row.document, "registered_at": time(row.registered_at),
-        "renewed_at": time(row.renewed_at),
+        "renewed_at": time(row.renewed_at), "clock_offset_ms": row.clock_ahead / 1_000,
     })
 }

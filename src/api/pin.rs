@@ -10,7 +10,7 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie, token};
 use crate::bounds;
-use crate::clock::rfc3339;
+use crate::clock::{rfc3339, wrong_clock};
 use crate::error::{Error, Kind, Result};
 use crate::id::{SessionId, UserId};
 use crate::secret::Secret;
@@ -20,11 +20,14 @@ pub(crate) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -
     Ok(match app.unready().await {
         None => {
             let mut health = json!({"status": "ok", "store": "ok", "revision": app.revision()});
-            if let (Some(answer), Some(health)) =
-                (app.archive.objects_answer(), health.as_object_mut())
-            {
-                let word = if answer { "ok" } else { "unavailable" };
-                health.insert("objects".to_owned(), word.into());
+            let objects = app.archive.objects_answer();
+            let objects =
+                objects.map(|answer| if answer { "ok" } else { "unavailable" }.to_owned());
+            let clock = app.clock.machine_ahead().and_then(wrong_clock);
+            for (name, value) in [("objects", objects), ("clock", clock)] {
+                if let (Some(value), Some(health)) = (value, health.as_object_mut()) {
+                    health.insert(name.to_owned(), value.into());
+                }
             }
             answer::json(StatusCode::OK, &health)
         }

@@ -2,7 +2,6 @@
 //! the object store.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,8 +19,8 @@ use crate::store::ByteRange;
 pub(super) struct RemoteSegments {
     pub(super) objects: SegmentObjects,
     pub(super) cache: SegmentFolder,
-    /// The folder of the object store is of this store.
-    claimed: Arc<AtomicBool>,
+    /// When the folder of the object store was last seen to be of this store.
+    claimed: Arc<Mutex<Option<Instant>>>,
     /// When it last failed, and why.
     away: Arc<Mutex<Option<(Instant, String)>>>,
 }
@@ -32,12 +31,13 @@ impl RemoteSegments {
     }
 
     /// Makes sure that the folder of the object store is of the store of this mark. Nothing is
-    /// written or deleted there before.
+    /// written or deleted there before. Asked again and again, so that an outage is seen.
     pub(super) async fn claim(&self, keys: &CaptureKeys) -> io::Result<()> {
-        if !self.claimed.load(Ordering::Acquire) {
+        let claimed = || self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if claimed().is_none_or(|at| at.elapsed() >= bounds::OBJECTS_LOOK) {
             let mark = keys.mark().ok_or_else(|| io::Error::other("the keys of captures fail"))?;
             self.objects.claim(mark).await?;
-            self.claimed.store(true, Ordering::Release);
+            *claimed() = Some(Instant::now());
         }
         Ok(())
     }

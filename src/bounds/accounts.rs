@@ -156,7 +156,9 @@ pub(crate) const DATABASE_IDLE: Duration = Duration::from_secs(2);
 pub(crate) const DATABASE_RETRY: Duration = Duration::from_millis(50);
 /// Longest of those waits: keys are served again soon after the database is back.
 pub(crate) const DATABASE_RETRY_MOST: Duration = Duration::from_secs(1);
-/// How long a gateway that starts tries to get its first lease.
+/// Difference between the clock of a gateway's machine and the store's that people are told of.
+pub(crate) const CLOCK_WRONG: Duration = Duration::from_secs(5);
+/// How long a gateway that starts waits for its database, and tries to get its first lease.
 pub(crate) const DATABASE_JOIN: Duration = Duration::from_secs(30);
 /// Longest wait for the TCP connection to one address of PostgreSQL, before the next is tried.
 pub(crate) const DATABASE_CONNECT: Duration = Duration::from_secs(3);

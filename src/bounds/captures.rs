@@ -105,7 +105,7 @@ pub(crate) const SEGMENT_AGE_SHARED: Duration = Duration::from_secs(60);
 /// Time between two looks for segments to upload, and for rows to hand over.
 pub(crate) const SHARE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest such time while that fails; it doubles up to this.
-pub(crate) const SHARE_RETRY: Duration = Duration::from_secs(60);
+pub(crate) const SHARE_RETRY: Duration = Duration::from_secs(20);
 /// Bytes of a part of a segment on its way to or from an object store.
 pub(crate) const OBJECT_PART: usize = 8 << 20;
 /// Bytes of the largest answer of an object store.
@@ -114,6 +114,8 @@ pub(crate) const OBJECT_ANSWER: u64 = 160 << 20;
 pub(crate) const OBJECT_CONNECT: Duration = Duration::from_secs(5);
 /// Time of one request to an object store, with the request tried again within it.
 pub(crate) const OBJECT_REQUEST: Duration = Duration::from_secs(30);
+/// Time between two looks whether the object store answers. One costs two requests.
+pub(crate) const OBJECTS_LOOK: Duration = Duration::from_secs(20);
 /// How long nothing is read of an object store that failed.
 pub(crate) const OBJECTS_AWAY: Duration = Duration::from_secs(5);
 /// Time of all requests for one segment.

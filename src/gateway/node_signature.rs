@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
 use crate::nodes::NonceError;
-use crate::store::{SpentNonce, StoreError};
+use crate::store::{OnLeaseLost, SpentNonce, StoreError};
 
 /// Signatures as this gateway checks them.
 pub(super) struct NodeSignatures<'a> {
@@ -53,11 +53,11 @@ impl NodeSignatures<'_> {
             NonceError::TooMany => too_many(),
         })?;
         // A report needs no more than that: a store that takes nothing must not stop traffic to
-        // nodes.
-        // Where other gateways take reports too, only the store knows all nonces.
+        // nodes. Where other gateways take reports too, only the store knows all nonces.
+        let goes_on = self.app.server.store.on_lease_lost == OnLeaseLost::ServeStale;
         let in_memory = route == NODE_REPORT
             && nodes.changes_nothing(&node, generation)
-            && !self.app.store.is_shared();
+            && (goes_on || !self.app.store.is_shared());
         let nonce = signed.nonce.clone();
         let spent = SpentNonce { node, generation, nonce, created, at: now };
         match in_time(self.app.store.spend_nonce(spent)).await {

@@ -257,6 +257,7 @@ pub(super) struct ClusterMetrics {
     pub(super) lease: GaugeVec,
     pub(super) acknowledged: Histogram,
     pub(super) lag: IntGauge,
+    pub(super) clock_offset: GaugeVec,
 }
 
 impl ClusterMetrics {
@@ -275,6 +276,11 @@ impl ClusterMetrics {
             lag: to.gauge(
                 "gateway_lag_changes",
                 "Changes that the gateway furthest behind has yet to apply.",
+            )?,
+            clock_offset: to.seconds_if_told(
+                "clock_offset_seconds",
+                "By how much the clock of the machine is ahead of the store's, which judges what \
+                 has expired. Absent where the store is not shared.",
             )?,
         })
     }

@@ -365,6 +365,16 @@ impl Nodes {
         lease.inflight_then = node.inflight.under_way();
     }
 
+    /// Begins the leases anew that run: what nodes report to other gateways is not known.
+    pub fn hold(&self, now: Timestamp) {
+        for node in self.all() {
+            let mut lease = node.lease();
+            if let NodeState::Ready | NodeState::Draining = node.standing(&lease, now) {
+                (lease.until, lease.started) = (lease_end(now), Some(Instant::now()));
+            }
+        }
+    }
+
     /// Refuses signatures of the present nodes that were made before `start`, the start of this
     /// process: the process before it may have taken their nonces without the store.
     pub fn refuse_signatures_before(&self, start: Timestamp) {

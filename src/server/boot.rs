@@ -95,6 +95,7 @@ pub(super) async fn prepare(
     let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
     let (store, keys) = open_store(dir, &server.store.url, master_keys).await?;
     let store = store.with_faults(faults);
+    let clock = if store.is_shared() { Clock::Store(Arc::default()) } else { clock };
     let routing = match from_file {
         Some(routing) => routing,
         None => read(config::stored_routing(store.live_document().await?))?,
@@ -105,7 +106,7 @@ pub(super) async fn prepare(
     let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
-    let joining = joining(&server, &store, &metrics).await?;
+    let joining = joining(&server, &store, &metrics, clock.clone());
     let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let documents = DocumentFollower::default();
     // These follow the store from here on.
@@ -116,6 +117,7 @@ pub(super) async fn prepare(
     }
     warn_without_admin(has_admin_key, &auth);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random);
+    let archive = archive.with_clock(clock.clone());
     let archive = match &server.capture.objects {
         Some(target) => archive.uploading(open_objects(target, &variables)?, store.dir()),
         None => archive,
@@ -168,7 +170,7 @@ async fn open_store(
 }
 
 /// How this gateway joins the others on its store, and what they are told of it.
-async fn joining(server: &Server, store: &Store, metrics: &Metrics) -> Result<Joining, BootError> {
+fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> Joining {
     let StoreSettings { url, direct_url, lease, on_lease_lost } = &server.store;
     let target = match url {
         StoreUrl::Sqlite => None,
@@ -185,13 +187,14 @@ async fn joining(server: &Server, store: &Store, metrics: &Metrics) -> Result<Jo
         version: env!("CARGO_PKG_VERSION").to_owned(),
         address: address.to_string(),
     };
-    Ok(Joining {
+    Joining {
         identity,
         metrics: metrics.clone(),
         target,
         lease: *lease,
         serves_stale: *on_lease_lost == OnLeaseLost::ServeStale,
-    })
+        clock,
+    }
 }
 
 fn read_routing(

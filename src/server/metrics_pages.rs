@@ -61,7 +61,7 @@ impl MetricsPages {
         }
         self.app.metrics.body_memory(self.app.body_memory.held());
         if let Some(left) = self.app.authority.left() {
-            self.app.metrics.lease(left);
+            self.app.metrics.lease(left, self.app.clock.machine_ahead().unwrap_or(0));
         }
         self.app.metrics.render()
     }

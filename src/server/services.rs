@@ -25,7 +25,7 @@ use crate::capture::queue::CaptureWriter;
 use crate::gateway::BackgroundWork;
 use crate::mock;
 use crate::reload::{self, Watcher};
-use crate::store::PanicPoint;
+use crate::store::{OnLeaseLost, PanicPoint};
 
 /// What the services need beside the state.
 pub(super) struct ServiceParts {
@@ -233,6 +233,9 @@ async fn learn_of_nodes(app: Arc<App>) {
             Ok(reports) => {
                 let now = app.clock.now();
                 reports.iter().for_each(|(report, age)| app.nodes.learn(report, *age, now));
+            }
+            Err(_) if app.server.store.on_lease_lost == OnLeaseLost::ServeStale => {
+                app.nodes.hold(app.clock.now());
             }
             Err(error) => log::debug!("reports of nodes cannot be read: {error}"),
         }

@@ -51,7 +51,7 @@ impl Store {
     pub(crate) async fn trim_creations(&self, now: Timestamp) -> Result<(), StoreError> {
         let trim = move |transaction: &Transaction<'_>| {
             let delete = "DELETE FROM creations WHERE at <= ?1";
-            transaction.execute(delete, &params![oldest(transaction, now)?]).map(drop)
+            transaction.execute(delete, &params![oldest(now)]).map(drop)
         };
         self.write(trim).await
     }
@@ -63,14 +63,12 @@ pub(super) fn keep(
     kept: &KeptCreation,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let oldest = oldest(transaction, now)?;
     let delete = "DELETE FROM creations WHERE id = ?1 AND at <= ?2";
-    transaction.execute(delete, &params![kept.id, oldest])?;
+    transaction.execute(delete, &params![kept.id, oldest(now)])?;
     let insert = "
         INSERT INTO creations (id, about, payer, key, sealed, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (id) DO NOTHING";
-    let at = oldest.saturating_add(age());
-    let values = params![kept.id, kept.about, kept.payer, kept.key, kept.sealed, at];
+    let values = params![kept.id, kept.about, kept.payer, kept.key, kept.sealed, now];
     match transaction.execute(insert, &values)? {
         0 => Err(StoreError::Repeated),
         _ => Ok(()),
@@ -83,7 +81,7 @@ fn find(
     now: Timestamp,
 ) -> Result<Option<(KeptCreation, u64)>, StoreError> {
     let select = "SELECT id, about, payer, key, sealed FROM creations WHERE id = ?1 AND at > ?2";
-    let found = transaction.row(select, &params![id, oldest(transaction, now)?], |row| {
+    let found = transaction.row(select, &params![id, oldest(now)], |row| {
         let mut columns = Columns::of(row);
         Ok(KeptCreation {
             id: columns.get()?,
@@ -98,10 +96,7 @@ fn find(
 }
 
 /// The time up to which answers are too old, in microseconds since the epoch.
-fn oldest(transaction: &Transaction<'_>, now: Timestamp) -> Result<i64, StoreError> {
-    Ok(transaction.clock(now)?.saturating_sub(age()))
-}
-
-fn age() -> i64 {
-    i64::try_from(bounds::REPEATS_AGE.as_micros()).unwrap_or(i64::MAX)
+fn oldest(now: Timestamp) -> i64 {
+    let age = i64::try_from(bounds::REPEATS_AGE.as_micros()).unwrap_or(i64::MAX);
+    now.as_microsecond().saturating_sub(age)
 }

@@ -61,8 +61,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let renew = move |transaction: &Transaction<'_>| {
             let update = "UPDATE reroutes SET at = ?3 WHERE id = ?1 AND claim = ?2";
-            let at = transaction.clock(now)?;
-            transaction.execute(update, &params![call.id, call.claim, at]).map(drop)
+            transaction.execute(update, &params![call.id, call.claim, now]).map(drop)
         };
         self.write_beside(renew).await
     }
@@ -78,8 +77,7 @@ impl Store {
             let update = "
                 UPDATE reroutes SET claim = NULL, at = ?3, replay = ?4, sealed = ?5
                 WHERE id = ?1 AND claim = ?2";
-            let at = transaction.clock(now)?;
-            let values = params![call.id, call.claim, at, answer.replay, answer.sealed];
+            let values = params![call.id, call.claim, now, answer.replay, answer.sealed];
             Ok(transaction.execute(update, &values)? > 0)
         };
         self.write_beside(keep).await
@@ -97,7 +95,7 @@ impl Store {
     /// Deletes what is too old to be asked for.
     pub(crate) async fn trim_reroutes(&self, now: Timestamp) -> Result<(), StoreError> {
         let trim = move |transaction: &Transaction<'_>| {
-            let oldest = before(transaction.clock(now)?, bounds::REPEATS_AGE);
+            let oldest = before(now.as_microsecond(), bounds::REPEATS_AGE);
             transaction.execute("DELETE FROM reroutes WHERE at <= ?1", &params![oldest]).map(drop)
         };
         self.write_beside(trim).await
@@ -109,7 +107,7 @@ fn claim(
     call: &NamedReroute,
     now: Timestamp,
 ) -> Result<KnownReroute, StoreError> {
-    let at = transaction.clock(now)?;
+    let at = now.as_microsecond();
     let ended = "
         DELETE FROM reroutes
         WHERE id = ?1 AND (at <= ?2 OR claim IS NOT NULL AND at <= ?3)";

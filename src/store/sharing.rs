@@ -106,15 +106,17 @@ impl Store {
         self.databases.cluster.get().is_some_and(|cluster| cluster.is_process(process))
     }
 
-    /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row.
-    pub(crate) async fn forget_gateway(&self, id: &str) -> Result<bool, StoreError> {
-        let (id, event) = (id.to_owned(), self.event.clone());
+    /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it
+    /// was renewed since this one was read.
+    pub(crate) async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool, StoreError> {
+        let (id, renewed_at, event) = (row.id.clone(), row.renewed_at, self.event.clone());
         if !self.is_shared() {
             return Ok(false);
         }
         let forget = move |transaction: &Transaction<'_>| {
-            let delete = "DELETE FROM gateways WHERE id = ?1 AND serves_stale = 1";
-            if transaction.execute(delete, &params![id])? == 0 {
+            let delete = "DELETE FROM gateways
+                          WHERE id = ?1 AND serves_stale = 1 AND renewed_at = ?2";
+            if transaction.execute(delete, &params![id, renewed_at])? == 0 {
                 return Ok(false);
             }
             event.map_or(Ok(()), |event| audit::insert(transaction, &event))?;

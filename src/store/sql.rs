@@ -10,8 +10,6 @@
 //! - no limit is `LIMIT 9223372036854775807`;
 //! - a column that is to be searched by no index is `name || ''` or `at + 0`.
 
-use jiff::Timestamp;
-
 use super::StoreError;
 use super::postgres::{PostgresRow, PostgresTransaction};
 use super::sqlite::{SqliteRow, SqliteTransaction};
@@ -36,15 +34,6 @@ impl Transaction<'_> {
     pub(super) fn revision(&self) -> Result<u64, StoreError> {
         let rev = self.int("SELECT rev FROM state", &[])?;
         Ok(rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0))
-    }
-
-    /// The time, in microseconds since the epoch. Gateways that share the database go by its clock:
-    /// theirs may differ.
-    pub(super) fn clock(&self, now: Timestamp) -> Result<i64, StoreError> {
-        match self.is_shared() {
-            true => Ok(self.int(&format!("SELECT {NOW}"), &[])?.unwrap_or(0)),
-            false => Ok(now.as_microsecond()),
-        }
     }
 
     /// Runs a statement that finds no rows. Returns how many it changed.

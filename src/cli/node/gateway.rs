@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::Path;
 
 use jiff::Timestamp;
-use jiff::fmt::rfc2822;
 use serde_json::Value;
 use ureq::{Agent, http};
 
@@ -13,7 +12,7 @@ use super::http::{agent, url};
 use crate::auth::signature::{Covered, Signer};
 use crate::bounds;
 use crate::clock::Clock;
-use crate::id::{NodeId, Random};
+use crate::id::{NodeId, Random, RequestId};
 use crate::routing::BaseUrl;
 use crate::secret::Secret;
 
@@ -65,8 +64,8 @@ impl GatewayClient {
     /// Sends a callback. A 401 may be due to our clock: retries once by the gateway's.
     pub(super) fn call(&mut self, name: &str, body: &Value) -> Reply {
         match self.send(name, body) {
-            Ok((401, _, Some(date))) => {
-                self.clock_offset = date.as_second() - self.clock.now().as_second();
+            Ok((401, _, Some(at))) => {
+                self.clock_offset = at.as_second() - self.clock.now().as_second();
                 self.send(name, body).map_or_else(Reply::Unavailable, |(status, text, _)| {
                     self.read(name, status, &text)
                 })
@@ -83,7 +82,7 @@ impl GatewayClient {
         reply(status, text)
     }
 
-    /// Returns status, body and `Date` of the answer.
+    /// Returns status and body of the answer, and when the gateway began it.
     fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
         let mut body = body.clone();
         if let (Some(epoch), Value::Object(fields), true) =
@@ -116,14 +115,15 @@ impl GatewayClient {
             request = request.header(name, value);
         }
         let answer = request.send(body).map_err(|error| cause(&error))?;
-        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
-        let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp());
+        // Of the clock by which signatures are judged. `Date` is of the gateway's machine.
+        let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok());
+        let at = id.and_then(RequestId::parse).and_then(|id| id.at());
         let status = answer.status().as_u16();
         let mut text = String::new();
         let mut reader =
             answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
-        Ok((status, text, date))
+        Ok((status, text, at))
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::ClusterState;
 use super::change_log::{self, LogBatch, LogPosition};
-use super::lease::since_boot;
 use super::peers;
 use crate::bounds;
+use crate::clock::{since_boot, wrong_clock};
 use crate::id::GatewayId;
 use crate::store::changes::{Change, Follower};
 use crate::store::load;
@@ -174,12 +173,22 @@ impl LogFollower {
         let (Some(position), Some(registration)) = (&self.position, &mut self.registration) else {
             return Ok(false);
         };
-        let (id, applied, is_first) =
-            (registration.id.clone(), position.rev, !registration.is_renewed);
+        let (id, position, is_first) =
+            (registration.id.clone(), position.clone(), !registration.is_renewed);
         let (process, document) =
             (self.shared.identity.process.clone(), self.tables.document().unwrap_or_default());
+        let clock = self.shared.clock.clone();
+        let ahead = clock.machine_ahead().unwrap_or(0);
+        let wrong = wrong_clock(ahead);
+        if self.shared.clock_is_wrong.swap(wrong.is_some(), Ordering::Relaxed) != wrong.is_some() {
+            let told = wrong.as_deref().unwrap_or("right again");
+            log::warn!("the clock of this machine is {told}");
+        }
         let renew = self.worker.write_beside(move |transaction| {
-            let renewed = peers::renew(transaction, &id, (applied, &document))?;
+            let (applied, asked) = ((position.rev, position.mark.as_deref()), since_boot());
+            let now = peers::renew(transaction, &id, applied, (&document, ahead))?;
+            now.iter().for_each(|now| clock.learn(*now, asked));
+            let renewed = now.is_some();
             if renewed && is_first {
                 peers::forget_former(transaction, &process, &id)?;
             }
@@ -196,8 +205,8 @@ impl LogFollower {
         self.shared.authority.end();
         self.registration = None;
         log::warn!(
-            "this gateway lost its lease: it was too slow for a change on another one. It \
-             registers anew"
+            "this gateway lost its lease: it was too slow for a change on another one, or the \
+             database has another history. It registers anew"
         );
         Ok(false)
     }
@@ -205,7 +214,7 @@ impl LogFollower {
     /// Adds the row of a new registration.
     async fn register(&mut self, applied: u64) -> Result<(), StoreError> {
         self.shared.authority.end();
-        let id = GatewayId::new(Timestamp::now(), &self.shared.random);
+        let id = GatewayId::new(self.shared.clock.now(), &self.shared.random);
         let (new, identity) = (id.clone(), self.shared.identity.clone());
         let (serves_stale, document) =
             (self.shared.serves_stale, self.tables.document().unwrap_or_default());

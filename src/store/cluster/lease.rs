@@ -5,18 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-/// Time since the machine was started, with the time that it was suspended.
-pub(super) fn since_boot() -> Duration {
-    // Elsewhere the monotonic clock is the nearest there is.
-    #[cfg(target_os = "linux")]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let now = clock_gettime(CLOCK);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
+use crate::clock::since_boot;
 
 /// The durations of the protocol. All follow from the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@
 //! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews, `barrier.rs`
 //! the wait of a change, and `reaper.rs` the search for dead gateways. These two do no input or
 //! output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the statements.
-//! Nothing here compares the wall clocks of two machines.
+//! No lease depends on a wall clock. Each renewal tells a gateway the time of the database, by
+//! which all of them judge what has expired.
 
 mod acknowledge;
 mod barrier;
@@ -22,7 +23,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -32,7 +32,8 @@ use self::lease::Timing;
 use super::StoreError;
 use super::changes::Follower;
 use super::postgres::{Database, PostgresTarget, listen};
-use super::sql::Transaction;
+use super::sql::{NOW, Transaction};
+use crate::clock::{Clock, since_boot};
 use crate::id::Random;
 use crate::metrics::Metrics;
 use crate::secret::SecretBytes;
@@ -56,6 +57,8 @@ pub(crate) struct Joining {
     pub(crate) lease: Duration,
     /// Whether it answers without a lease too.
     pub(crate) serves_stale: bool,
+    /// Learns the time of the database.
+    pub(crate) clock: Clock,
 }
 
 /// A gateway that follows the log, and takes part in the protocol.
@@ -73,6 +76,8 @@ struct ClusterState {
     identity: GatewayIdentity,
     timing: Timing,
     serves_stale: bool,
+    clock: Clock,
+    clock_is_wrong: AtomicBool,
     authority: Authority,
     documents: SecretBytes,
     random: Random,
@@ -117,16 +122,21 @@ impl Cluster {
         tables: Arc<dyn Follower>,
         has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<Self, StoreError> {
-        let Joining { mut identity, metrics, lease, serves_stale, .. } = joining;
+        let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
         // A connection that hangs must cost no lease: a round has several statements.
         let database = |name| Database::start(name, &target, lease / 4);
         let others = database("store-gateways")?;
-        let began = others.read(|transaction| transaction.clock(Timestamp::now())).await?;
+        let asked = since_boot();
+        let now = format!("SELECT {NOW}");
+        let began = others.read(move |transaction| transaction.int(&now, &[])).await?.unwrap_or(0);
+        clock.learn(began, asked);
         identity.process = format!("{began:020} {}", identity.process);
         let shared = Arc::new(ClusterState {
             identity,
             timing: Timing { lease },
             serves_stale,
+            clock,
+            clock_is_wrong: AtomicBool::new(false),
             authority: Authority::leased(serves_stale),
             documents,
             random: Random::System,

@@ -8,10 +8,10 @@ use super::lease::Timing;
 use crate::id::GatewayId;
 use crate::store::StoreError;
 use crate::store::columns::Columns;
-use crate::store::sql::{Row, Transaction, params};
+use crate::store::sql::{NOW, Row, Transaction, params};
 
-/// The time of the database, in microseconds since the epoch. Only people read it.
-const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+/// What a gateway has applied of this log. One that claims more than there is has another's.
+const APPLIED: &str = "CASE WHEN applied > (SELECT rev FROM state) THEN 0 ELSE applied END";
 
 /// What a gateway says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub(crate) struct GatewayRow {
     pub(crate) renewed_at: i64,
     /// Microseconds since then.
     pub(crate) silent_us: i64,
+    /// By how many microseconds the clock of its machine was ahead of the store's then.
+    pub(crate) clock_ahead: i64,
 }
 
 /// Adds a row without a lease.
@@ -118,18 +120,23 @@ pub(super) fn register(
     transaction.execute(&insert, &values).map(drop)
 }
 
-/// Renews a lease, unless the row is fenced or gone; whether it did.
+/// Renews a lease; the time of the database. `None` if the row is fenced or gone, or if this log
+/// lacks the change of that mark which was applied last: it may be that of another server.
 pub(super) fn renew(
     transaction: &Transaction<'_>,
     id: &GatewayId,
-    (applied, document): (u64, &str),
-) -> Result<bool, StoreError> {
+    (applied, mark): (u64, Option<&str>),
+    (document, clock_ahead): (&str, i64),
+) -> Result<Option<i64>, StoreError> {
     let renew = format!(
         "UPDATE gateways SET applied = ?2, document = ?3, renewals = renewals + 1,
-           renewed_at = {NOW}
-         WHERE id = ?1 AND fenced = 0"
+           renewed_at = {NOW}, clock_ahead = ?5
+         WHERE id = ?1 AND fenced = 0 AND (?4 = '' OR
+           EXISTS (SELECT 1 FROM changes WHERE rev = ?2 AND seq = 0 AND mark = ?4))
+         RETURNING renewed_at"
     );
-    Ok(transaction.execute(&renew, &params![id, signed(applied), document])? == 1)
+    let (applied, mark) = (signed(applied), mark.unwrap_or_default());
+    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead])
 }
 
 /// Deletes the earlier rows of this process. They are over: it has this lease instead.
@@ -154,10 +161,11 @@ pub(super) fn others(
     transaction: &Transaction<'_>,
     process: &str,
 ) -> Result<Vec<Peer>, StoreError> {
-    let others = "
-        SELECT id, directory, process, name, lease, applied, renewals, serves_stale FROM gateways
-        WHERE process <> ?1";
-    transaction.rows(others, &params![process], |row| {
+    let others = format!(
+        "SELECT id, directory, process, name, lease, {APPLIED}, renewals, serves_stale
+         FROM gateways WHERE process <> ?1"
+    );
+    transaction.rows(&others, &params![process], |row| {
         let mut columns = Columns::of(row);
         Ok(Peer {
             id: columns.get()?,
@@ -180,12 +188,12 @@ pub(super) fn fence(
     rev: u64,
 ) -> Result<BTreeSet<String>, StoreError> {
     let rev = signed(rev);
-    let fence = "UPDATE gateways SET fenced = 1
-                 WHERE process <> ?1 AND applied < ?2 AND fenced = 0";
-    transaction.execute(fence, &params![process, rev])?;
-    let fenced = "SELECT id FROM gateways WHERE process <> ?1 AND applied < ?2 AND fenced = 1";
+    let behind = format!("WHERE process <> ?1 AND {APPLIED} < ?2");
+    let fence = format!("UPDATE gateways SET fenced = 1 {behind} AND fenced = 0");
+    transaction.execute(&fence, &params![process, rev])?;
+    let fenced = format!("SELECT id FROM gateways {behind} AND fenced = 1");
     let ids = |row: &Row<'_>| Columns::of(row).get::<String>();
-    Ok(transaction.rows(fenced, &params![process, rev], ids)?.into_iter().collect())
+    Ok(transaction.rows(&fenced, &params![process, rev], ids)?.into_iter().collect())
 }
 
 /// Deletes the rows of gateways whose lease is over.
@@ -215,7 +223,7 @@ pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, Stor
     let all = format!(
         "SELECT id, process, name, version, address, lease, document, serves_stale, applied,
            CAST((SELECT rev FROM state) - applied AS BIGINT), fenced, registered_at, renewed_at,
-           {NOW} - renewed_at
+           {NOW} - renewed_at, clock_ahead
          FROM gateways ORDER BY id DESC"
     );
     transaction.rows(&all, &[], |row| {
@@ -235,6 +243,7 @@ pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, Stor
             registered_at: columns.get()?,
             renewed_at: columns.get()?,
             silent_us: columns.get()?,
+            clock_ahead: columns.get()?,
         })
     })
 }

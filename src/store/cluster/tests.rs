@@ -70,6 +70,8 @@ impl Stepped {
             identity: identity(name),
             timing: Timing { lease },
             serves_stale: false,
+            clock: Clock::Store(Arc::default()),
+            clock_is_wrong: AtomicBool::new(false),
             authority: authority.clone(),
             documents: SecretBytes::new([5; 32]),
             random: Random::System,
@@ -126,6 +128,7 @@ async fn joined(url: &str, name: &str) -> Store {
         target: Some(target),
         lease: LEASE,
         serves_stale: false,
+        clock: Clock::Store(Arc::default()),
     };
     store.join(Arc::new(Tables::default()), joining).await.unwrap();
     store
@@ -292,6 +295,57 @@ async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
         tokio::time::sleep(LEASE / 5).await;
     }
     assert!(!copy.authority().is_refused());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_holds_only_on_the_history_that_was_read() {
+    let url = Server::shared().database().await;
+    let store = shared_store(&url).await;
+    let (kept, _) = (made(&store).await, made(&store).await);
+    // As after a fail-over to a server that lacks the last commit.
+    let lose = "DELETE FROM changes WHERE rev = (SELECT rev FROM state);
+                UPDATE state SET rev = rev - 1";
+    for another_took_its_number in [false, true] {
+        let mut gateway = Stepped::new(&url, "a");
+        assert!(gateway.round().await);
+        let read = gateway.follower.read().await.unwrap();
+        run(&url, lose).await;
+        if another_took_its_number {
+            made(&store).await;
+        }
+        assert!(!gateway.follower.renew(read).await.unwrap());
+        assert!(!gateway.accepts(&kept), "{another_took_its_number}");
+        assert!(gateway.round().await && gateway.accepts(&kept), "it reads what there is");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_claims_more_than_there_is_has_not_applied_it() {
+    let url = Server::shared().database().await;
+    let store = joined(&url, "b").await;
+    let id = made(&store).await;
+    let mut gateway = Stepped::new(&url, "a");
+    assert!(gateway.round().await);
+    run(&url, "UPDATE gateways SET applied = 1000 WHERE name = 'a'").await;
+    let rev = store.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
+    assert!(store.acknowledge(rev).await.unwrap().is_empty());
+    assert!(!gateway.accepts(&id));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_is_taken_off_the_list_only_as_it_was_seen() {
+    let url = Server::shared().database().await;
+    let store = shared_store(&url).await;
+    let mut gateway = Stepped::new(&url, "a");
+    assert!(gateway.round().await);
+    run(&url, "UPDATE gateways SET serves_stale = 1").await;
+    let other = joined(&url, "b").await;
+    let seen =
+        async || other.gateways().await.unwrap().into_iter().find(|row| row.name == "a").unwrap();
+    let before = seen().await;
+    assert!(gateway.round().await);
+    assert!(!store.forget_gateway(&before).await.unwrap(), "it came back");
+    assert!(store.forget_gateway(&seen().await).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

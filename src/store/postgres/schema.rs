@@ -1,6 +1,8 @@
 //! The tables in PostgreSQL. Gateways that start at once make them once. A database of a later
 //! schema is refused: this build would misread it.
 
+use std::time::Instant;
+
 use super::session::{Session, WRITE};
 use crate::bounds;
 use crate::store::StoreError;
@@ -20,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0007_gateway_processes.sql"),
     include_str!("schema/0008_spend_reserves.sql"),
     include_str!("schema/0009_written_once.sql"),
+    include_str!("schema/0010_clocks.sql"),
 ];
 
 /// The number of the schema of this build.
@@ -38,8 +41,18 @@ const VERSIONS: &str = "
 /// again where a table is in use, as by a backup.
 pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
     let mut tries = bounds::DATABASE_MIGRATION_TRIES;
+    let (began, mut waits) = (Instant::now(), false);
+    let is_final = |why: &str| FINAL.iter().any(|code| why.contains(code));
     loop {
         match migrate(session) {
+            Err(StoreError::Unavailable(why))
+                if began.elapsed() < bounds::DATABASE_JOIN && !is_final(&why) =>
+            {
+                if !std::mem::replace(&mut waits, true) {
+                    log::warn!("waiting for the database: {why}");
+                }
+                session.pause(bounds::DATABASE_RETRY);
+            }
             Err(StoreError::Unavailable(why)) if tries > 0 && why.contains(LOCK_TIMEOUT) => {
                 log::warn!("the tables of the store are in use, migrating again: {why}");
                 tries -= 1;
@@ -52,6 +65,9 @@ pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
 
 /// The code of the error of a lock that was not had in time.
 const LOCK_TIMEOUT: &str = "(55P03)";
+
+/// Classes of errors that no wait for the server mends: of passwords, names, rights and locks.
+const FINAL: [&str; 4] = ["(28", "(3D", "(42", LOCK_TIMEOUT];
 
 fn migrate(session: &mut Session) -> Result<(), StoreError> {
     if session.read(version)? == KNOWN {
