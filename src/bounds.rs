@@ -71,7 +71,7 @@ pub(crate) const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 /// Bytes of a form with a routing document in it, each byte percent-encoded, and other fields.
 pub(crate) const FORM_BODY: usize = 3 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 
-/// How long the link in the log of a start makes the first admin.
+/// How long the link of a start makes the first admin.
 pub(crate) const FIRST_ADMIN_LINK: Duration = Duration::from_secs(3600);
 
 /// `Retry-After` of a gateway without a lease: another one answers at once.

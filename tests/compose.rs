@@ -47,6 +47,20 @@ fn the_gateways_of_the_compose_file_start_with_their_document() {
     assert!(output.status.success(), "{said}");
 }
 
+/// The gateways believe the address of a client from the balancer alone, and it takes none from
+/// clients.
+#[test]
+fn clients_of_the_compose_file_do_not_choose_their_address() {
+    let compose = several_gateways();
+    let (_, network) = compose.split_once("subnet: ").unwrap();
+    let (subnet, _) = network.split_once(' ').unwrap();
+    let document = content(&compose, "rerouter");
+    assert!(document.contains(&format!("trusted_proxies: [{subnet}]\n")), "{document}");
+    let balancer = content(&compose, "balancer");
+    assert!(balancer.contains("http-request set-header X-Forwarded-For %[src]\n"), "{balancer}");
+    assert!(!balancer.contains("option forwardfor"), "{balancer}");
+}
+
 #[test]
 fn prometheus_takes_its_document_and_the_rules() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,7 @@
 //! The console: sign-in, the first admin, what each page keeps to, and what it lets through.
 
+use std::os::unix::fs::PermissionsExt;
+
 use rerouter::internals::console::PAGES;
 use serde_json::json;
 
@@ -8,7 +10,7 @@ use crate::support::client::Answer;
 use crate::support::console_pages::Page;
 use crate::support::documents::in_order;
 use crate::support::fleet::ROUTING;
-use crate::support::gateway::{Gateway, Setup};
+use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
@@ -91,6 +93,11 @@ async fn every_page_is_protected_and_needs_a_session() {
         if method == "GET" {
             let answer = gateway.send(method, &path, &[("cookie", &cookie)], None).await;
             check_protected(&path, &answer);
+        } else {
+            // A browser that says where a form came from by this header alone.
+            let foreign = [("cookie", cookie.as_str()), ("referer", "http://evil.test/"), FORM];
+            let answer = gateway.send(method, &path, &foreign, body).await;
+            assert_eq!(answer.status, 403, "{method} {path}");
         }
     }
     for path in plain_pages() {
@@ -170,31 +177,31 @@ async fn it_is_served_where_pin_is() {
     }
 }
 
-/// The link in the log of a start.
-async fn link(gateway: &Gateway) -> String {
-    until("the link", async || {
-        let log = gateway.log();
-        let at = log.rfind("/console/first-admin?token=")?;
-        let rest = &log[at..];
-        let end = rest.find(|c: char| c == '"' || c == '\\' || c.is_whitespace())?;
-        Some(rest[..end].to_owned())
-    })
-    .await
+/// A gateway without `ADMIN_API_KEY`, and so with a link for the first admin.
+async fn without_admin_key() -> Gateway {
+    let mut gateway = Gateway::start(ROUTING).await;
+    gateway.admin_key.clear();
+    gateway.restart().await;
+    gateway
+}
+
+/// The path of the link that the start made.
+fn link(gateway: &Gateway) -> String {
+    let file = gateway.dir().join("data/first-admin");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let link = std::fs::read_to_string(file).unwrap();
+    let origin = format!("http://{}", gateway.address());
+    link.trim().strip_prefix(&origin).unwrap_or_else(|| panic!("{link}")).to_owned()
 }
 
 #[tokio::test]
 async fn the_link_of_a_start_makes_one_admin() {
-    let mut gateway = Gateway::start(ROUTING).await;
-    let old = link(&gateway).await;
+    let mut gateway = without_admin_key().await;
+    let file = gateway.dir().join("data/first-admin");
+    let old = link(&gateway);
     gateway.restart().await;
-    let new = until("another link", async || {
-        let found = link(&gateway).await;
-        (found != old).then_some(found)
-    })
-    .await;
+    let new = link(&gateway);
     assert_eq!(gateway.send("GET", &old, &[], None).await.status, 403, "of an earlier start");
-    let sign_in = gateway.send("GET", "/console/sign-in", &[], None).await.text();
-    assert!(sign_in.contains("a link in the log"), "{sign_in}");
     let token = new.split_once('=').unwrap().1;
     let body = |email: &str, password: &str, again: &str| {
         format!("token={token}&email={email}&password={password}&again={again}")
@@ -212,6 +219,7 @@ async fn the_link_of_a_start_makes_one_admin() {
         let answer = make(bad).await;
         assert_eq!(answer.status, status, "{}", answer.text());
     }
+    assert!(file.exists());
     let both = tokio::join!(
         make(body("a%40example.com", "correct+horse", "correct+horse")),
         make(body("b%40example.com", "correct+horse", "correct+horse"))
@@ -220,41 +228,214 @@ async fn the_link_of_a_start_makes_one_admin() {
     statuses.sort_unstable();
     assert_eq!(statuses[0], 303, "{} {}", both.0.text(), both.1.text());
     assert!([403, 409].contains(&statuses[1]), "{statuses:?}");
-    let sign_in = gateway.send("GET", "/console/sign-in", &[], None).await.text();
-    assert!(!sign_in.contains("a link in the log"), "{sign_in}");
+    assert!(!file.exists(), "the link is used");
+    let used = gateway.send("GET", &new, &[], None).await;
+    assert_eq!(used.status, 403);
+    assert!(used.text().contains("If there is an admin, sign in"), "{}", used.text());
+    assert!(!gateway.log().contains(token), "no link is in the log");
+    // Nor is there another link.
+    gateway.restart().await;
+    assert!(!file.exists());
+    gateway.admin_key = "admin-canary-0123456789abcdef0123456789".to_owned();
+    gateway.restart().await;
     let users = gateway.manage("GET", "/v1/users", &gateway.admin_key, None).await.json();
     let users = users["data"].as_array().unwrap();
     assert_eq!((users.len(), &users[0]["role"]), (1, &json!("admin")));
-    assert_eq!(gateway.send("GET", &new, &[], None).await.status, 403, "used");
-    assert_eq!(gateway.log().matches(token).count(), 1, "requests leave it out of the log");
-    // Nor is there another link.
-    let links = gateway.log().matches("first-admin?token=").count();
-    gateway.restart().await;
-    assert_eq!(gateway.log().matches("first-admin?token=").count(), links);
 }
 
 #[tokio::test]
-async fn an_agent_key_is_asked_for_where_agent_is_enforced() {
-    let cloud = "an AGENT key; with odd=characters";
-    let gateway = Setup::new(ROUTING).env("AGENT_CLOUD_API_KEY", cloud).start().await;
+async fn with_an_admin_key_there_is_no_link() {
+    let mut gateway = without_admin_key().await;
+    let old = link(&gateway);
+    gateway.admin_key = "admin-canary-0123456789abcdef0123456789".to_owned();
+    gateway.restart().await;
+    assert!(!gateway.dir().join("data/first-admin").exists(), "that of the earlier start");
+    assert_eq!(gateway.log().matches("makes the first admin").count(), 1, "{}", gateway.log());
+    assert!(!gateway.log().contains("token="), "{}", gateway.log());
+    assert_eq!(gateway.send("GET", &old, &[], None).await.status, 403);
+}
+
+/// The API's interface of a page: its part of the path, after `/console/`.
+fn interface_of(page: &str) -> &'static str {
+    match page.split('/').nth(2).unwrap_or_default() {
+        "captures" | "routing" | "playground" | "clients" => "router",
+        "agents" | "agent-key" => "agent",
+        _ => "pin",
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_served_where_its_interface_is() {
+    let mut gateway = Gateway::start(ROUTING).await;
     account(&gateway, EMAIL, "admin").await;
+    let sets = [&["pin"][..], &["pin", "router"], &["pin", "agent"], &["pin", "agent", "router"]];
+    let listeners = sets.map(|set| (crate::support::free_port(), set));
+    for (port, set) in listeners {
+        let interfaces = set.join(", ");
+        gateway.add_listener(&format!("127.0.0.1:{port}\n    interfaces: [{interfaces}]"));
+    }
+    gateway.restart().await;
     let session = cookie(&gateway, EMAIL).await;
-    let send = async |key: &str| {
+    for (port, set) in listeners {
+        let send = async |method: &str, path: &str, session: Option<&str>, form: &str| {
+            let mut headers = vec![FORM];
+            headers.extend(session.map(|session| ("cookie", session)));
+            let body = (method != "GET").then_some(form.as_bytes());
+            let host = format!("127.0.0.1:{port}");
+            let ask = crate::support::client::request(method, path, &host, &headers, body);
+            let mut connection = until("the listener", async || {
+                crate::support::client::Connection::try_open(([127, 0, 0, 1], port).into()).await
+            })
+            .await;
+            connection.exchange(&ask).await
+        };
+        for page in PAGES.iter().filter(|page| !page.policy.is_open()) {
+            let (method, path) = (page.method.as_str(), page.path.replace(['{', '}'], ""));
+            let expected = if set.contains(&interface_of(&path)) { 303 } else { 404 };
+            let answer = send(method, &path, None, "").await;
+            assert_eq!(answer.status, expected, "{method} {path} at {set:?}");
+            if expected == 404 {
+                let answer = send(method, &path, Some(&session), "").await;
+                assert_eq!(answer.status, 404, "{method} {path} at {set:?}");
+            }
+        }
+        // Pages that show several interfaces show those of the listener.
+        for interface in ["pin", "agent", "router"] {
+            let status = if set.contains(&interface) { 200 } else { 404 };
+            for path in ["/console/keys", "/console/keys/new", "/console/keys/key_1"] {
+                let one = if path.ends_with("key_1") { 404 } else { status };
+                let path = format!("{path}?interface={interface}");
+                let answer = send("GET", &path, Some(&session), "").await;
+                assert_eq!(answer.status, one, "{path} at {set:?}");
+            }
+            let path = format!("/console/keys?interface={interface}");
+            let scope = match interface {
+                "pin" => "user",
+                "agent" => "agents",
+                _ => "inference",
+            };
+            let form = format!("name=made&scopes={scope}");
+            let made = send("POST", &path, Some(&session), &form).await;
+            assert_eq!(made.status, status, "{path} at {set:?}: {}", made.text());
+        }
+        let overview = send("GET", "/console/", Some(&session), "").await;
+        assert_eq!(overview.status, 200, "{set:?}: {}", overview.text());
+        let keys = send("GET", "/console/keys", Some(&session), "").await;
+        assert_eq!(keys.status, 200, "{set:?}: {}", keys.text());
+        for (text, what) in [(overview.text(), "overview"), (keys.text(), "keys")] {
+            for (path, interface) in [
+                ("/console/captures", "router"),
+                ("/console/routing", "router"),
+                ("/console/playground", "router"),
+                ("/console/agents", "agent"),
+                ("/console/users", "pin"),
+            ] {
+                let shown = text.contains(&format!("href=\"{path}\""));
+                assert_eq!(shown, set.contains(&interface), "{path} on {what} at {set:?}");
+            }
+            assert!(!text.contains("cannot be read"), "{text}");
+        }
+        for interface in ["pin", "agent", "router"] {
+            let tab = format!("href=\"/console/keys?interface={interface}\"");
+            assert_eq!(keys.text().contains(&tab), set.contains(&interface), "{tab} at {set:?}");
+        }
+        assert_eq!(overview.text().contains("Traffic"), set.contains(&"router"), "{set:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_show_what_hides_or_reorders_their_letters() {
+    let (gateway, _) = start().await;
+    let session = cookie(&gateway, EMAIL).await;
+    let name = "a\u{202e}b\u{200b}c";
+    let admin = &gateway.admin_key;
+    let key = gateway.make_key("/v1/router/keys", admin, &json!({"name": name})).await;
+    let user = json!({"email": "b@example.com", "password": PASSWORD, "name": name});
+    let user = gateway.manage("POST", "/v1/users", admin, Some(&user)).await.json();
+    let agent = json!({"name": "agent", "model": "auto", "description": "a\u{1b}[31m"});
+    let agent = gateway.manage("POST", "/v1/agents", admin, Some(&agent)).await;
+    assert_eq!(agent.status, 201, "{}", agent.text());
+    for (path, shown) in [
+        ("/console/keys".to_owned(), "a⟨U+202E⟩b⟨U+200B⟩c"),
+        (format!("/console/keys/{}?interface=router", key.id), "a⟨U+202E⟩b⟨U+200B⟩c"),
+        ("/console/users".to_owned(), "a⟨U+202E⟩b⟨U+200B⟩c"),
+        (format!("/console/users/{}", user["id"].as_str().unwrap()), ""),
+        ("/console/agents".to_owned(), "a␛[31m"),
+    ] {
+        let page = gateway.send("GET", &path, &[("cookie", &session)], None).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text());
+        assert!(page.text().contains(shown), "{path}: {}", page.text());
+        // Values of fields are what they are.
+        let texts = page.text();
+        let mut texts = texts.split('<').filter(|piece| !piece.starts_with("textarea"));
+        assert!(
+            texts.all(|piece| {
+                let text = piece.split_once('>').map_or(piece, |(_, text)| text);
+                !text.contains(['\u{202e}', '\u{200b}', '\u{1b}'])
+            }),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_agent_key_is_of_one_session_and_ends_with_it() {
+    let cloud = "an AGENT key; with odd=characters";
+    let mut gateway = Setup::new(ROUTING).env("AGENT_CLOUD_API_KEY", cloud).start().await;
+    account(&gateway, EMAIL, "admin").await;
+    account(&gateway, "b@example.com", "admin").await;
+    let session = cookie(&gateway, EMAIL).await;
+    let send = async |gateway: &Gateway, key: &str, session: &str| {
         let form = format!("next=%2Fconsole%2Fagents&key={key}");
-        let headers = [("cookie", session.as_str()), FORM];
+        let headers = [("cookie", session), FORM];
         gateway.send("POST", "/console/agent-key", &headers, Some(form.as_bytes())).await
     };
-    let wrong = send("agt_wrong").await;
-    assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
-    let right = send(&cloud.replace(' ', "+").replace('=', "%3D").replace(';', "%3B")).await;
+    let agents = async |gateway: &Gateway, session: &str| {
+        let answer = gateway.send("GET", "/console/agents", &[("cookie", session)], None).await;
+        answer.status
+    };
+    let encoded = cloud.replace(' ', "+").replace('=', "%3D").replace(';', "%3B");
+    let wrong = send(&gateway, "agt_wrong", &session).await;
+    assert_eq!((wrong.status, agents(&gateway, &session).await), (401, 303));
+    let right = send(&gateway, &encoded, &session).await;
     assert_eq!((right.status, right.header("location")), (303, Some("/console/agents")));
-    let kept = right.header("set-cookie").unwrap();
-    assert!(kept.starts_with("rerouter_agent_key=an%20AGENT"), "{kept}");
-    assert!(kept.contains("; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict"), "{kept}");
-    let both = format!("{session}; {}", kept.split(';').next().unwrap());
-    let out = gateway.send("POST", "/console/sign-out", &[("cookie", &both)], None).await;
-    let gone = out.header_lines("set-cookie");
-    assert!(gone.len() == 2 && gone.iter().all(|line| line.contains("=; ")), "{gone:?}");
+    assert_eq!(right.header("set-cookie"), None, "the browser does not keep it");
+    assert_eq!(agents(&gateway, &session).await, 200);
+
+    // Another session in the same browser, with all cookies that it ever got.
+    let mine = cookie(&gateway, EMAIL).await;
+    let other = cookie(&gateway, "b@example.com").await;
+    assert_eq!((agents(&gateway, &mine).await, agents(&gateway, &other).await), (303, 303));
+    let create = async |session: &str| {
+        let headers = [("cookie", session), FORM];
+        let form = b"name=reviewer&model=auto";
+        gateway.send("POST", "/console/agents", &headers, Some(form)).await
+    };
+    assert!(create(&other).await.header("location").unwrap().starts_with("/console/agent-key?"));
+    assert!(create(&session).await.header("location").unwrap().starts_with("/console/agents/"));
+
+    // The end of the session is the end of the key, also for who signs in again.
+    let out = gateway.send("POST", "/console/sign-out", &[("cookie", &session)], None).await;
+    assert_eq!(out.header_lines("set-cookie").len(), 1);
+    let again = cookie(&gateway, EMAIL).await;
+    assert_eq!(agents(&gateway, &again).await, 303);
+
+    // A key of the table is good as long as it is not revoked.
+    let bearer = format!("Bearer {cloud}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let made = gateway.send("POST", "/v1/api-keys", &headers, Some(b"{\"name\": \"mine\"}")).await;
+    let key = Key::of(&made);
+    assert_eq!(send(&gateway, &key.secret, &again).await.status, 303);
+    assert_eq!(agents(&gateway, &again).await, 200);
+    let path = format!("/v1/api-keys/{}", key.id);
+    assert_eq!(gateway.send("DELETE", &path, &headers, None).await.status, 204);
+    assert_eq!(agents(&gateway, &again).await, 303);
+
+    // A restart forgets it.
+    assert_eq!(send(&gateway, &encoded, &again).await.status, 303);
+    assert_eq!(agents(&gateway, &again).await, 200);
+    gateway.restart().await;
+    assert_eq!(agents(&gateway, &again).await, 303);
     assert!(!gateway.log().contains("odd=characters"));
 }
 
@@ -268,9 +449,9 @@ async fn people_sign_in_and_out() {
 
 #[tokio::test]
 async fn the_first_admin_is_made_in_a_browser() {
-    let gateway = Gateway::start(ROUTING).await;
+    let gateway = without_admin_key().await;
     let url = format!("http://{}", gateway.address());
-    let given = json!({"url": url, "link": link(&gateway).await, "email": EMAIL,
+    let given = json!({"url": url, "link": link(&gateway), "email": EMAIL,
         "password": PASSWORD});
     drive("first_admin", given).await;
 }

@@ -253,14 +253,13 @@ async fn without_a_provider_it_says_what_to_set_and_the_demo_answers() {
     assert!(shell(dir.path(), &line).await.contains("chat.completion"));
 }
 
-/// Only a terminal shows the key; `script` makes one.
-#[tokio::test]
-async fn a_terminal_shows_the_first_key_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let command = format!("exec {} {}", env!("CARGO_BIN_EXE_rerouter"), ANYWHERE.join(" "));
+/// The output of a start on a terminal, which `script` makes, until it has told everything. With
+/// `input` the terminal is its standard input, too.
+fn on_a_terminal(dir: &Path, input: &str) -> String {
+    let command = format!("exec {} {} {input}", env!("CARGO_BIN_EXE_rerouter"), ANYWHERE.join(" "));
     let mut child = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
-        .current_dir(dir.path())
+        .current_dir(dir)
         .env(NO_OLLAMA.0, NO_OLLAMA.1)
         .env_remove("OPENAI_API_KEY")
         .stdin(Stdio::null())
@@ -275,15 +274,37 @@ async fn a_terminal_shows_the_first_key_once() {
             }
         }
     });
-    let told = loop {
-        let line = lines.1.recv_timeout(PATIENCE).expect("a line with the key");
-        if line.contains("The first key, shown this once: rtr_") {
-            break line;
-        }
-    };
-    assert!(!dir.path().join("data/first-key").exists(), "{told}");
+    let mut told = String::new();
+    while !told.contains("metrics on http://") {
+        let line = lines.1.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{told}"));
+        told.extend([line.as_str(), "\n"]);
+    }
     child.kill().unwrap();
     child.wait().unwrap();
+    told
+}
+
+/// Only a person's terminal shows the key, and the link for the first admin.
+#[tokio::test]
+async fn a_terminal_shows_the_first_key_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = on_a_terminal(dir.path(), "");
+    for word in ["The first key, shown this once: rtr_", "/console/first-admin?token="] {
+        assert!(told.contains(word), "no {word} in {told}");
+    }
+    for file in ["first-key", "first-admin"] {
+        assert!(!dir.path().join("data").join(file).exists(), "{file}: {told}");
+    }
+    // The output of a container with a terminal is a log.
+    let dir = tempfile::tempdir().unwrap();
+    let told = on_a_terminal(dir.path(), "</dev/null");
+    for (file, begin) in [("first-key", "rtr_"), ("first-admin", "http")] {
+        let file = dir.path().join("data").join(file);
+        let secret = std::fs::read_to_string(&file).unwrap();
+        assert!(secret.starts_with(begin) && !told.contains(secret.trim()), "{told}");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert!(!told.contains("token=") && told.contains("hour: in data/first-admin"), "{told}");
 }
 
 #[tokio::test]

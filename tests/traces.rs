@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::support::documents::{chat_body, in_order};
+use crate::support::fleet::ROUTING;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::otlp::{Collector, Span};
 use crate::support::provider::{self as scripted, Provider};
@@ -242,4 +243,23 @@ async fn spans_that_the_collector_refuses_are_counted_and_calls_go_on() {
     .await;
     assert!(gateway.log().contains("the collector: status 400"), "{}", gateway.log());
     chat(&gateway, &key, &chat_body("auto", false), &[]).await;
+}
+
+#[tokio::test]
+async fn a_collector_that_egress_denies_gets_nothing() {
+    let collector = Collector::start().await;
+    let gateway = Setup::new(ROUTING)
+        .server(&collector.settings(""))
+        .server("egress: { deny: [127.0.0.0/8] }")
+        .start()
+        .await;
+    let key = gateway.create_key().await;
+    chat(&gateway, &key, &chat_body("auto", false), &[]).await;
+    until("the spans to be dropped", async || {
+        let dropped = gateway.metric("rerouter_spans_total", &["outcome=\"dropped_unsent\""]).await;
+        (dropped > 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(collector.0.count(), 0);
+    assert!(gateway.log().contains("denied by `egress`"), "{}", gateway.log());
 }

@@ -1,4 +1,4 @@
-//! The first admin, by the token in the log of a start. No route of the API: the console calls it.
+//! The first admin, by the token in the link of a start. No route of the API: the console calls it.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,6 @@ pub(crate) fn is_needed(app: &App) -> bool {
     app.auth.users_with(|user| user.role == Role::Admin).is_empty()
 }
 
-/// Whether the log of this start has a link, which may be over by now.
-pub(crate) fn is_offered(app: &App) -> bool {
-    let needed = app.first_admin.is_offered() && is_needed(app);
-    if !needed {
-        // Whoever asks next need not wait for a look at every user.
-        app.first_admin.spend();
-    }
-    needed
-}
-
 /// 403 unless this gateway offers the token, and nobody was made an admin meanwhile.
 pub(crate) fn check(app: &App, token: &str) -> Result<()> {
     let digest = app.auth.digest(&Secret::new(token));
@@ -38,8 +28,8 @@ pub(crate) fn check(app: &App, token: &str) -> Result<()> {
     }
     Err(Error::new(
         Kind::Forbidden,
-        "This link is not good, or no longer: it works once, for an hour, on the gateway that \
-         logged it, and while there is no admin.",
+        "This link has expired or was used. If there is an admin, sign in. Else restart the \
+         gateway: that makes a new link.",
     ))
 }
 

@@ -5,16 +5,11 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use crate::secret::Secret;
-use crate::wire::query;
 
 /// The cookie under https; browsers enforce the attributes that the prefix stands for.
 const SECURE_COOKIE: &str = "__Host-rerouter_session";
 /// The cookie under plain http, where `Secure` would keep it from being sent.
 const PLAIN_COOKIE: &str = "rerouter_session";
-
-/// The AGENT key of a browser, under https and under plain http; for the console only.
-const SECURE_AGENT_COOKIE: &str = "__Secure-rerouter_agent_key";
-const PLAIN_AGENT_COOKIE: &str = "rerouter_agent_key";
 
 /// The session cookie of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,10 +22,7 @@ pub(super) enum SessionCookie<'a> {
 
 /// Reads the session cookie: under https only the one that https set, under http only the other.
 pub(super) fn read_cookie(headers: &HeaderMap, secure: bool) -> SessionCookie<'_> {
-    read_named(headers, if secure { SECURE_COOKIE } else { PLAIN_COOKIE })
-}
-
-fn read_named<'a>(headers: &'a HeaderMap, ours: &str) -> SessionCookie<'a> {
+    let ours = if secure { SECURE_COOKIE } else { PLAIN_COOKIE };
     let mut found = SessionCookie::Absent;
     for line in headers.get_all(http::header::COOKIE) {
         for pair in line.as_bytes().split(|byte| *byte == b';') {
@@ -64,25 +56,6 @@ pub(crate) fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> Str
 /// The `Set-Cookie` value that makes a browser forget the cookie.
 pub(crate) fn clear_cookie(secure: bool) -> String {
     set_cookie(&Secret::new(""), secure, Duration::ZERO)
-}
-
-/// The AGENT key that a browser keeps for the console.
-pub(crate) fn agent_cookie(headers: &HeaderMap, secure: bool) -> Option<String> {
-    match read_named(headers, if secure { SECURE_AGENT_COOKIE } else { PLAIN_AGENT_COOKIE }) {
-        SessionCookie::One(value) => query::decode(value),
-        SessionCookie::Absent | SessionCookie::Invalid => None,
-    }
-}
-
-/// The `Set-Cookie` value that keeps an AGENT key for `lasting`.
-pub(crate) fn set_agent_cookie(key: &Secret, secure: bool, lasting: Duration) -> String {
-    let (name, flag) =
-        if secure { (SECURE_AGENT_COOKIE, "; Secure") } else { (PLAIN_AGENT_COOKIE, "") };
-    format!(
-        "{name}={}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{flag}",
-        query::encode(key.expose()),
-        lasting.as_secs()
-    )
 }
 
 #[cfg(test)]
@@ -130,18 +103,6 @@ mod tests {
             } else {
                 "Max-Age=43200; HttpOnly; SameSite=Lax"
             }));
-        }
-    }
-
-    #[test]
-    fn an_agent_key_is_read_back_whatever_its_characters() {
-        for secure in [true, false] {
-            let set = set_agent_cookie(&Secret::new("a; b=%ä"), secure, Duration::from_secs(9));
-            let (pair, rest) = set.split_once(';').unwrap();
-            assert_eq!(agent_cookie(&lines(&[pair]), secure).as_deref(), Some("a; b=%ä"));
-            assert_eq!(agent_cookie(&lines(&[pair]), !secure), None);
-            assert!(rest.starts_with(" Path=/console; Max-Age=9; HttpOnly; SameSite=Strict"));
-            assert_eq!(set.contains("; Secure"), secure);
         }
     }
 

@@ -1,14 +1,15 @@
 //! Protection from cross-site request forgery. Another site can make a browser send a request, with
 //! the session cookie, so every unsafe request without another credential must prove its origin.
 
+use http::header::{ORIGIN, REFERER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::error::{Error, Kind, Result};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`;
-/// programs that are not browsers send neither. `expected_origin` is the gateway's, as
+/// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`,
+/// else `Referer`; programs that are not browsers send none. `expected_origin` is the gateway's, as
 /// `https://gw.example.com`.
 pub(crate) fn check_origin(
     method: &Method,
@@ -18,12 +19,17 @@ pub(crate) fn check_origin(
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    let allowed = match (one(headers, &SEC_FETCH_SITE), one(headers, &http::header::ORIGIN)) {
+    let is_ours = |origin: &str| canonical(origin) == canonical(expected_origin);
+    let allowed = match (one(headers, &SEC_FETCH_SITE), one(headers, &ORIGIN)) {
         (HeaderLine::One(site), _) => site == "same-origin" || site == "none",
-        (HeaderLine::Absent, HeaderLine::One(origin)) => {
-            canonical(origin) == canonical(expected_origin)
-        }
-        (HeaderLine::Absent, HeaderLine::Absent) => true,
+        (HeaderLine::Absent, HeaderLine::One(origin)) => is_ours(origin),
+        (HeaderLine::Absent, HeaderLine::Absent) => match one(headers, &REFERER) {
+            HeaderLine::Absent => true,
+            HeaderLine::One(page) => {
+                is_ours(&page.split('/').take(3).collect::<Vec<_>>().join("/"))
+            }
+            HeaderLine::Bad => false,
+        },
         (HeaderLine::Bad, _) | (HeaderLine::Absent, HeaderLine::Bad) => false,
     };
     if allowed {
@@ -91,6 +97,15 @@ mod tests {
             (&[("origin", "http://gw.test")], false),
             (&[("origin", "http://gw.test:8080.evil.test")], false),
             (&[("origin", "null")], false),
+            (&[("referer", "http://gw.test:8080/console/keys?a=b")], true),
+            (&[("referer", "http://gw.test:8080")], true),
+            (&[("referer", "http://evil.test/http://gw.test:8080/")], false),
+            (&[("referer", "http://gw.test:8080.evil.test/")], false),
+            (&[("referer", "http://gw.test/")], false),
+            (&[("referer", "")], false),
+            (&[("referer", "http://gw.test:8080/"), ("referer", "http://evil.test/")], false),
+            (&[("origin", "http://evil.test"), ("referer", "http://gw.test:8080/")], false),
+            (&[("origin", "http://gw.test:8080"), ("referer", "http://evil.test/")], true),
             (&[("origin", "http://gw.test:8080"), ("origin", "http://evil.test")], false),
         ] {
             let headers: HeaderMap = given

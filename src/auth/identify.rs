@@ -187,6 +187,28 @@ impl Auth {
         found.map_err(refused)
     }
 
+    /// The AGENT tenant for a session of the console: by this key, which is kept until the session
+    /// ends, else by the one that was kept.
+    pub(crate) fn agent_tenant(
+        &self,
+        who: &Principal,
+        key: Option<&Secret>,
+        now: Timestamp,
+    ) -> Option<Principal> {
+        let Principal::User { via: Credential::Session(id), .. } = who else { return None };
+        let Some(cloud_key) = self.0.agent_cloud else {
+            return Some(Principal::AgentTenant { via: AgentCredential::Open });
+        };
+        let given = key.map(|key| self.digest(key));
+        let digest = given.or_else(|| self.0.sessions.agent_key(id))?;
+        let tenant = match constant_time_eq(&cloud_key, &digest) {
+            true => Principal::AgentTenant { via: AgentCredential::CloudKey },
+            false => self.by_digest(&digest, Surface::Agent, now).ok()?,
+        };
+        given.into_iter().for_each(|digest| self.0.sessions.keep_agent_key(id, digest));
+        Some(tenant)
+    }
+
     /// The digest of a secret, as the store and the tables keep it.
     pub fn digest(&self, secret: &Secret) -> [u8; 32] {
         self.0.pepper.digest(secret.expose())

@@ -38,7 +38,7 @@ use crate::secret::{Keyring, Purpose, Secret};
 use crate::store::{Role, UserRow};
 
 pub(crate) use agents::{Agent, Agents};
-pub(crate) use cookie::{agent_cookie, clear_cookie, set_agent_cookie, set_cookie};
+pub(crate) use cookie::{clear_cookie, set_cookie};
 pub(crate) use csrf::check_origin;
 pub(crate) use first_admin::FirstAdminLink;
 pub(crate) use identify::{has_explicit_credential, unauthorized};

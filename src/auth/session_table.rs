@@ -50,6 +50,8 @@ pub(super) struct SessionTable {
     by_id: DashMap<SessionId, Arc<LiveSession>>,
     by_cookie: DashMap<[u8; 32], Arc<LiveSession>>,
     by_token: DashMap<[u8; 32], Arc<LiveSession>>,
+    /// Digests of the AGENT keys that the console uses for sessions. They are never stored.
+    agent_keys: DashMap<SessionId, [u8; 32]>,
 }
 
 impl SessionTable {
@@ -71,6 +73,7 @@ impl SessionTable {
         if let Some((_, session)) = self.by_id.remove(id) {
             self.by_cookie.remove(&session.row.cookie_digest);
             self.by_token.remove(&session.row.token_digest);
+            self.agent_keys.remove(id);
         }
     }
 
@@ -89,6 +92,17 @@ impl SessionTable {
             SessionSecret::Token => &self.by_token,
         };
         table.get(digest).map(|session| Arc::clone(session.value()))
+    }
+
+    /// Keeps the digest of an AGENT key until the session is removed.
+    pub(super) fn keep_agent_key(&self, id: &SessionId, digest: [u8; 32]) {
+        // While the guard is held, the session is not removed.
+        let session = self.by_id.get(id);
+        session.map(|_| self.agent_keys.insert(id.clone(), digest));
+    }
+
+    pub(super) fn agent_key(&self, id: &SessionId) -> Option<[u8; 32]> {
+        self.agent_keys.get(id).map(|digest| *digest)
     }
 
     /// Takes in a use by another gateway.

@@ -60,9 +60,9 @@ pub(super) fn run(
             }
         })
         .map_err(|error| failed(error.to_string()))?;
+    // Whoever has the admin key makes keys and users with it.
+    let has_admin_key = environment().admin_key.is_some_and(|key| !key.is_empty());
     if let Some(found) = found.filter(|_| !arguments.upgrade) {
-        // Whoever has the admin key makes keys with it.
-        let has_admin_key = environment().admin_key.is_some_and(|key| !key.is_empty());
         let key = match has_admin_key {
             true => None,
             false => boot.block_on(gateway.first_key()).map_err(|why| failed(why.to_string()))?,
@@ -72,6 +72,9 @@ pub(super) fn run(
             None => Handed::before(&data_dir, has_admin_key),
         };
         tell(&welcome(&found, &gateway, key), form);
+    }
+    if let Some(link) = gateway.first_admin(!has_admin_key, has_terminal()) {
+        tell(&link, form);
     }
     let notifies = env("NOTIFY_SOCKET").is_some();
     server::run(gateway, next(), notifies).map_err(|error| failed(error.to_string()))
@@ -83,6 +86,11 @@ fn tell(text: &str, form: LogForm) {
         LogForm::Json if !std::io::stderr().is_terminal() => ::log::info!("{}", text.trim_end()),
         _ => print_error(text),
     }
+}
+
+/// Whether a person sees what is written. Without input, as in `docker run -t`, it is a log.
+fn has_terminal() -> bool {
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal()
 }
 
 /// This program with these arguments again, to take over from this process.
@@ -111,7 +119,7 @@ enum Handed {
 
 impl Handed {
     fn over(key: Secret, data_dir: &Path) -> Handed {
-        if std::io::stderr().is_terminal() {
+        if has_terminal() {
             return Handed::Shown(key);
         }
         let file = data_dir.join(FIRST_KEY);
@@ -158,10 +166,8 @@ fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Handed) -> String {
             ("$KEY stands for a key of yours, such as the first one.".to_owned(), kept())
         }
     };
-    let console =
-        gateway.console().map_or_else(String::new, |url| format!("The console is {url}\n"));
     format!(
-        "There is no routing document.\n{}\n{told}\n{console}Try it:\n\n  \
+        "There is no routing document.\n{}\n{told}\nTry it:\n\n  \
          curl -sS {}/v1/chat/completions -H \"Authorization: Bearer {bearer}\" \\\n    \
          -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"auto\", \"messages\": \
          [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n\

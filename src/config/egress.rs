@@ -3,6 +3,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
 use super::net::embedded_ipv4;
 use super::{Net, Server};
 
@@ -67,6 +72,23 @@ impl Egress {
             Err(Denied::Policy)
         } else {
             Ok(())
+        }
+    }
+}
+
+/// Resolves a name, unless any of its addresses is denied.
+impl Resolver for Egress {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
+        let denied = |at: &SocketAddr| self.check(*at, EgressPeer::Provider).is_err();
+        match found.iter().any(denied) {
+            true => Err(ureq::Error::Other("its address is denied by `egress`".into())),
+            false => Ok(found),
         }
     }
 }

@@ -1,3 +1,7 @@
+use std::net::TcpListener;
+
+use ureq::unversioned::transport::DefaultConnector;
+
 use super::*;
 
 fn egress() -> Egress {
@@ -124,4 +128,27 @@ fn nodes_have_the_policy_and_more() {
             );
         }
     }
+}
+
+#[test]
+fn a_collector_at_a_denied_address_is_not_connected_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = |denied: &str| {
+        let egress = Egress::new(vec![Net::parse(denied).unwrap()], vec![]);
+        ureq::Agent::with_parts(Config::default(), DefaultConnector::default(), egress)
+    };
+    for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
+        let url = format!("http://{host}:{port}/secret-canary");
+        let Err(ureq::Error::Other(why)) = client("127.0.0.0/8").get(&url).call() else {
+            panic!("{host}")
+        };
+        assert_eq!(why.to_string(), "its address is denied by `egress`", "{host}");
+        let nobody = listener.accept().unwrap_err().kind();
+        assert_eq!(nobody, std::io::ErrorKind::WouldBlock, "{host}");
+    }
+    drop(listener);
+    let refused = client("10.0.0.0/8").get(format!("http://127.0.0.1:{port}/")).call();
+    assert!(!matches!(refused, Err(ureq::Error::Other(_))), "{refused:?}");
 }

@@ -77,7 +77,8 @@ impl Server {
     }
 
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health`
-    /// and `/version` are served with PIN and with ROUTER.
+    /// and `/version` are served with PIN and with ROUTER, a page of the console with PIN and the
+    /// interface that it stands for.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
         let Some(listener) = at.and_then(|at| self.listener_at(at)) else {
             // A listener of the embedding server: it serves everything.
@@ -87,7 +88,13 @@ impl Server {
             || path == "/version"
             || path == "/v1/auth"
             || path.starts_with("/v1/auth/");
-        listener.interfaces.contains(&interface)
+        let page = path.strip_prefix("/console/").and_then(|rest| rest.split('/').next());
+        let stands_for = match page {
+            Some("captures" | "clients" | "playground" | "routing") => Interface::Router,
+            Some("agent-key" | "agents") => Interface::Agent,
+            _ => interface,
+        };
+        [interface, stands_for].iter().all(|interface| listener.interfaces.contains(interface))
             || (shared && listener.interfaces.contains(&Interface::Router))
     }
 

@@ -2,23 +2,24 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use maud::Markup;
 use serde_json::Value;
 
 use super::answer;
 use super::form::Form;
-use super::layout::{self, Tab};
+use super::layout::{self, TABS, Tab, TabRow};
 use super::refusal::{self, AGENT_KEY, PageAsk};
 use crate::api::{
     self, ApiRequest, ApiResult, ClientOrigin, PathParams, ProgressStep, ProgressStream, Responder,
     Route, RouteMatch,
 };
 use crate::app::App;
-use crate::auth::{Principal, agent_cookie};
+use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
-use crate::interface::{Interface, Surface};
+use crate::interface::Surface;
+use crate::secret::Secret;
 use crate::wire::query::decode;
 
 /// A request for a page, and who sends it.
@@ -90,8 +91,11 @@ impl PageCall<'_> {
             RouteMatch::WrongMethod(error) => return Err(error),
             RouteMatch::Unknown => return Err(Error::not_found("path")),
         };
+        if !self.serves(request.uri().path()) {
+            return Err(Error::not_found("path"));
+        }
         let who = match Surface::of(route.path) {
-            Surface::Agent => self.agent_tenant()?,
+            Surface::Agent => self.agent_tenant(None)?,
             _ => self.who.clone(),
         };
         api::may_call(route, &who)?;
@@ -107,23 +111,17 @@ impl PageCall<'_> {
         own.get::<RequestId>().cloned().map(|id| extensions.insert(id));
     }
 
-    /// AGENT has keys of its own: where it is enforced the browser keeps one in a cookie.
-    fn agent_tenant(&self) -> Result<Principal> {
-        let mut headers = HeaderMap::new();
-        if let Some(key) = agent_cookie(self.request.headers(), self.client().secure) {
-            headers = bearer(&key)?;
-        }
-        let (auth, now) = (&self.app.auth, self.app.clock.now());
-        let listener = self.client().listener;
-        // Open AGENT is only as open as the listeners that serve it.
-        if !auth.agent_is_enforced()
-            && !self.app.server.serves(listener, Interface::Agent, "/v1/agents")
-        {
-            return Err(Error::new(Kind::Forbidden, "AGENT is open, and not served here."));
-        }
-        auth.identify(&headers, Surface::Agent, false, now).map_err(|_| {
-            Error::new(Kind::Unauthorized, "An AGENT key is needed for this.").at(AGENT_KEY)
-        })
+    /// AGENT has keys of its own: where it is enforced, the session has one, or is given `key`.
+    pub(super) fn agent_tenant(&self, key: Option<&Secret>) -> Result<Principal> {
+        let found = self.app.auth.agent_tenant(self.who, key, self.app.clock.now());
+        let missing = || Error::new(Kind::Unauthorized, "A valid AGENT key is needed for this.");
+        found.ok_or_else(|| missing().at(AGENT_KEY))
+    }
+
+    /// Whether the listener of this request serves a path of the API, or a page.
+    pub(super) fn serves(&self, path: &str) -> bool {
+        let interface = Surface::of(path).interface();
+        self.app.server.serves(self.client().listener, interface, path)
     }
 
     /// Where the request comes from.
@@ -156,17 +154,23 @@ impl PageCall<'_> {
         self.who.is_admin()
     }
 
+    /// The tabs that this caller may use here.
+    fn tabs(&self) -> Vec<TabRow> {
+        let shown = |tab: &TabRow| (!tab.3 || self.is_admin()) && self.serves(tab.1);
+        TABS.into_iter().filter(shown).collect()
+    }
+
     /// A whole page with `main` below its title; for htmx only `main`.
     pub(super) fn page(&self, title: &str, tab: Tab, main: Markup) -> ApiResult {
         if self.is_fragment() {
             return self.fragment(StatusCode::OK, main);
         }
-        Ok(layout::page(StatusCode::OK, self.who, Some(tab), title, &main))
+        Ok(layout::page(StatusCode::OK, self.who, &self.tabs(), Some(tab), title, &main))
     }
 
     /// As [`page`](Self::page), of no tab and with another status.
     pub(super) fn plain_page(&self, status: StatusCode, title: &str, main: &Markup) -> ApiResult {
-        Ok(layout::page(status, self.who, None, title, main))
+        Ok(layout::page(status, self.who, &self.tabs(), None, title, main))
     }
 
     /// A part of a page.
@@ -183,7 +187,8 @@ impl PageCall<'_> {
     /// The answer to a page that failed, with the error's own words.
     pub(super) fn refusal(&self, error: Error) -> ApiResult {
         let path = self.request.uri().path_and_query().map_or("/", |target| target.as_str());
-        let ask = PageAsk::new(self.request.method(), path, self.request.headers());
+        let mut ask = PageAsk::new(self.request.method(), path, self.request.headers());
+        ask.tabs = self.tabs();
         Ok(refusal::page(&ask, self.who, error))
     }
 }
@@ -201,13 +206,6 @@ pub(super) fn request(
     let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
     // What does not fit into a path names nothing.
     request.body(body).map_err(|_| Error::not_found("path"))
-}
-
-/// The head of a request that shows this key.
-pub(super) fn bearer(key: &str) -> Result<HeaderMap> {
-    let value = HeaderValue::from_str(&format!("Bearer {key}"));
-    let value = value.map_err(|_| Error::invalid("key", "This is no key."))?;
-    Ok(HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]))
 }
 
 fn not_for_pages(route: &Route) -> Error {

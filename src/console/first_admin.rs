@@ -1,4 +1,4 @@
-//! The first admin, made with the link in the log of a start.
+//! The first admin, made with the link of a start.
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};

@@ -23,8 +23,10 @@ pub(super) enum Tab {
 }
 
 /// Tab, page, label, whether only admins may use it.
+pub(super) type TabRow = (Tab, &'static str, &'static str, bool);
+
 #[rustfmt::skip]
-pub(super) const TABS: [(Tab, &str, &str, bool); 10] = [
+pub(super) const TABS: [TabRow; 10] = [
     (Tab::Overview,   "/console/",           "Overview",   false),
     (Tab::Captures,   "/console/captures",   "Captures",   false),
     (Tab::Routing,    "/console/routing",    "Routing",    true),
@@ -47,6 +49,7 @@ const HTMX: &str = r#"{"allowEval":false,"includeIndicatorStyles":false,"history
 pub(super) fn page(
     status: StatusCode,
     who: &Principal,
+    tabs: &[TabRow],
     tab: Option<Tab>,
     title: &str,
     main: &Markup,
@@ -71,7 +74,7 @@ pub(super) fn page(
                 header.top {
                     a.brand href="/console/" { "rerouter" }
                     @if let Principal::User { user, .. } = who {
-                        (navigation(who, tab))
+                        (navigation(tabs, tab))
                         div.account {
                             a href="/console/password" title="Change the password" { (user.email) }
                             form method="post" action="/console/sign-out" {
@@ -91,16 +94,14 @@ pub(super) fn page(
     answer::html(status, page)
 }
 
-fn navigation(who: &Principal, tab: Option<Tab>) -> Markup {
+fn navigation(tabs: &[TabRow], tab: Option<Tab>) -> Markup {
     html! {
         nav aria-label="Pages" {
             ul {
-                @for (own, path, label, admins) in TABS {
-                    @if !admins || who.is_admin() {
-                        li {
-                            a href=(path) aria-current=[(tab == Some(own)).then_some("page")] {
-                                (label)
-                            }
+                @for (own, path, label, _) in tabs {
+                    li {
+                        a href=(path) aria-current=[(tab == Some(*own)).then_some("page")] {
+                            (label)
                         }
                     }
                 }

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
 use maud::{Markup, html};
 
+use super::answer;
+use super::layout::{self, TabRow};
 use super::pieces::prose;
-use super::{answer, layout};
 use crate::auth::Principal;
 use crate::error::{Error, Kind};
 use crate::wire::query::encode;
@@ -23,6 +24,7 @@ pub(crate) struct PageAsk {
     safe: bool,
     /// The page where it was, or is to be.
     place: String,
+    pub(super) tabs: Vec<TabRow>,
 }
 
 impl PageAsk {
@@ -33,7 +35,7 @@ impl PageAsk {
             (true, _) => path_of(headers, "hx-current-url"),
             (false, false) => path_of(headers, header::REFERER.as_str()),
         };
-        PageAsk { fragment, safe, place: local(place.unwrap_or_default()).to_owned() }
+        PageAsk { fragment, safe, place: local(place.unwrap_or_default()).to_owned(), tabs: vec![] }
     }
 }
 
@@ -94,7 +96,7 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
             p { a.button href=(place) { (label) } }
         };
         let title = error.status().canonical_reason().unwrap_or("Error");
-        layout::page(error.status(), who, None, title, &main)
+        layout::page(error.status(), who, &ask.tabs, None, title, &main)
     };
     let headers = response.headers_mut();
     if let Some(seconds) = error.retry_after_s() {

@@ -1,20 +1,16 @@
 //! The way in and out: sign-in, sign-out, the password, and the AGENT key where AGENT is enforced.
 
-use std::time::Duration;
-
 use http::header::{ACCEPT, CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::call::{PageCall, bearer, request};
+use super::call::{PageCall, request};
 use super::pieces::{field, notice};
 use super::refusal::{local, words};
-use crate::api::{ApiResult, first_admin};
-use crate::auth::set_agent_cookie;
+use crate::api::ApiResult;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::interface::Surface;
 use crate::secret::Secret;
 
 /// `/` and `/console`: browsers are led to the console.
@@ -32,11 +28,6 @@ pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     let next = call.query("next").unwrap_or_default();
     let main = html! {
-        @if first_admin::is_offered(call.app) {
-            (notice("info", &html! {
-                p { "There is no admin yet: a link in the log of this gateway makes the first." }
-            }))
-        }
         @if !matches!(local(&next), "/console/") {
             (notice("info", &html! {
                 p {
@@ -46,6 +37,10 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
             }))
         }
         (sign_in_form("", local(&next), None))
+        p.muted {
+            "No account? Ask an admin. The first one is made by the link that the start of this \
+             gateway tells, or by `rerouter users create`."
+        }
     };
     call.plain_page(StatusCode::OK, "Sign in", &main)
 }
@@ -101,9 +96,7 @@ fn sign_in_form(email: &str, next: &str, refused: Option<&Error>) -> Markup {
 
 pub(super) async fn sign_out(call: PageCall<'_>) -> ApiResult {
     let ended = call.send(request(Method::POST, "/v1/auth/logout", None)?).await?;
-    let mut cookies = cookies(ended.headers());
-    cookies.append(SET_COOKIE, agent_key(&call, "")?);
-    led(&call, "/console/sign-in", cookies)
+    led(&call, "/console/sign-in", cookies(ended.headers()))
 }
 
 pub(super) async fn show_password(call: PageCall<'_>) -> ApiResult {
@@ -161,16 +154,12 @@ pub(super) async fn show_agent_key(call: PageCall<'_>) -> ApiResult {
     call.plain_page(StatusCode::OK, "AGENT key", &agent_key_form(local(&next), None))
 }
 
-/// Keeps an AGENT key in a cookie for the console.
+/// Keeps an AGENT key for the session.
 pub(super) async fn set_agent_key(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let (key, next) = (form.text("key"), local(form.text("next")));
-    let known = bearer(key).and_then(|headers| {
-        let (auth, now) = (&call.app.auth, call.app.clock.now());
-        auth.identify(&headers, Surface::Agent, false, now).map_err(Error::from)
-    });
-    match known {
-        Ok(_) => led(&call, next, HeaderMap::from_iter([(SET_COOKIE, agent_key(&call, key)?)])),
+    match call.agent_tenant(Some(&Secret::new(key))) {
+        Ok(_) => call.redirect(next),
         Err(error) => {
             let form = agent_key_form(next, Some(&error));
             call.plain_page(error.status(), "AGENT key", &form)
@@ -178,21 +167,12 @@ pub(super) async fn set_agent_key(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-fn agent_key(call: &PageCall<'_>, key: &str) -> Result<HeaderValue> {
-    let lasting = match key.is_empty() {
-        true => Duration::ZERO,
-        false => call.app.server.session.absolute,
-    };
-    let cookie = set_agent_cookie(&Secret::new(key), call.client().secure, lasting);
-    HeaderValue::from_str(&cookie).map_err(Error::internal)
-}
-
 fn agent_key_form(next: &str, refused: Option<&Error>) -> Markup {
     html! {
         form.form.narrow method="post" action="/console/agent-key" {
             p {
                 "This gateway enforces keys on AGENT, for agents and for AGENT keys. "
-                "Your browser keeps the key until you sign out."
+                "The gateway keeps the key in memory until your session ends."
             }
             @if let Some(error) = refused { (words(error)) }
             input type="hidden" name="next" value=(next);

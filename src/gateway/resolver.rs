@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
+use tokio::net::TcpStream;
 
 use crate::bounds;
 use crate::config::{Egress, EgressPeer};
@@ -80,23 +81,33 @@ impl Resolver {
     ) -> Result<SocketAddr, ResolveError> {
         let found =
             tokio::net::lookup_host((host, port)).await.map_err(|_| ResolveError::Unknown)?;
-        let mut why_not = ResolveError::Unknown;
-        // IPv4 first: an attempt has one address, and many machines have IPv6 without a route.
-        let mut found: Vec<SocketAddr> = found.collect();
-        found.sort_by_key(SocketAddr::is_ipv6);
-        for address in found {
-            match self.allowed(address, whose) {
-                Ok(address) => {
-                    if self.known.len() >= bounds::DNS_NAMES {
-                        self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
-                    }
-                    self.known.insert((host.to_string(), port), (address, Instant::now()));
-                    return Ok(address);
-                }
-                Err(why) => why_not = why,
-            }
+        let address = self.choose(found.collect(), whose).await?;
+        if self.known.len() >= bounds::DNS_NAMES {
+            self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
         }
-        Err(why_not)
+        self.known.insert((host.to_string(), port), (address, Instant::now()));
+        Ok(address)
+    }
+
+    /// The first allowed address, of IPv4 if there is one: an attempt has one address, and many
+    /// machines have IPv6 without a route. On this machine, the first that takes a connection:
+    /// `localhost` has two, and a server may listen on one of them only.
+    async fn choose(
+        &self,
+        mut found: Vec<SocketAddr>,
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, ResolveError> {
+        found.sort_by_key(SocketAddr::is_ipv6);
+        let (several, mut chosen) = (found.len() > 1, Err(ResolveError::Unknown));
+        for address in found {
+            let allowed = self.allowed(address, whose);
+            let local = several && address.ip().is_loopback();
+            if allowed.is_ok() && (!local || TcpStream::connect(address).await.is_ok()) {
+                return allowed;
+            }
+            chosen = chosen.or(allowed);
+        }
+        chosen
     }
 
     fn allowed(
@@ -121,7 +132,9 @@ mod tests {
     #[tokio::test]
     async fn denied_networks_and_our_own_listeners_are_never_an_address() {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
-        let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
+        // `localhost` may be either address.
+        let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:9090"];
+        let ours = ours.map(|address| address.parse().unwrap()).to_vec();
         let resolver = Resolver::new(Egress::new(denied, ours));
         assert!(
             resolver.address("127.0.0.1", 9000, Some(EgressPeer::Provider), SOON).await.is_ok()
@@ -144,6 +157,27 @@ mod tests {
                 "{host}:{port}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_found_on_either_address_of_this_machine() {
+        let resolver = Resolver::new(Egress::new(vec![Net::parse("127.0.0.9").unwrap()], vec![]));
+        let choose = async |found: [SocketAddr; 2]| {
+            resolver.choose(found.to_vec(), Some(EgressPeer::Provider)).await
+        };
+        for own in ["[::1]:0", "127.0.0.1:0"] {
+            let listener = std::net::TcpListener::bind(own).unwrap();
+            let address = listener.local_addr().unwrap();
+            let both =
+                ["::1", "127.0.0.1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
+            assert_eq!(choose(both).await.unwrap(), address, "{own}");
+            drop(listener);
+            assert_eq!(choose(both).await.unwrap(), both[1], "nobody listens");
+        }
+        let far = ["[2001:db8::1]:9", "192.0.2.1:9"].map(|address| address.parse().unwrap());
+        assert_eq!(choose(far).await.unwrap(), far[1]);
+        let denied = ["127.0.0.9:9"; 2].map(|address| address.parse().unwrap());
+        assert!(matches!(choose(denied).await, Err(ResolveError::Denied)));
     }
 
     #[tokio::test]

@@ -16,9 +16,6 @@ pub(super) fn announce(app: &App) {
     if let Some(console) = console_link::console(app) {
         info!("console on {console}");
     }
-    if let Some(link) = console_link::first_admin(app) {
-        info!("there is no admin: this link makes the first, once and within an hour: {link}");
-    }
     info!("metrics on http://{}/metrics", app.server.metrics);
     info!("routing document revision {} is live", app.revision());
     if app.auth.agent_is_enforced() {

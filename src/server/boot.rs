@@ -15,7 +15,7 @@ use crate::archive::{Archive, ObjectTarget, SegmentObjects};
 use crate::auth::Auth;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
-use crate::config::{self, Server, Variables};
+use crate::config::{self, Egress, Server, Variables};
 use crate::id::{GatewayId, Random};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -259,7 +259,7 @@ fn start_telemetry(
     random: &Random,
 ) -> Result<Telemetry, BootError> {
     let Some(settings) = &server.telemetry else { return Ok(Telemetry::off()) };
-    Telemetry::start(settings, metrics, random)
+    Telemetry::start(settings, metrics, random, Egress::of(server, None))
         .map_err(|error| BootError(format!("cannot start the export of traces: {error}")))
 }
 
@@ -268,7 +268,7 @@ fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
     if !has_admin_key && auth.users_with(is_admin).is_empty() {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, \
-             which makes users, or use the console"
+             which makes users, or use the link for the console"
         );
     }
 }

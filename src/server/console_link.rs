@@ -4,6 +4,7 @@ use super::Gateway;
 use super::first_key::url;
 use crate::api;
 use crate::app::App;
+use crate::atomic_file;
 use crate::bounds;
 use crate::interface::Interface;
 use crate::secret::Secret;
@@ -16,23 +17,29 @@ pub(super) fn console(app: &App) -> Option<String> {
     Some(format!("{url}/console/"))
 }
 
-/// A link that makes the first admin, once and for an hour. `None` if there is an admin.
-pub(super) fn first_admin(app: &App) -> Option<String> {
-    let console = console(app)?;
-    if !api::first_admin::is_needed(app) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    app.random.fill(&mut bytes);
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let until = app.clock.now().checked_add(bounds::FIRST_ADMIN_LINK).ok()?;
-    app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until);
-    Some(format!("{console}first-admin?token={token}"))
-}
-
 impl Gateway {
-    /// The address of the console, if it is served.
-    pub(crate) fn console(&self) -> Option<String> {
-        console(&self.app)
+    /// Makes the link for the first admin where `is_wanted`, and tells where it is: shown, if it
+    /// `is_seen` by a person alone, else in a file, as other output ends up in logs. It works once
+    /// and for an hour. `None` if there is an admin.
+    pub(crate) fn first_admin(&self, is_wanted: bool, is_seen: bool) -> Option<String> {
+        let app = &self.app;
+        let file = app.server.data_dir.join("first-admin");
+        // An earlier start may have left one.
+        let _none = std::fs::remove_file(&file);
+        let console = console(app).filter(|_| is_wanted && api::first_admin::is_needed(app))?;
+        let mut bytes = [0; 32];
+        app.random.fill(&mut bytes);
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let until = app.clock.now().checked_add(bounds::FIRST_ADMIN_LINK).ok()?;
+        app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until, file.clone());
+        let link = format!("{console}first-admin?token={token}");
+        let place = match is_seen {
+            true => link,
+            false => match atomic_file::write(&file, format!("{link}\n").as_bytes()) {
+                Ok(()) => format!("in {}", file.display()),
+                Err(why) => format!("{}: {why}", file.display()),
+            },
+        };
+        Some(format!("The link that makes the first admin, once and within an hour: {place}\n"))
     }
 }

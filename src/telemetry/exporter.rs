@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 use ureq::Agent;
+use ureq::unversioned::resolver::Resolver;
+use ureq::unversioned::transport::DefaultConnector;
 
 use super::call_trace::CallTrace;
 use super::{OtlpSettings, TraceMessage, otlp};
@@ -36,7 +38,12 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub(super) fn new(settings: &OtlpSettings, metrics: Arc<Metrics>, random: &Random) -> Self {
+    pub(super) fn new(
+        settings: &OtlpSettings,
+        metrics: Arc<Metrics>,
+        random: &Random,
+        resolver: impl Resolver,
+    ) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // The headers must not follow a redirect to another host.
@@ -48,7 +55,7 @@ impl Exporter {
             .build();
         let instance = RequestId::new(Clock::System.now(), random);
         Exporter {
-            agent: Agent::new_with_config(config),
+            agent: Agent::with_parts(config, DefaultConnector::default(), resolver),
             url: settings.url.clone(),
             headers: settings.headers.clone(),
             resource: otlp::resource(instance.as_str().trim_start_matches(RequestId::PREFIX)),
@@ -153,6 +160,8 @@ fn unreachable(error: &ureq::Error) -> NotTaken {
         match error {
             ureq::Error::Timeout(_) => "no answer in time".to_owned(),
             ureq::Error::Io(error) => error.kind().to_string(),
+            // The library makes none of these: it is the resolver's.
+            ureq::Error::Other(why) => why.to_string(),
             ureq::Error::HostNotFound => "its host is not found".to_owned(),
             ureq::Error::Tls(_) | ureq::Error::Rustls(_) => "no TLS".to_owned(),
             _ => "it cannot be reached".to_owned(),

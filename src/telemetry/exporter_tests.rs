@@ -3,6 +3,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use http::HeaderMap;
+use ureq::unversioned::resolver::DefaultResolver;
 
 use super::*;
 use crate::capture::record::Head;
@@ -75,7 +76,8 @@ fn counted(metrics: &Metrics, outcome: &str) -> u64 {
 
 fn exporter(url: &str) -> (Exporter, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new().unwrap());
-    (Exporter::new(&settings(url), metrics.clone(), &Random::seeded(6)), metrics)
+    let resolver = DefaultResolver::default();
+    (Exporter::new(&settings(url), metrics.clone(), &Random::seeded(6), resolver), metrics)
 }
 
 #[test]
@@ -126,7 +128,9 @@ fn a_full_queue_drops_and_counts_and_nobody_waits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
     let metrics = Arc::new(Metrics::new().unwrap());
-    let telemetry = Telemetry::start(&settings(&url), &metrics, &Random::seeded(7)).unwrap();
+    let telemetry =
+        Telemetry::start(&settings(&url), &metrics, &Random::seeded(7), DefaultResolver::default());
+    let telemetry = telemetry.unwrap();
     let most = bounds::TRACE_QUEUE + bounds::TRACE_BATCH;
     (0..most + 100).for_each(|_| telemetry.offer(call()));
     assert!(counted(&metrics, "dropped_full") >= 100 - 1, "{}", metrics.render());

@@ -15,6 +15,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use ureq::unversioned::resolver::Resolver;
 
 pub(crate) use self::call_trace::{AttemptStep, CallTrace};
 use self::exporter::Exporter;
@@ -55,14 +56,15 @@ impl Telemetry {
         Telemetry::default()
     }
 
-    /// Starts the thread that exports.
+    /// Starts the thread that exports. It connects only where the resolver leads.
     pub fn start(
         settings: &OtlpSettings,
         metrics: &Arc<Metrics>,
         random: &Random,
+        resolver: impl Resolver,
     ) -> std::io::Result<Self> {
         let (sender, calls) = sync_channel(bounds::TRACE_QUEUE);
-        let exporter = Exporter::new(settings, metrics.clone(), random);
+        let exporter = Exporter::new(settings, metrics.clone(), random, resolver);
         std::thread::Builder::new().name("telemetry".into()).spawn(move || exporter.run(&calls))?;
         let queue = TraceQueue { sender, sample: settings.sample, metrics: metrics.clone() };
         Ok(Telemetry(Some(Arc::new(queue))))

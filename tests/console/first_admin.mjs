@@ -1,4 +1,4 @@
-// The link in the log of a start.
+// The link of a start.
 import { assert, check, given, open, scenario } from './lib.mjs';
 
 await scenario(async (browser) => {
@@ -20,6 +20,6 @@ await scenario(async (browser) => {
   await check(page);
   const answer = await page.goto(given.link);
   assert.equal(answer.status(), 403);
-  await page.getByText('This link is not good').waitFor();
+  await page.getByText('This link has expired or was used').waitFor();
   await check(page);
 });

@@ -45,6 +45,13 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
     }
 }
 
+/// Whether `localhost` is 127.0.0.1 alone. Else it is also an address that a gateway of the tests
+/// does not listen on, and so no name of the gateway.
+pub fn localhost_is_ipv4() -> bool {
+    let found = std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 0)).unwrap();
+    found.into_iter().all(|address| address.is_ipv4())
+}
+
 /// A port for a process that cannot be handed a socket. Taken below the ephemeral range, so that no
 /// outgoing connection and no `bind(0)` of another test can take it in between; each test process
 /// begins elsewhere.

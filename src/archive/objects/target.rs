@@ -91,7 +91,12 @@ impl fmt::Display for ObjectTarget {
 impl ObjectTarget {
     /// Reads a URL; what is wrong with it otherwise.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
-        let url = Url::parse(url).map_err(|_| "must be a URL like `s3://bucket/folder`")?;
+        let parts = url.to_ascii_lowercase().replace("%2e", ".");
+        if parts.split(['/', '\\']).any(|part| part == "." || part == "..") {
+            return Err("must hold no dotted parts");
+        }
+        let parsed = Url::parse(url).ok().filter(|_| url.contains("://"));
+        let url = parsed.ok_or("must be a URL like `s3://bucket/folder`")?;
         let plain = url.username().is_empty() && url.password().is_none() && url.port().is_none();
         if !plain || url.query().is_some() || url.fragment().is_some() {
             return Err("may hold a bucket and a folder only");

@@ -10,6 +10,12 @@ fn urls_name_a_store_and_nothing_else() {
     for (bad, why) in [
         ("bucket", "must be a URL"),
         ("https://host/bucket", "must begin with"),
+        ("file:relative", "must be a URL"),
+        ("file:///etc/../etc", "no dotted parts"),
+        ("file:///etc/%2E%2e/etc", "no dotted parts"),
+        ("s3://../../x", "no dotted parts"),
+        ("s3://b/../../c", "no dotted parts"),
+        ("gs://b/./c", "no dotted parts"),
         ("file://captures", "absolute"),
         ("s3:///folder", "must name a bucket"),
         ("s3://key:secret-canary@bucket", "a bucket and a folder only"),

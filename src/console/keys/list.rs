@@ -8,7 +8,7 @@ use super::super::form_state::words;
 use super::super::layout::Tab;
 use super::super::links::with_query;
 use super::super::{limits, pieces};
-use super::{collection, interface, link, status_class, title};
+use super::{collection, interface, interfaces, link, status_class, title};
 use crate::api::ApiResult;
 use crate::interface::Interface;
 
@@ -36,7 +36,7 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let shows_owner = call.is_admin() && interface != Interface::Agent;
     let main = html! {
-        (tabs(interface))
+        (tabs(&call, interface))
         div .access-head {
             (filters(interface, &status, &owner, shows_owner))
             a .button href=(with_query("/console/keys/new", &[("interface", word)])) {
@@ -57,10 +57,10 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     call.page("Keys", Tab::Keys, main)
 }
 
-fn tabs(current: Interface) -> Markup {
+fn tabs(call: &PageCall<'_>, current: Interface) -> Markup {
     html! {
         nav .tabs aria-label="Interfaces" {
-            @for interface in [Interface::Router, Interface::Pin, Interface::Agent] {
+            @for interface in interfaces(call) {
                 a .tab href={ "/console/keys?interface=" (interface.as_str()) }
                     aria-current=[(interface == current).then_some("page")]
                     title=(title(interface)) {

@@ -12,10 +12,17 @@ use super::call::PageCall;
 use crate::interface::Interface;
 use crate::wire::query::encode;
 
-/// The interface whose keys a page shows: `?interface=`, by default ROUTER.
+/// The interfaces whose keys this listener serves, ROUTER first.
+fn interfaces(call: &PageCall<'_>) -> impl Iterator<Item = Interface> {
+    let all = [Interface::Router, Interface::Pin, Interface::Agent];
+    all.into_iter().filter(|interface| call.serves(collection(*interface)))
+}
+
+/// The interface whose keys a page shows: `?interface=`, by default the first that is served.
 fn interface(call: &PageCall<'_>) -> Interface {
     let word = call.query("interface").unwrap_or_default();
-    Interface::parse(&word).unwrap_or(Interface::Router)
+    let named = Interface::parse(&word).or_else(|| interfaces(call).next());
+    named.unwrap_or(Interface::Router)
 }
 
 /// The path of an interface's keys in the API.

@@ -25,7 +25,10 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
         return call.fragment(StatusCode::OK, now(&call).await);
     }
     let (now, traffic) = futures::join!(now(&call), Traffic::read(&call, &view));
-    let traffic = traffic_page::show(&traffic?, &view, call.is_admin());
+    let traffic = match call.serves("/v1/router/usage") {
+        true => traffic_page::show(&traffic?, &view, call.is_admin()),
+        false => html! {},
+    };
     let main = html! {
         div #now hx-get="/console/?part=now" hx-trigger="every 15s" data-quiet { (now) }
         (traffic)

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::traffic::{maybe_number, rows, whole};
 use crate::console::call::PageCall;
 use crate::console::pieces::{badge, breaker_hint, count, id_link, some, time};
+use crate::error::Kind;
 use crate::wire::query::encode;
 
 /// Entries of a list that are looked at: the longest page of the API.
@@ -38,7 +39,9 @@ impl Present {
         let mut unread = Vec::new();
         let mut take = |what, read: crate::error::Result<Value>| {
             read.unwrap_or_else(|error| {
-                unread.push((what, error.detail().to_owned()));
+                // What this listener does not serve is not missed.
+                let fails = error.kind() != Kind::NotFound;
+                unread.extend(fails.then(|| (what, error.detail().to_owned())));
                 Value::Null
             })
         };
