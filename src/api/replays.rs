@@ -69,7 +69,7 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         Some(revision) => evaluate::document_of(app, &revision).await,
         None => None,
     };
-    let may_read = who.has_scope("config");
+    let (may_read, live) = (who.has_scope("config"), app.live());
     // Rendering megabytes takes long: on a blocking thread.
     let rendered = blocking(move || {
         let mut whole = capture.whole();
@@ -83,7 +83,7 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
                 fields.insert("explanation".into(), why);
             }
         }
-        answer::json(StatusCode::OK, &whole)
+        answer::json(StatusCode::OK, &whole).map(|whole| live.routing.masked(whole))
     });
     Ok(rendered.await?)
 }
@@ -120,7 +120,8 @@ pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) ->
     let b = look_up(&app.archive, &app.captures, &reach, params.get(1)).await?;
     note_foreign(app, who, request, &a).await?;
     note_foreign(app, who, request, &b).await?;
-    Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
+    let compared = blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?;
+    Ok(compared.map(|compared| app.live().routing.masked(compared)))
 }
 
 pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
