@@ -23,7 +23,7 @@ use crate::capture::packed_capture::PackedCapture;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::redaction::Redactor;
@@ -353,7 +353,9 @@ impl Archive {
                 }
                 Err(why) => {
                     self.report(id, &why);
-                    return Err(Error::internal(format!("capture {id} cannot be read: {why}")));
+                    let told = "The stored bytes of this capture are damaged or gone.";
+                    let error = Error::new(Kind::Unavailable, told).without_retry();
+                    return Err(error.because(format!("capture {id} cannot be read: {why}")));
                 }
             }
         }

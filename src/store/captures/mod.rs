@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sql::Transaction;
+use super::sql::{Transaction, params};
 use super::sqlite::CaptureDatabase;
 use super::{Reach, Store, StoreError};
 use crate::id::{KeyId, RequestId, UserId};
@@ -226,6 +226,13 @@ impl CaptureIndex {
     pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
         let numbers = self.numbers();
         self.read(move |transaction| statements::segments(transaction, numbers)).await
+    }
+
+    /// Bytes of a segment in which captures may lie; `None` if there is no such segment.
+    pub(crate) async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
+        let find = "SELECT bytes FROM segments WHERE number = ?1";
+        let found = self.read(move |transaction| transaction.int(find, &params![segment]));
+        Ok(found.await?.map(statements::unsigned))
     }
 
     /// Deletes up to `limit` captures of a segment that is written no more; returns how many there
