@@ -383,6 +383,22 @@ impl Archive {
         deleted.map_err(Error::store_unavailable)
     }
 
+    /// Deletes all captures that match, in steps, as [`Archive::delete`] does. Returns how many.
+    pub(crate) async fn erase(&self, filter: &CaptureFilter) -> Result<usize, StoreError> {
+        // Rows that waited for the index are in it then.
+        self.move_spooled().await?;
+        let (mut erased, mut next) = (0, None);
+        loop {
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            let (count, after) = self.index.erase(filter.clone(), next).await?;
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            (erased, next) = (erased + count, after);
+            if next.is_none() {
+                return Ok(erased);
+            }
+        }
+    }
+
     /// Logs and counts, once, that a capture is damaged.
     fn report(&self, id: &RequestId, why: &Unreadable) {
         if matches!(why, Unreadable::Absent | Unreadable::Elsewhere(_) | Unreadable::Away(_)) {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::sql::{Transaction, params};
 use super::sqlite::CaptureDatabase;
 use super::{Reach, Store, StoreError};
+use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
 pub use rows::CaptureFilter;
@@ -219,6 +220,25 @@ impl CaptureIndex {
             Ok(deleted)
         };
         self.write(true, delete).await
+    }
+
+    /// Deletes a page of the captures that match the filter, older than `after`. Durable. Returns
+    /// how many there were, and after which id the next page begins; `None` on the last one.
+    pub(crate) async fn erase(
+        &self,
+        filter: CaptureFilter,
+        after: Option<RequestId>,
+    ) -> Result<(usize, Option<RequestId>), StoreError> {
+        let erase = move |transaction: &Transaction<'_>| {
+            let (limit, budget) = (bounds::RETENTION_BATCH, list::budget(&filter));
+            let page = list::list(transaction, &filter, limit, after.as_ref(), budget)?;
+            let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
+            for (id, _) in &page.found {
+                delete(transaction, id, false, &Reach::All)?;
+            }
+            Ok((page.found.len(), page.next))
+        };
+        self.write(true, erase).await
     }
 
     /// All segments of this gateway, and whether each holds a capture. The one whose newest capture
