@@ -158,6 +158,7 @@ async fn every_route_that_is_noted_leaves_its_row() {
             ("admin_key", "user"),
         )
         .await;
+    deeds.noted("DELETE", "/v1/users/{id}", (&path, &admin, None), ("admin_key", "user")).await;
     deeds.keys("/v1/apikeys", &token, "session").await;
     deeds.keys("/v1/router/keys", &admin, "admin_key").await;
     deeds.keys("/v1/api-keys", CLOUD_KEY, "cloud_key").await;
@@ -237,6 +238,11 @@ async fn every_route_that_is_noted_leaves_its_row() {
             ("admin_key", "request"),
         )
         .await;
+    let old = "/v1/router/replay?until=2001-01-01T00:00:00Z";
+    let (_, row) = deeds
+        .noted("DELETE", "/v1/router/replay", (old, &admin, None), ("admin_key", "captures"))
+        .await;
+    assert_eq!(row["target"]["id"], "until=2001-01-01T00:00:00Z");
     let (_, row) = deeds
         .noted(
             "DELETE",

@@ -26,7 +26,7 @@ fn flip(gateway: &Gateway, id: &str, part: &str) {
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
-/// Which of these can be read whole; the others are 500.
+/// Which of these can be read whole; the others are 503.
 async fn whole(gateway: &Gateway, key: &Key, ids: &[String]) -> BTreeSet<String> {
     let mut whole = BTreeSet::new();
     for id in ids {
@@ -41,7 +41,9 @@ async fn whole(gateway: &Gateway, key: &Key, ids: &[String]) -> BTreeSet<String>
             );
             whole.insert(id.clone());
         } else {
-            assert_eq!(answer.status, 500, "{}", answer.text());
+            assert_eq!(answer.status, 503, "{}", answer.text());
+            assert!(answer.text().contains("damaged"), "{}", answer.text());
+            assert_eq!(answer.header("x-should-retry"), Some("false"));
         }
     }
     whole
@@ -83,7 +85,7 @@ async fn a_flipped_bit_costs_its_capture() {
         "nobody else learns of it"
     );
     let reroute = gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await;
-    assert_eq!(reroute.status, 500, "nor is it run again");
+    assert_eq!(reroute.status, 503, "nor is it run again");
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key.secret.as_str())];
     let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await;

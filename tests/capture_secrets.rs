@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use crate::captures::files;
 use crate::support::client::find;
 use crate::support::documents::in_order;
-use crate::support::gateway::Gateway;
+use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
 
+/// The key of the gateway at its provider.
+const UPSTREAM: &str = "sk-canary-b1946ac92492d2347c6235b4d2611184";
 const SECRET: &str = "canary-mcp-3c59dc048e8850243be8079a5c74d079";
 
 fn event(name: &str, data: &Value) -> Step {
@@ -124,4 +126,74 @@ async fn what_a_provider_says_again_is_in_no_capture() {
             path.display()
         );
     }
+}
+
+/// Says the credential that it was called with: escaped, and in a stream split over two events.
+fn leak(request: &scripted::Received) -> Vec<Step> {
+    let escaped = UPSTREAM.replacen('s', "\\u0073", 1);
+    if request.json()["stream"] != true {
+        let body = scripted::completion_body("it is KEY, I think").to_string();
+        let json = [("content-type", "application/json")];
+        return scripted::answer(200, &json, body.replace("KEY", &escaped).as_bytes());
+    }
+    let (first, second) = UPSTREAM.split_at(12);
+    let mut steps = vec![scripted::stream_head()];
+    for text in [first, second, "KEY"] {
+        let event = scripted::content_event(text).replace("KEY", &escaped);
+        steps.push(Step::Chunk(event.into_bytes()));
+    }
+    steps.push(Step::Chunk(scripted::last_events().into_bytes()));
+    steps.push(Step::Chunk(Vec::new()));
+    steps
+}
+
+#[tokio::test]
+async fn what_a_provider_says_of_our_credential_is_masked_where_it_is_decoded_or_joined() {
+    let provider = Provider::start(|request, _| leak(request)).await;
+    let gateway = Setup::new(&in_order(&[("a", &provider.url())], ""))
+        .env("UPSTREAM_API_KEY", UPSTREAM)
+        .start()
+        .await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let stars = "*".repeat(UPSTREAM.len());
+    let mut ids = Vec::new();
+    for stream in [false, true] {
+        for path in ["/v1/messages", "/v1/responses", "/v1/chat/completions"] {
+            let body = match path.ends_with("responses") {
+                true => json!({"model": "auto", "stream": stream, "input": "Say it."}),
+                false => json!({
+                    "model": "auto", "stream": stream, "max_tokens": 99,
+                    "messages": [{"role": "user", "content": "Say it."}],
+                }),
+            };
+            let answer =
+                gateway.send("POST", path, &headers, Some(body.to_string().as_bytes())).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+            assert!(!answer.text().contains(UPSTREAM), "{path}: {}", answer.text());
+            let id = answer.request_id();
+            gateway.capture(&id).await;
+            ids.push(id);
+        }
+    }
+    let mut masked = 0;
+    for id in &ids {
+        for (method, path) in [
+            ("GET", format!("{id}?with=conversation")),
+            ("GET", format!("{id}/compare/{}", ids[0])),
+            ("POST", format!("{id}/reroute")),
+        ] {
+            let path = format!("/v1/router/replay/{path}");
+            let told = gateway.manage(method, &path, &gateway.admin_key, None).await;
+            assert_eq!(told.status, 200, "{path}: {}", told.text());
+            assert!(!told.text().contains(UPSTREAM), "{path}: {}", told.text());
+            masked += usize::from(told.text().contains(&stars));
+        }
+    }
+    assert_eq!(masked, 3 * ids.len(), "each of them decodes it, or joins it");
+    let url = format!("http://{}", gateway.host());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", &gateway.admin_key)];
+    let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await.well();
+    assert!(exported.contains(&ids[5]) && !exported.contains(UPSTREAM), "{exported}");
 }

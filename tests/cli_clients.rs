@@ -214,6 +214,12 @@ async fn users_and_nodes_are_seen_to() {
     }
     let nobody = ["users", "show", "bob@example.com"];
     admin(&gateway, &nobody).await.failed(2, "no user has this id or email");
+    let erase = ["replay", "delete", "--user", "ann@example.com", "--until", "1h", "--yes"];
+    assert_eq!(admin(&gateway, &erase).await.well(), "0 captures are deleted\n");
+    admin(&gateway, &["replay", "delete", "--yes"]).await.failed(2, "--user");
+    let deleted = admin(&gateway, &["users", "delete", "ann@example.com", "--yes"]).await.well();
+    assert_eq!(deleted, format!("{id} is deleted\n"));
+    admin(&gateway, &["users", "show", "ann@example.com"]).await.failed(2, "no user has this id");
 
     let create = ["nodes", "create", "desk", "--model", "qwen*", "--json"];
     let node = parse(&admin(&gateway, &create).await.well());

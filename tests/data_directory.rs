@@ -68,10 +68,10 @@ async fn a_running_gateway_moves_what_a_killed_one_left_in_the_log() {
     assert_eq!(asks(&gateway, &key).await, 401);
 }
 
-/// What was written last may be lost with a damaged log, and nothing before it: SQLite reads a log
-/// up to its first damaged frame.
+/// What was written last is lost with a damaged log, and nothing before it. A start says so, and
+/// goes on where it is told to.
 #[tokio::test]
-async fn a_damaged_log_costs_no_more_than_what_was_written_since_the_last_checkpoint() {
+async fn a_damaged_log_is_told_and_costs_what_was_written_since_the_last_checkpoint() {
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let log = gateway.dir().join("data/accounts.db-wal");
@@ -84,8 +84,17 @@ async fn a_damaged_log_costs_no_more_than_what_was_written_since_the_last_checkp
     let length = length(&log);
     assert!(length > 1_024 && length < 256 << 10, "it holds what is recent: {length}");
     let mut file = std::fs::File::options().write(true).open(&log).unwrap();
-    file.seek(SeekFrom::Start(length - 1_024)).unwrap();
-    file.write_all(&[0xa5; 1_024]).unwrap();
+    // Behind its head.
+    file.seek(SeekFrom::Start(32)).unwrap();
+    file.write_all(&vec![0xa5; usize::try_from(length).unwrap() - 32]).unwrap();
+    for deleted in [false, true] {
+        if deleted {
+            std::fs::remove_file(&log).unwrap();
+        }
+        let refused = gateway.try_start_again().await.unwrap_err();
+        assert!(refused.contains("accounts.db lacks the last"), "{refused}");
+    }
+    std::fs::remove_file(gateway.dir().join("data/accounts.revision")).unwrap();
     gateway.start_again().await;
     assert_eq!((asks(&gateway, &lives).await, asks(&gateway, &before).await), (200, 401));
     // The last one may have to be ended again, and can be.

@@ -111,6 +111,8 @@ mod endings;
 mod endpoints;
 /// Every way in beside `Authorization`, and that nothing is entered by another one.
 mod entrances;
+/// Captures that are erased by key, user or time, and users who are deleted with theirs.
+mod erasure;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
 /// Captured traffic under other documents, and the gate that asks for it.

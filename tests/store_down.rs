@@ -109,7 +109,7 @@ impl World {
             let (target, by, ends) = (
                 target.to_owned(),
                 by.map(str::to_owned),
-                route.0 == "DELETE" && route.1.contains("keys"),
+                route.0 == "DELETE" && (route.1.contains("keys") || route.1.contains("users")),
             );
             changes.push(Change { route, target, by, body, ends });
         };
@@ -125,6 +125,9 @@ impl World {
             admin,
             Some(json!({"name": "Ann", "role": "admin", "limits": {"rpm": 5}})),
         );
+        let eve = self.make("/v1/users", account("eve@example.com").unwrap()).await;
+        let eve = format!("/v1/users/{}", eve["id"].as_str().unwrap());
+        add(("DELETE", "/v1/users/{id}"), &eve, admin, None);
         for (path, one, rotate) in [
             ("/v1/apikeys", "/v1/apikeys/{id}", "/v1/apikeys/{id}/rotate"),
             ("/v1/router/keys", "/v1/router/keys/{id}", "/v1/router/keys/{id}/rotate"),
@@ -161,6 +164,8 @@ impl World {
         add(("DELETE", "/v1/nodes/{id}"), &node, admin, None);
         let (id, capture) = self.capture().await;
         add(("POST", "/v1/router/replay/import"), "/v1/router/replay/import", admin, Some(capture));
+        let old = "/v1/router/replay?until=2001-01-01T00:00:00Z";
+        add(("DELETE", "/v1/router/replay"), old, admin, None);
         add(("DELETE", "/v1/router/replay/{id}"), &format!("/v1/router/replay/{id}"), admin, None);
         let target = "/v1/router/config";
         add(("PUT", target), target, admin, Some(self.document()));

@@ -37,6 +37,7 @@ pub const NOTED: &[(&str, &str, Action)] = &[
     ("POST",   "/v1/apikeys/{id}/rotate",        Action::KeyRotate),
     ("POST",   "/v1/users",                      Action::UserCreate),
     ("PATCH",  "/v1/users/{id}",                 Action::UserUpdate),
+    ("DELETE", "/v1/users/{id}",                 Action::UserDelete),
     ("POST",   "/v1/agents",                     Action::AgentCreate),
     ("PATCH",  "/v1/agents/{id}",                Action::AgentUpdate),
     ("DELETE", "/v1/agents/{id}",                Action::AgentDelete),
@@ -55,6 +56,7 @@ pub const NOTED: &[(&str, &str, Action)] = &[
     ("POST",   "/v1/router/keys/{id}/rotate",    Action::KeyRotate),
     ("PUT",    "/v1/router/config",              Action::ConfigPut),
     ("POST",   "/v1/router/config/rollback",     Action::ConfigRollback),
+    ("DELETE", "/v1/router/replay",              Action::CaptureErase),
     ("DELETE", "/v1/router/replay/{id}",         Action::CaptureDelete),
 ];
 

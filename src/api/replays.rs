@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::page::{self, Query};
@@ -45,6 +45,8 @@ pub(crate) const PARAMETERS: &[&str] = &[
     "stream",
     "replay",
 ];
+/// What captures are deleted by: one of these is needed.
+pub(super) const ERASED_BY: &[&str] = &["user", "key", "until"];
 /// Parameters of the list that are read from the captures themselves, not from the index.
 pub(super) const OF_HEADS: &[&str] = &["stream", "replay"];
 /// Pages of the index that one page of a list reads to satisfy [`OF_HEADS`], and their captures.
@@ -69,7 +71,7 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         Some(revision) => evaluate::document_of(app, &revision).await,
         None => None,
     };
-    let may_read = who.has_scope("config");
+    let (may_read, live) = (who.has_scope("config"), app.live());
     // Rendering megabytes takes long: on a blocking thread.
     let rendered = blocking(move || {
         let mut whole = capture.whole();
@@ -83,7 +85,7 @@ pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
                 fields.insert("explanation".into(), why);
             }
         }
-        answer::json(StatusCode::OK, &whole)
+        answer::json(StatusCode::OK, &whole).map(|whole| live.routing.masked(whole))
     });
     Ok(rendered.await?)
 }
@@ -120,7 +122,9 @@ pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) ->
     let b = look_up(&app.archive, &app.captures, &reach, params.get(1)).await?;
     note_foreign(app, who, request, &a).await?;
     note_foreign(app, who, request, &b).await?;
-    Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
+    let compared =
+        blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?;
+    Ok(compared.map(|compared| app.live().routing.masked(compared)))
 }
 
 pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -139,6 +143,46 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
         .await?;
     remove(&app.captures, &app.archive, &app.auth.reach(who), id, replays).await?;
     Ok(answer::no_content())
+}
+
+/// `DELETE /v1/router/replay`: all captures that match everything that is named. A call that breaks
+/// off may be repeated, and goes on.
+pub(crate) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    let query = Query::read(request.uri().query(), ERASED_BY)?;
+    if ERASED_BY.iter().all(|name| query.get(name).is_none()) {
+        let why = "Say what to delete: name `user`, `key` or `until`, or several of them.";
+        return Err(Error::new(Kind::InvalidRequest, why));
+    }
+    let reach = match query.get("user") {
+        None => app.auth.reach(who),
+        Some(user) if who.is_admin() => Reach::Owner(UserId::known(user)),
+        Some(_) => {
+            let why = "Only an admin deletes captures by `user`. Name `key` or `until`.";
+            return Err(Error::new(Kind::Forbidden, why).at("user"));
+        }
+    };
+    let filter = CaptureFilter { shadows: Shadows::With, ..filter(&query, reach)? };
+    let named = request.uri().query().unwrap_or_default();
+    let event = audit::event(app, who, request, Action::CaptureErase, "captures", named);
+    app.store.note(event).await?;
+    let deleted = erase_all(app, &filter).await?;
+    Ok(answer::json(StatusCode::OK, &json!({ "deleted": deleted })))
+}
+
+/// Deletes all captures that match, also those under way here. Returns how many were written.
+pub(super) async fn erase_all(app: &App, filter: &CaptureFilter) -> Result<usize> {
+    app.captures.pending().delete_all(filter);
+    flush(&app.captures).await?;
+    if app.archive.is_shared() {
+        // By then other gateways have written what they answered before this call.
+        sleep(bounds::CAPTURE_SETTLE).await;
+    }
+    Ok(app.archive.erase(filter).await?)
+}
+
+async fn flush(queue: &CaptureQueue) -> Result<()> {
+    let late = |_| Error::store_unavailable("pending captures were not written in time");
+    timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)
 }
 
 /// Audits that an admin reads this capture, if it is another user's.
@@ -231,8 +275,7 @@ async fn remove(
     next.push(id);
     while !next.is_empty() {
         if maybe_in_hand {
-            let late = |_| Error::store_unavailable("pending captures were not written in time");
-            timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
+            flush(queue).await?;
         }
         for id in std::mem::take(&mut next) {
             gone.extend(archive.delete(&id, replays, reach.clone()).await?);

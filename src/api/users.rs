@@ -10,15 +10,17 @@ use serde_json::{Map, Value, json};
 
 use super::body::{BodyFields, check_name, merge};
 use super::page::{self, Query};
-use super::{PathParams, answer, audit, limits, pin};
+use super::{PathParams, answer, audit, limits, pin, replays};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
-use crate::id::UserId;
+use crate::id::{RequestId, UserId};
 use crate::interface::Interface;
 use crate::secret::Secret;
-use crate::store::{Action, Limits, Role, StoreError, UserRow};
+use crate::store::{
+    Action, CaptureFilter, ChangeUser, Limits, Reach, Role, Shadows, StoreError, UserRow,
+};
 
 const ROLES: &str = "user or admin";
 
@@ -133,6 +135,35 @@ pub(crate) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> 
     let user = app.auth.user(&user.id).ok_or_else(|| Error::not_found("user"))?;
     app.limits.expect_user(&user.id, &user.limits, &app.store, app.clock.now()).await;
     Ok(answer::confirmed(answer::json(StatusCode::OK, &record(&user)), unconfirmed))
+}
+
+/// `DELETE /v1/users/{id}`: the user is disabled, then the captures are deleted, then the row goes.
+/// A call that broke off leaves a disabled user, and another one goes on.
+pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    Query::read(request.uri().query(), &[])?;
+    let id = find(app, request)?.id.clone();
+    if id == UserId::admin() {
+        return Err(Error::new(Kind::Conflict, "The built-in user cannot be deleted."));
+    }
+    let event = audit::event(app, who, request, Action::UserDelete, "user", id.as_str());
+    let (store, last_may_go) = (app.store.noting(event.clone()), matches!(who, Principal::Admin));
+    let disable: ChangeUser = Arc::new(|user| {
+        user.disabled = true;
+        Ok(())
+    });
+    let disabled = app.auth.disable(&store, &id, last_may_go, disable).await?;
+    app.store.acknowledge(disabled.rev).await?;
+    if disabled.changes.is_empty() {
+        app.store.note(event).await?;
+    }
+    // What another gateway has yet to write of this owner is not stored.
+    app.archive.delete(&RequestId::known(id.as_str()), false, Reach::All).await?;
+    let reach = Reach::Owner(id.clone());
+    let of_user = CaptureFilter { reach, shadows: Shadows::With, ..CaptureFilter::default() };
+    replays::erase_all(app, &of_user).await?;
+    let deleted = app.store.delete_user(&id, app.clock.now()).await?;
+    let unconfirmed = app.store.acknowledge(deleted.rev).await?;
+    Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }
 
 /// A patch of a user; absent fields stay unchanged.

@@ -105,7 +105,8 @@ impl RecordEncoder {
         out: &mut RecordBuffers,
     ) -> io::Result<CaptureLocation> {
         let salt = cipher.encrypt.then(|| self.salt(&cipher.random));
-        let key = salt.map(|salt| cipher.keys.derive(&salt).ok_or_else(refused)).transpose()?;
+        let key = salt.map(|salt| cipher.keys.derive(&salt, id.as_str()).ok_or_else(refused));
+        let key = key.transpose()?;
         let mut record = |part: RecordPart, pieces: &[&[u8]], out: &mut Vec<u8>| {
             let begin = out.len();
             self.compress(pieces, pace, out)?;
@@ -254,8 +255,12 @@ impl RecordDecoder {
     ) -> Result<Vec<u8>, &'static str> {
         let plain = match salt {
             Some(salt) => {
-                let key = keys.derive(salt).ok_or("its key is refused")?;
-                key.open(part as u64, id.as_str().as_bytes(), record)
+                let open = |mixed: &str, record| {
+                    keys.derive(salt, mixed)?.open(part as u64, id.as_str().as_bytes(), record)
+                };
+                // Earlier builds derived the key from the salt alone.
+                open(id.as_str(), record.clone())
+                    .or_else(|| open("", record))
                     .ok_or("it does not decrypt")?
             }
             None => {

@@ -47,6 +47,23 @@ impl Encoded {
     }
 }
 
+#[test]
+fn a_salt_that_is_drawn_twice_gives_two_keys_and_records_of_earlier_builds_are_read() {
+    let (keys, salt, id) = (cipher(true).keys, [7; SALT], RequestId::known("req_1"));
+    let sealed = |mixed: &str| {
+        let mut record = [&5_u32.to_be_bytes()[..], b"plain"].concat();
+        keys.derive(&salt, mixed).unwrap().seal(0, id.as_str().as_bytes(), &mut record, 0).unwrap();
+        record
+    };
+    let (present, earlier) = (sealed(id.as_str()), sealed(""));
+    assert!(present != sealed("req_2") && present != earlier);
+    let mut decoder = RecordDecoder::new().unwrap();
+    let mut open = |record| decoder.decode(&id, RecordPart::Head, record, Some(&salt), &keys);
+    assert_eq!(open(present), Ok(b"plain".to_vec()));
+    assert_eq!(open(earlier), Ok(b"plain".to_vec()));
+    assert_eq!(open(sealed("req_2")), Err("it does not decrypt"));
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded(

@@ -18,9 +18,10 @@ impl CaptureKeys {
         CaptureKeys(DerivedKeys::new(keyring, Purpose::Captures))
     }
 
-    /// The key of the capture with this salt; `None` only if the cipher refuses it.
-    pub(super) fn derive(&self, salt: &[u8; SALT]) -> Option<BlockKey> {
-        BlockKey::new(&self.0.derive(salt)?)
+    /// The key of the capture with this salt and id: two machines that go on from one snapshot may
+    /// draw the same salt. `None` only if the cipher refuses it.
+    pub(super) fn derive(&self, salt: &[u8; SALT], id: &str) -> Option<BlockKey> {
+        BlockKey::new(&self.0.derive(&[salt, id.as_bytes()].concat())?)
     }
 
     /// What tells this store from others, in hexadecimal digits. It is no secret: nothing is sealed

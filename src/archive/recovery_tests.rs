@@ -100,7 +100,7 @@ async fn a_segment_that_is_missing_is_told_and_its_number_not_used_again() {
     archive.append(Arc::new(all[1..].to_vec())).await.unwrap();
     assert!(!lost.exists());
     assert_eq!(ids(&archive).await, ids_of(&all[1..]));
-    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 503);
     archive.delete(&all[0].head.id, false, Reach::All).await.unwrap();
     archive.retain(i64::MIN, u64::MAX).await.unwrap();
     assert_eq!(archive.index.segments().await.unwrap().len(), 1);

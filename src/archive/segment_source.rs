@@ -2,6 +2,7 @@
 //! the object store.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,13 +13,14 @@ use super::objects::SegmentObjects;
 use super::segment_folder::{SegmentFolder, SegmentReader};
 use super::unreadable::Unreadable;
 use crate::bounds;
-use crate::store::ByteRange;
+use crate::store::{ByteRange, CaptureIndex};
 
 /// The object store of segments, and the folder of those that were fetched whole.
 #[derive(Clone)]
 pub(super) struct RemoteSegments {
     pub(super) objects: SegmentObjects,
     pub(super) cache: SegmentFolder,
+    index: CaptureIndex,
     /// When the folder of the object store was last seen to be of this store.
     claimed: Arc<Mutex<Option<Instant>>>,
     /// When it last failed, and why.
@@ -26,8 +28,8 @@ pub(super) struct RemoteSegments {
 }
 
 impl RemoteSegments {
-    pub(super) fn new(objects: SegmentObjects, cache: SegmentFolder) -> Self {
-        RemoteSegments { objects, cache, claimed: Arc::default(), away: Arc::default() }
+    pub(super) fn new(objects: SegmentObjects, cache: SegmentFolder, index: CaptureIndex) -> Self {
+        RemoteSegments { objects, cache, index, claimed: Arc::default(), away: Arc::default() }
     }
 
     /// Makes sure that the folder of the object store is of the store of this mark. Nothing is
@@ -59,14 +61,19 @@ impl RemoteSegments {
         answer
     }
 
-    /// Fetches a whole segment, unless that was done.
+    /// Fetches a whole segment, unless that was done. How long it is the index says: whoever may
+    /// write to the object store could fill the disk.
     fn fetch(&self, number: i64) -> Result<SegmentReader, Unreadable> {
         match self.cache.open(number) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return Ok(opened?),
         }
         self.make_room(bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME)?;
-        self.cache.fill(number, |path| self.objects.fetch(number, path)).map_err(remote_error)?;
+        let index = self.index.clone();
+        let known = async move { index.segment_bytes(number).await.map_err(io::Error::other) };
+        let length = self.objects.wait(known).map_err(remote_error)?.ok_or(Unreadable::Absent)?;
+        let fetch = |path: &Path| self.objects.fetch(number, length, path);
+        self.cache.fill(number, fetch).map_err(remote_error)?;
         Ok(self.cache.open(number)?)
     }
 
@@ -165,25 +172,53 @@ mod tests {
 
     use super::*;
     use crate::archive::objects::ObjectTarget;
+    use crate::store::{SegmentRow, Store};
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
 
     fn remote(dir: &std::path::Path) -> RemoteSegments {
         let url = format!("file://{}", dir.join("objects").display());
         let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
-        RemoteSegments::new(objects, SegmentFolder::of_copies(dir))
+        let store = wait(Store::open(&dir.join("data"))).unwrap();
+        RemoteSegments::new(objects, SegmentFolder::of_copies(dir), store.capture_index())
+    }
+
+    /// Uploads a segment; captures lie in so many bytes of it, as the index knows.
+    fn put(dir: &std::path::Path, remote: &RemoteSegments, number: i64, known: u64) {
+        let folder = SegmentFolder::new(&dir.join("elsewhere"));
+        let file = folder.create(number).unwrap();
+        file.write_all_at(b"0123456789", 0).unwrap();
+        wait(remote.objects.upload(number, folder.path(number))).unwrap();
+        wait(remote.index.put_segment(SegmentRow { number, newest_us: 1, bytes: known })).unwrap();
+    }
+
+    #[test]
+    fn no_more_of_a_segment_is_copied_than_the_index_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = remote(dir.path());
+        put(dir.path(), &remote, 7, 4);
+        assert_eq!(
+            remote.fetch(7).unwrap().read(ByteRange { offset: 0, length: 4 }).unwrap(),
+            b"0123"
+        );
+        assert_eq!(remote.cache.metadata(7).unwrap().len(), 4, "somebody made the object longer");
+        put(dir.path(), &remote, 8, 11);
+        // Somebody made it shorter.
+        let beyond = ByteRange { offset: 8, length: 3 };
+        assert!(remote.fetch(8).and_then(|segment| Ok(segment.read(beyond)?)).is_err());
+        let unknown = remote.fetch(9).map(drop).unwrap_err();
+        assert!(matches!(unknown, Unreadable::Absent), "{unknown}");
+        assert!(!remote.cache.list().unwrap().contains(&9));
     }
 
     #[test]
     fn the_fourth_read_of_a_segment_fetches_it_and_copies_stay_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let remote = remote(dir.path());
-        let folder = SegmentFolder::new(&dir.path().join("elsewhere"));
         for number in [8, 9] {
-            let file = folder.create(number).unwrap();
-            file.write_all_at(b"0123456789", 0).unwrap();
-            let path = folder.path(number);
-            let upload = remote.objects.upload(number, path);
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(upload).unwrap();
+            put(dir.path(), &remote, number, 10);
         }
         let mine = SegmentFolder::new(&dir.path().join("mine"));
         let mut source = SegmentSource::new(mine, Some(remote.clone()), Some((1, 5)));

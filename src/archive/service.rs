@@ -23,7 +23,7 @@ use crate::capture::packed_capture::PackedCapture;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::redaction::Redactor;
@@ -353,7 +353,9 @@ impl Archive {
                 }
                 Err(why) => {
                     self.report(id, &why);
-                    return Err(Error::internal(format!("capture {id} cannot be read: {why}")));
+                    let told = "The stored bytes of this capture are damaged or gone.";
+                    let error = Error::new(Kind::Unavailable, told).without_retry();
+                    return Err(error.because(format!("capture {id} cannot be read: {why}")));
                 }
             }
         }
@@ -379,6 +381,22 @@ impl Archive {
         // deleted.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         deleted.map_err(Error::store_unavailable)
+    }
+
+    /// Deletes all captures that match, in steps, as [`Archive::delete`] does. Returns how many.
+    pub(crate) async fn erase(&self, filter: &CaptureFilter) -> Result<usize, StoreError> {
+        // Rows that waited for the index are in it then.
+        self.move_spooled().await?;
+        let (mut erased, mut next) = (0, None);
+        loop {
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            let (count, after) = self.index.erase(filter.clone(), next).await?;
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            (erased, next) = (erased + count, after);
+            if next.is_none() {
+                return Ok(erased);
+            }
+        }
     }
 
     /// Logs and counts, once, that a capture is damaged.

@@ -121,10 +121,10 @@ async fn a_damaged_byte_costs_its_capture_and_no_other() {
             std::fs::write(&path, bytes).unwrap();
         };
         bend(location.bodies.unwrap());
-        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 503);
         assert_eq!(ids(&archive).await, ids_of(&all), "its head is whole");
         bend(location.head);
-        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 503);
         let page = archive.page(CaptureFilter::default(), 10, None).await.unwrap();
         assert_eq!((page.heads.len(), page.unreadable), (2, 1));
         for whole in [0, 2] {
@@ -194,7 +194,7 @@ async fn a_capture_in_a_segment_that_is_not_there_is_unreadable() {
     std::fs::remove_file(&segments(dir.path())[0]).unwrap();
     let page = archive.page(CaptureFilter::default(), 10, None).await.unwrap();
     assert_eq!((page.heads.len(), page.unreadable), (1, 1));
-    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 503);
     assert_eq!(archive.get(&all[1].head.id).await.unwrap().as_ref(), Some(&all[1]));
 }
 
@@ -257,7 +257,7 @@ async fn a_head_of_a_newer_build_is_not_read() {
     all[0].head.version = Head::VERSION + 1;
     archive.append(Arc::new(all.clone())).await.unwrap();
     assert_eq!(ids(&archive).await, ids_of(&all[1..]));
-    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 503);
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ impl Archive {
     pub(crate) fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
         self.settings.age = self.settings.age.min(bounds::SEGMENT_AGE_SHARED);
         let cache = SegmentFolder::of_copies(data);
-        Archive { remote: Some(RemoteSegments::new(objects, cache)), ..self }
+        Archive { remote: Some(RemoteSegments::new(objects, cache, self.index.clone())), ..self }
     }
 
     /// Notes whether another process has taken over the data directory.
@@ -185,7 +185,7 @@ impl Archive {
     }
 
     /// Moves rows that wait in the data directory to the shared index. Returns how many there were.
-    async fn move_spooled(&self) -> Result<usize, StoreError> {
+    pub(super) async fn move_spooled(&self) -> Result<usize, StoreError> {
         let mut moved = 0;
         while let Some((segment, rows)) = self.index.spooled(bounds::CAPTURE_BATCH).await? {
             let number = segment.number;

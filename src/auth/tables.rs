@@ -71,12 +71,8 @@ impl Reload for AuthReload {
         let keys = known.keys.into_iter().map(Change::KeyForgotten);
         let sessions = known.sessions.into_iter().map(Change::SessionEnded);
         let agents = known.agents.into_iter().map(Change::AgentDeleted);
-        keys.chain(sessions).chain(agents).for_each(|gone| auth.change(gone));
-        for id in known.users {
-            if let Some((_, user)) = auth.0.users.remove(&id) {
-                auth.0.emails.remove_if(&user.email, |_, of| *of == id);
-            }
-        }
+        let users = known.users.into_iter().map(Change::UserDeleted);
+        keys.chain(sessions).chain(agents).chain(users).for_each(|gone| auth.change(gone));
         *auth.0.applied.lock().unwrap_or_else(PoisonError::into_inner) = rev;
         beside.into_iter().for_each(|beside| beside.finish(rev));
     }
@@ -125,6 +121,11 @@ impl Auth {
                     && old.email != email
                 {
                     self.0.emails.remove_if(&old.email, |_, of| *of == old.id);
+                }
+            }
+            Change::UserDeleted(id) => {
+                if let Some((_, user)) = self.0.users.remove(&id) {
+                    self.0.emails.remove_if(&user.email, |_, of| *of == id);
                 }
             }
             Change::Key(key) => self.0.keys.apply(key),

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::id::{KeyId, RequestId, UserId};
-use crate::store::Reach;
+use crate::store::{CaptureFilter, Reach};
 
 /// All of them. Bounded by the requests under way and by the writer's queue.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +98,16 @@ impl PendingCaptures {
         let found = entries.all.get_mut(id);
         let found = found.filter(|entry| reach.covers(&entry.owner, entry.key.as_ref()));
         found.map(|entry| entry.deleted = true).is_some()
+    }
+
+    /// Marks as deleted all that this filter matches, by reach, key and time.
+    pub fn delete_all(&self, filter: &CaptureFilter) {
+        let until_us = filter.until_us.unwrap_or(i64::MAX);
+        for (id, entry) in &mut self.entries().all {
+            let is_older = id.at().is_none_or(|at| at.as_microsecond() < until_us);
+            let is_of_key = filter.key.is_none() || filter.key == entry.key;
+            entry.deleted |= is_older && is_of_key && entry.is_in(&filter.reach);
+        }
     }
 
     /// Marks as deleted all replays and shadows of captures in `gone`, and theirs, that are in reach.

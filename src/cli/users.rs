@@ -7,6 +7,7 @@ use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields::{self, LimitArguments};
+use super::output::print;
 use super::records::{RecordName, RecordTable, named, show};
 use super::terminal::{confirm, read_secret};
 use crate::config::Env;
@@ -68,6 +69,14 @@ enum UsersCommand {
     },
     /// Let a user in again, by id or email.
     Enable { id: String },
+    /// Delete a user, by id or email, with all captures. Keys and sessions end, usage and audit
+    /// stay.
+    Delete {
+        id: String,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
 }
 
 const USERS: &str = "/v1/users";
@@ -130,6 +139,12 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), Comman
             let named = named(&given, &id);
             confirm(yes, &format!("Disable {named}? All sessions end, and the keys are refused."))?;
             patch(&id, &json!({ "disabled": true }))
+        }
+        UsersCommand::Delete { id: given, yes } => {
+            let id = id_of(&given)?;
+            confirm(yes, &format!("Delete {} and all captures?", named(&given, &id)))?;
+            client.change("DELETE", &path(&id), None)?;
+            if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
         }
         UsersCommand::Enable { id } => patch(&id_of(&id)?, &json!({ "disabled": false })),
     }

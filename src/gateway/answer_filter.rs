@@ -61,7 +61,12 @@ impl AnswerFilter {
             left = joined(left, self.mask.finish());
         }
         if let Some(translation) = &mut self.translation {
-            return translation.feed(&left, end);
+            // What a provider escaped is decoded only there.
+            let left = translation.feed(&left, end);
+            return match credentials {
+                Some(credentials) => credentials.mask(left),
+                None => left,
+            };
         }
         if strips {
             left = self.usage.feed(&left);

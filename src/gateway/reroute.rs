@@ -300,7 +300,7 @@ impl RerouteGuard<'_> {
         let (status, body) = answer(&instead, decision, original, endpoint, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(self.app, self.exchange, outcome, upstream, Bytes::new());
-        json_response(status, &body)
+        json_response(status, &body).map(|body| self.app.live().routing.masked(body))
     }
 
     fn settle(&mut self, record: &Record) -> Outcome {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
+use bytes::Bytes;
 use http::HeaderValue;
 use jiff::tz::TimeZone;
 
@@ -101,6 +102,11 @@ impl Routing {
     /// Providers in document order.
     pub fn providers(&self) -> &[Arc<Provider>] {
         &self.providers
+    }
+
+    /// The text with stars in the place of the providers' credentials.
+    pub(crate) fn masked(&self, text: Bytes) -> Bytes {
+        self.providers.iter().fold(text, |text, provider| provider.known_by.mask(text))
     }
 
     /// A provider by name.

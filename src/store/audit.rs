@@ -54,6 +54,8 @@ actions! {
     UserUpdate "user.update"
         "A user's name, role or limits were changed, or a disabled user was enabled.";
     UserDisable "user.disable" "A user was disabled: sessions ended, keys refused.";
+    UserDelete "user.delete"
+        "A user was deleted, with the captures; the row is written before.";
     PasswordChange "password.change"
         "A user changed the password, which ended every other session, or an admin set another.";
     SessionCreate "session.create"
@@ -82,6 +84,8 @@ actions! {
         "Captures are imported; the row is written before, and its target is the request.";
     CaptureDelete "capture.delete"
         "A capture is deleted, by its owner or an admin; the row is written before.";
+    CaptureErase "capture.erase"
+        "Captures are deleted by a filter, which is the target; the row is written before.";
 }
 
 impl Action {
@@ -94,12 +98,12 @@ impl Action {
 /// The object of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditTarget {
-    /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture` or,
-    /// of an import, `request`.
+    /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture`,
+    /// `captures` or, of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id; the revision of a `config`, the generation of a `master_key`, `unknown` for an
-    /// unknown user.
+    /// Its id; the revision of a `config`, the generation of a `master_key`, the filter of
+    /// `captures`, `unknown` for an unknown user.
     pub id: String,
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
-use crate::id::{AgentId, KeyId, NodeId, SessionId};
+use crate::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use crate::secret::Secret;
 
 /// One entry of a table as it is now, or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     User(Arc<UserRow>),
+    UserDeleted(UserId),
     Key(Arc<KeyRow>),
     /// A key that ended long ago was deleted.
     KeyForgotten(KeyId),

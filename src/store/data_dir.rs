@@ -1,7 +1,7 @@
 //! The data directory and its lock.
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,9 +22,13 @@ pub(crate) struct DataLocks {
     pub(crate) dir: Option<File>,
 }
 
+/// The file with the newest revision of `accounts.db` that was acknowledged.
+const REVISION: &str = "accounts.revision";
+
 /// The files that a start writes to.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "lock",
+    REVISION,
     "accounts.db",
     "accounts.db-wal",
     "accounts.db-shm",
@@ -32,6 +36,25 @@ const FILES: [&str; 7] = [
     "captures.db-wal",
     "captures.db-shm",
 ];
+
+/// The revision that `accounts.db` in a directory must have; 0 if none was noted.
+pub(super) fn noted_revision(dir: &Path) -> u64 {
+    let text = std::fs::read_to_string(dir.join(REVISION)).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Notes, durably, a revision that is about to be acknowledged.
+pub(super) fn note_revision(dir: &Path, revision: u64) {
+    let mut options = File::options();
+    let opened = options.create(true).truncate(false).write(true).mode(0o600);
+    let noted = opened.open(dir.join(REVISION)).and_then(|file| {
+        file.write_all_at(format!("{revision:020}\n").as_bytes(), 0)?;
+        file.sync_data()
+    });
+    if let Err(error) = noted {
+        log::warn!("{REVISION} could not be written: {error}");
+    }
+}
 
 /// Bytes that are free where a directory is, for this user; `None` where that cannot be read.
 pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {

@@ -50,6 +50,13 @@ pub enum StoreError {
     /// A file is corrupt.
     #[error("a file of the store is damaged: {0}")]
     Damaged(String),
+    /// Changes were acknowledged that the database lacks.
+    #[error(
+        "accounts.db lacks the last {0} changes that were acknowledged: its write-ahead log was \
+         damaged or deleted, or this is an older copy. Keys that they revoked would be valid. Put \
+         the right files back; or delete accounts.revision, start, and make these changes again"
+    )]
+    LostChanges(u64),
     /// The disk is full.
     #[error("the disk is full: {0}")]
     Full(String),

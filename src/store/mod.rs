@@ -179,7 +179,18 @@ impl Store {
     {
         let url = url.clone();
         let open = move || {
-            let unlock = |transaction: &Transaction<'_>| root_key::unlock(transaction, unlock);
+            // Before the database is read: a process that hands over writes both.
+            let noted = match &url {
+                StoreUrl::Sqlite => data_dir::noted_revision(dir.path()),
+                StoreUrl::Postgres(_) => 0,
+            };
+            let unlock = |transaction: &Transaction<'_>| {
+                let lost = noted.saturating_sub(transaction.revision()?);
+                if lost > 0 {
+                    return Err(StoreError::LostChanges(lost).into());
+                }
+                root_key::unlock(transaction, unlock)
+            };
             let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path(), dir.has_predecessor())?;
             let shared_captures = match &url {
@@ -258,7 +269,11 @@ impl Store {
             transaction::mutate(transaction, event.as_deref(), work)
         };
         let follower = Arc::clone(&self.databases.follower);
+        let noted = (!self.is_shared()).then(|| self.dir().to_owned());
         let follow = move |committed: Committed| {
+            if let Some(dir) = noted.filter(|_| !committed.changes.is_empty()) {
+                data_dir::note_revision(&dir, committed.rev);
+            }
             transaction::follow(&follower, &committed);
             committed
         };

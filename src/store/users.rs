@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
+use super::keys::key;
 use super::rows::{Role, UserRow};
 use super::sessions::session_id;
 use super::sql::{Row, Transaction, params};
@@ -54,6 +57,13 @@ impl Store {
     ) -> Result<Committed, StoreError> {
         let id = id.clone();
         self.mutate(move |transaction| update(transaction, &id, last_may_go, &*change)).await
+    }
+
+    /// Deletes a user, revokes the keys, and takes out of them what may name the person. Usage and
+    /// audit keep the id.
+    pub async fn delete_user(&self, id: &UserId, at: Timestamp) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| delete(transaction, &id, at)).await
     }
 
     /// Replaces a user's password hash and ends all sessions but `keep`;
@@ -135,6 +145,23 @@ fn update(
     if after.disabled || after.password != before.password {
         end_sessions(transaction, id, "", &mut changes)?;
     }
+    Ok(changes)
+}
+
+fn delete(
+    transaction: &Transaction<'_>,
+    id: &UserId,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    find(transaction, id)?;
+    let end = "
+        UPDATE keys SET revoked_at = coalesce(revoked_at, ?2), name = 'deleted', labels = '{}',
+          metadata = '{}' WHERE owner = ?1 RETURNING *";
+    let mut changes =
+        transaction.rows(end, &params![id, at], |row| Ok(Change::Key(key(row)?.into())))?;
+    end_sessions(transaction, id, "", &mut changes)?;
+    transaction.execute("DELETE FROM users WHERE id = ?1", &params![id])?;
+    changes.push(Change::UserDeleted(id.clone()));
     Ok(changes)
 }
 

@@ -73,6 +73,8 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
             "Only keys that have spent or reserved at least this share, of 1, of the budget with \
              the least left."
         }
+        ("eraseReplays", "user") => "Id of the owner; admins only.",
+        ("eraseReplays", "key") => "Id of the calling key, within the caller's reach.",
         ("usage", "key") => "Only of these keys: a comma-separated list of ids.",
         ("usage", "user") => "Only of these users: a comma-separated list of ids.",
         ("usage", "model") => "Only of these targets: a comma-separated list of `provider/model`.",

@@ -124,6 +124,11 @@ const OTHERS: &[Operation] = &[
          suspends the keys. A new `password` ends the sessions. Only `ADMIN_API_KEY` may disable \
          or demote the last admin, or set the password of an admin")
         .takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
+    op("DELETE", "/v1/users/{id}", "deleteUser",
+        "Delete a user: keys and sessions end, all captures are deleted, usage and audit keep the \
+         id. A repeated call goes on where one broke off. Only `ADMIN_API_KEY` may delete the last \
+         admin")
+        .gives_nothing().refuses(&[404, 409]),
     op("GET", "/v1/audit", "listAudit",
         "List audit rows, newest first. Rows of capture reads and deletions are written before the \
          act")
@@ -171,6 +176,10 @@ const OTHERS: &[Operation] = &[
         "List captures in the caller's reach, newest first. With a rare filter a page may be short \
          or empty although more follow: continue at `next` while `has_more`")
         .gives(200, "ReplayList").query(replays::PARAMETERS),
+    op("DELETE", "/v1/router/replay", "eraseReplays",
+        "Delete all captures that match all parameters given, of which one is needed; unreadable \
+         on return. A repeated call goes on where one broke off")
+        .gives(200, "Erased").refuses(&[404]).query(replays::ERASED_BY),
     op("GET", "/v1/router/replay/{id}", "getReplay", "Get a whole capture")
         .gives(200, "Capture").refuses(&[404, 409]).query(&["with"]),
     op("POST", "/v1/router/replay/{id}/reroute", "reroute",

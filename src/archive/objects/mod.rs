@@ -108,19 +108,14 @@ impl SegmentObjects {
         )
     }
 
-    /// Copies a whole segment into a new file. An error of kind `NotFound`: it is not there.
-    /// Blocking.
-    pub(super) fn fetch(&self, number: i64, to: &Path) -> io::Result<()> {
+    /// Copies the first `length` bytes of a segment into a new file. An error of kind `NotFound`: it
+    /// is not there. Blocking.
+    pub(super) fn fetch(&self, number: i64, length: u64, to: &Path) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(to)?;
-        let head = {
-            let (store, path) = (Arc::clone(&store), path.clone());
-            async move { store.head(&path).await.map_err(|error| absent(&error)) }
-        };
-        let size = self.wait(head)?.size;
         let mut from = 0;
-        while from < size {
-            let until = size.min(from + bounds::OBJECT_PART as u64);
+        while from < length {
+            let until = length.min(from + bounds::OBJECT_PART as u64);
             let (store, path) = (Arc::clone(&store), path.clone());
             let part =
                 async move { store.get_range(&path, from..until).await.map_err(|e| absent(&e)) };
@@ -171,7 +166,7 @@ impl SegmentObjects {
     }
 
     /// The same on a thread that may wait.
-    fn wait<T: Send + 'static>(
+    pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {

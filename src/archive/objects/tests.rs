@@ -64,10 +64,10 @@ async fn segments_in_a_folder_are_whole_and_leave() {
     std::fs::write(&file, &bytes).unwrap();
     assert_eq!(objects.upload(7, file.clone()).await.unwrap(), bytes.len() as u64);
     let other = objects.clone();
-    let to = copy.clone();
+    let (to, length) = (copy.clone(), bytes.len() as u64);
     let read = move || {
         other.probe("probe").unwrap();
-        other.fetch(7, &to).unwrap();
+        other.fetch(7, length, &to).unwrap();
         let absent = other.read(8, ByteRange { offset: 0, length: 1 }).unwrap_err();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);
         other.read(7, ByteRange { offset: bounds::OBJECT_PART as u64 - 1, length: 3 }).unwrap()

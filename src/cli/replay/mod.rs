@@ -24,7 +24,10 @@ pub(super) use self::gate::parse_share;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
-use super::{fields, users};
+use super::output::print;
+use super::records::text;
+use super::terminal::confirm;
+use super::{fields, keys, times, users};
 use crate::clock::Clock;
 use crate::config::Env;
 
@@ -74,6 +77,21 @@ enum ReplayCommand {
     },
     /// Predict what a document would do to captured traffic. With bounds, a gate for CI.
     Evaluate(Box<evaluate::EvaluateArguments>),
+    /// Delete all captures that match all options given, for good; at least one is needed.
+    Delete {
+        /// Owned by this user, by id or email; admins only.
+        #[arg(long, required_unless_present_any = ["by_key", "until"])]
+        user: Option<String>,
+        /// Made with this ROUTER key, by id or name.
+        #[arg(long, value_name = "KEY")]
+        by_key: Option<String>,
+        /// Before this time: RFC 3339, or an age such as 24h or 30d.
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Write captures to a file, one per line, newest first: a corpus for `evaluate --corpus` and
     /// `import`.
     Export {
@@ -114,6 +132,19 @@ pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), Comma
             reroute::reroute(&connect()?, &id, dry_run, idempotency_key.as_deref(), json)
         }
         ReplayCommand::Evaluate(arguments) => evaluate::run(&arguments, &connect, env, now),
+        ReplayCommand::Delete { user, by_key, until, yes } => {
+            let client = connect()?;
+            let named = [
+                ("user", user.map(|user| users::id(&client, &user)).transpose()?),
+                ("key", by_key.map(|key| keys::router_id(&client, &key)).transpose()?),
+                ("until", until.map(|until| times::past("--until", &until, now)).transpose()?),
+            ];
+            let named = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            let named: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
+            confirm(yes, &format!("Delete all captures with {}?", named.join(" and ")))?;
+            let done = client.change("DELETE", &format!("{CAPTURES}?{}", named.join("&")), None)?;
+            print(&format!("{} captures are deleted\n", text(done.get("deleted"))))
+        }
         ReplayCommand::Export { filters, limit, out } => {
             let client = connect()?;
             export::export(&client, &filters.query(&client, now)?, limit, &out)

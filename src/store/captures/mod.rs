@@ -16,9 +16,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sql::Transaction;
+use super::sql::{Transaction, params};
 use super::sqlite::CaptureDatabase;
 use super::{Reach, Store, StoreError};
+use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
 pub use rows::CaptureFilter;
@@ -221,11 +222,37 @@ impl CaptureIndex {
         self.write(true, delete).await
     }
 
+    /// Deletes a page of the captures that match the filter, older than `after`. Durable. Returns
+    /// how many there were, and after which id the next page begins; `None` on the last one.
+    pub(crate) async fn erase(
+        &self,
+        filter: CaptureFilter,
+        after: Option<RequestId>,
+    ) -> Result<(usize, Option<RequestId>), StoreError> {
+        let erase = move |transaction: &Transaction<'_>| {
+            let (limit, budget) = (bounds::RETENTION_BATCH, list::budget(&filter));
+            let page = list::list(transaction, &filter, limit, after.as_ref(), budget)?;
+            let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
+            for (id, _) in &page.found {
+                delete(transaction, id, false, &Reach::All)?;
+            }
+            Ok((page.found.len(), page.next))
+        };
+        self.write(true, erase).await
+    }
+
     /// All segments of this gateway, and whether each holds a capture. The one whose newest capture
     /// is the oldest comes first.
     pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
         let numbers = self.numbers();
         self.read(move |transaction| statements::segments(transaction, numbers)).await
+    }
+
+    /// Bytes of a segment in which captures may lie; `None` if there is no such segment.
+    pub(crate) async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
+        let find = "SELECT bytes FROM segments WHERE number = ?1";
+        let found = self.read(move |transaction| transaction.int(find, &params![segment]));
+        Ok(found.await?.map(statements::unsigned))
     }
 
     /// Deletes up to `limit` captures of a segment that is written no more; returns how many there

@@ -166,7 +166,7 @@ pub(super) fn insert(
     );
     transaction.execute(&mark, &params![first, last])?;
     let drop = "DELETE FROM captures c WHERE id BETWEEN ?1 AND ?2
-        AND EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id = c.id)";
+        AND EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id IN (c.id, c.owner))";
     transaction.execute(drop, &params![first, last])?;
     Ok(())
 }

@@ -73,6 +73,13 @@ async fn nothing_brings_a_deleted_capture_back() {
     append(&a, &rows[..2], 1).await;
     append(&a, &rows[2..], 1).await;
     assert_eq!(listed(&b).await, [rows[4].id.clone(), rows[3].id.clone()]);
+    // What comes of an owner who is deleted.
+    let gone = RequestId::known("usr_gone");
+    b.capture_index().delete(&gone, false, Reach::All).await.unwrap();
+    let mut late = row(8, &random);
+    late.owner = UserId::known("usr_gone");
+    append(&a, &[late], 1).await;
+    assert_eq!(listed(&b).await, [rows[4].id.clone(), rows[3].id.clone()]);
     // One that is deleted without its replays keeps them.
     let id = rows[3].id.clone();
     b.capture_index().delete(&id, false, Reach::All).await.unwrap();

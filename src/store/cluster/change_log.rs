@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::peers::{signed, unsigned};
-use crate::id::{AgentId, KeyId, NodeId, SessionId};
+use crate::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use crate::secret::SecretBytes;
 use crate::store::changes::{Change, Committed};
 use crate::store::columns::Columns;
@@ -115,12 +115,13 @@ impl LogSubject {
     /// The change where there is no such row any more.
     fn gone(self, id: &str) -> Option<Change> {
         match self {
+            LogSubject::User => Some(Change::UserDeleted(UserId::known(id))),
             LogSubject::Key => Some(Change::KeyForgotten(KeyId::known(id))),
             LogSubject::Session => Some(Change::SessionEnded(SessionId::known(id))),
             LogSubject::Agent => Some(Change::AgentDeleted(AgentId::known(id))),
             LogSubject::Node => Some(Change::NodeDeleted(NodeId::known(id))),
-            // Neither is ever deleted.
-            LogSubject::User | LogSubject::Document => None,
+            // None is ever deleted.
+            LogSubject::Document => None,
         }
     }
 }
@@ -128,6 +129,7 @@ impl LogSubject {
 fn subject_of(change: &Change) -> (LogSubject, &str) {
     match change {
         Change::User(user) => (LogSubject::User, user.id.as_str()),
+        Change::UserDeleted(id) => (LogSubject::User, id.as_str()),
         Change::Key(key) => (LogSubject::Key, key.id.as_str()),
         Change::KeyForgotten(id) => (LogSubject::Key, id.as_str()),
         Change::Session(session) => (LogSubject::Session, session.id.as_str()),

@@ -115,6 +115,7 @@ macro_rules! suite {
                 a_session_begins_with_the_present_password_of_an_enabled_user
                 a_user_keeps_the_newest_sessions
                 of_two_changes_of_a_password_one_is_refused
+                a_deleted_user_leaves_ended_keys_without_names
                 of_two_first_admins_one_is_refused
                 the_last_admin_stays_and_only_an_admin_makes_users
             }

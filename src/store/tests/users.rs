@@ -152,3 +152,45 @@ pub(in crate::store) async fn of_two_first_admins_one_is_refused(bed: &impl Bed)
     store.update_user(&made.id, true, disable).await.unwrap();
     assert!(matches!(make("eve@example.com").await, Err(StoreError::Stale)), "nor one disabled");
 }
+
+pub(in crate::store) async fn a_deleted_user_leaves_ended_keys_without_names(bed: &impl Bed) {
+    let (store, random) = (bed.open().await, Random::seeded(45));
+    let [ann, bob] = ["ann@example.com", "bob@example.com"].map(|email| user(email, &random));
+    let pairs = std::collections::BTreeMap::from([("of".to_owned(), "Ann".to_owned())]);
+    let live = KeyRow {
+        name: "Ann's".into(),
+        labels: pairs.clone(),
+        metadata: pairs.into(),
+        ..fixtures::key(&ann.id, &random)
+    };
+    let ended = fixtures::key(&ann.id, &random);
+    let child = KeyRow { parent: Some(live.id.clone()), ..fixtures::key(&bob.id, &random) };
+    for one in [&ann, &bob] {
+        store.create_user(one.clone()).await.unwrap();
+    }
+    store.create_keys(vec![live.clone(), ended.clone(), child.clone()]).await.unwrap();
+    store.revoke_key(&ended.id, at(1)).await.unwrap();
+    let login = session(&ann.id, 1, &random);
+    store.create_session(login.clone(), ann.password.clone(), 9).await.unwrap();
+    let deleted = store.delete_user(&ann.id, at(2)).await.unwrap();
+    assert_eq!(deleted.changes.len(), 4, "{deleted:?}");
+    assert!(deleted.changes.contains(&Change::SessionEnded(login.id)));
+    assert_eq!(deleted.changes.last(), Some(&Change::UserDeleted(ann.id.clone())));
+    let left = store.load().await.unwrap();
+    assert_eq!((left.users, left.sessions), (vec![bob], vec![]));
+    let nameless = |key: &KeyRow, second: i64| KeyRow {
+        name: "deleted".into(),
+        labels: Default::default(),
+        metadata: Default::default(),
+        revoked_at: Some(at(second)),
+        ..key.clone()
+    };
+    let of = |id: &KeyId| left.keys.iter().find(|key| key.id == *id).unwrap();
+    assert_eq!(*of(&live.id), nameless(&live, 2));
+    assert_eq!(*of(&ended.id), nameless(&ended, 1));
+    assert_eq!(*of(&child.id), child);
+    assert!(matches!(store.delete_user(&ann.id, at(3)).await, Err(StoreError::NotFound)));
+    let again = user("ann@example.com", &random);
+    store.create_user(again.clone()).await.unwrap();
+    assert_ne!(again.id, ann.id);
+}
