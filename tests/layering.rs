@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 const ROWS: &[&[&str]] = &[
     &["bounds"],
     &["clock", "error", "id", "interface"],
-    &["atomic_file", "blocking", "turns", "body_memory", "trace_context"],
+    &["atomic_file", "blocking", "turns", "body_memory", "unread", "trace_context"],
     &["secret"],
     &["log"],
     &["metrics"],
@@ -82,7 +82,7 @@ const DOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("saphyr_parser", &["config"]),
-    ("flate2", &["console/assets", "wire/coding", "wire/coding_tests"]),
+    ("flate2", &["api/static_file", "wire/coding", "wire/coding_tests"]),
     ("maud", &["console"]),
     ("zstd", &["archive/capture_codec", "wire/coding", "wire/coding_tests"]),
     ("brotli_decompressor", &["wire/coding"]),

@@ -141,6 +141,12 @@ impl Server {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
     }
 
+    /// The address that a connection counts for. Clients behind a trusted proxy share its address,
+    /// so it has no share.
+    pub fn counted(&self, peer: Option<IpAddr>) -> Option<IpAddr> {
+        peer.filter(|peer| !self.trusts_proxy(*peer))
+    }
+
     /// Whether any listener is reachable from another machine.
     pub fn listens_publicly(&self) -> bool {
         !self.listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback())

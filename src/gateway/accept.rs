@@ -27,6 +27,7 @@ use super::service::HttpService;
 use crate::app::App;
 use crate::bounds;
 use crate::log::LogThrottle;
+use crate::unread::Network;
 
 /// The TLS acceptors of listeners, by the listener's address.
 pub(crate) type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
@@ -73,9 +74,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
 
     /// A slot for a connection, or else a reserve slot; `None` where there is neither.
     fn admit(&self, peer: Option<IpAddr>) -> Option<ConnectionSlot> {
-        // Clients behind a trusted proxy share its address.
-        let counted = peer.filter(|peer| !self.app.server.trusts_proxy(*peer));
-        let full = match self.limiter.take(counted) {
+        let full = match self.limiter.take(self.app.server.counted(peer)) {
             Ok(slot) => return Some(slot),
             Err(full) => full,
         };
@@ -121,6 +120,15 @@ impl<S: HttpService> ConnectionAcceptor<S> {
     async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
         let Some(identity) = self.identity(&stream)? else { return Some(stream) };
         let peer = peer(&stream);
+        let caller = match self.app.server.counted(peer).map(Network::of) {
+            Some(network) => format!("{network:?}"),
+            None => stream.id().to_string(),
+        };
+        let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await.ok().flatten()?;
+        tokio::spawn(async move {
+            sleep(bounds::HANDSHAKE_TURN).await;
+            drop(turn);
+        });
         let socket = stream.into_any().downcast::<Socket>().ok()?;
         let why = match timeout_at(deadline, identity.tls_handshake(*socket)).await {
             Ok(Ok(secured)) => return Some(Box::new(secured)),

@@ -3,12 +3,13 @@
 //! management.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::bounds;
+use crate::unread::Network;
 
 /// The limits of one service. Each connection has a slot from accept to its end; streams of HTTP/2
 /// have none of their own.
@@ -35,23 +36,6 @@ struct ReserveSlot {
     kept: bool,
     /// Notified when the slot is revoked.
     revoked: Arc<Notify>,
-}
-
-/// What counts as one address: the usual size of one subscriber's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Network {
-    V4(Ipv4Addr),
-    /// The first 56 bits of the address.
-    V6(u64),
-}
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Network::V4(address),
-            IpAddr::V6(address) => Network::V6((address.to_bits() >> 72) as u64),
-        }
-    }
 }
 
 /// The limit by which there is no slot.

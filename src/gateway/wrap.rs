@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use super::ProxyHooks;
 use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
+use super::reply;
 use super::verdict::RelayVerdict;
 use crate::bounds;
 
@@ -163,8 +164,16 @@ impl Session for Wrap {
                 if inner.req_header().version == Version::HTTP_10 {
                     end_with_the_connection(&mut tasks, inner);
                 }
-                let end =
-                    if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
+                let end = if tasks.is_empty() {
+                    false
+                } else {
+                    let (app, peer) = (&self.call.app, reply::peer(inner));
+                    let (held, write) = (bounds::UNREAD_STREAM, inner.response_duplex_vec(tasks));
+                    app.unread
+                        .write(|| app.server.counted(peer), held, write)
+                        .await
+                        .unwrap_or_else(reply::unread)?
+                };
                 match then {
                     Some(error) => Err(error),
                     None => {
