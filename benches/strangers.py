@@ -4,8 +4,8 @@ defaults: memory, latency of another key's chats, and health, beside the same wi
 
     benches/strangers.py BINARY [SECONDS]
 
-The gateway, the provider, the attackers and those who measure share the machine. Attackers run at
-the lowest priority, as they would be elsewhere.
+The gateway, the provider, the attackers and those who measure share the machine. Attackers that
+read run at a low priority, as they would be elsewhere.
 """
 import asyncio
 import json
@@ -115,33 +115,46 @@ def fields(pairs):
     return out
 
 
+def client_context():
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(['h2'])
+    return context
+
+
 class Attack:
     """Connections that are opened and held."""
 
     def __init__(self, ports, key):
         self.plain, self.tls, self.key, self.held, self.sent = *ports, key, [], 0
+        self.context, self.bytes = None, None
 
-    def h2(self, path, window, body=None, streams=STREAMS):
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.set_alpn_protocols(['h2'])
-        raw = socket.create_connection(('127.0.0.1', self.tls), 10)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock = context.wrap_socket(raw)
+    def opening(self, path, window, body, streams):
         pairs = [(':method', 'POST' if body else 'GET'), (':scheme', 'https'), (':path', path),
                  (':authority', f'localhost:{self.tls}')]
         if body:
             pairs += [('authorization', f'Bearer {self.key}'), ('content-type', 'application/json')]
+        block = fields(pairs)
         opening = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(
             4, 0, 0, b'\0\4' + window.to_bytes(4, 'big'))
         if window:
             opening += frame(8, 0, 0, ((1 << 31) - 1 - 65535).to_bytes(4, 'big'))
         for stream in range(1, 2 * streams, 2):
-            opening += frame(1, 4 if body else 5, stream, fields(pairs))
+            opening += frame(1, 4 if body else 5, stream, block)
             if body:
                 opening += frame(0, 1, stream, body)
-        sock.sendall(opening)
-        self.sent += len(opening)
+        return opening
+
+    def h2(self, path, window, body=None, streams=STREAMS):
+        self.context = self.context or client_context()
+        self.bytes = self.bytes or self.opening(path, window, body, streams)
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(10)
+        raw.connect(('127.0.0.1', self.tls))
+        sock = self.context.wrap_socket(raw)
+        sock.sendall(self.bytes)
+        self.sent += len(self.bytes)
         self.held.append(sock)
 
     def h1(self, path, body=None):
@@ -161,6 +174,7 @@ class Attack:
 
 def loops(at, path, connections, until):
     """So many connections that ask one time after the other, and read."""
+    os.nice(10)
     async def one():
         asked = f'GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{at}\r\n\r\n'.encode()
         while time.time() < until:
@@ -203,7 +217,6 @@ def captures(at, key, until):
 
 
 def attack(kind, ports, key, until, out):
-    os.nice(19)
     made = Attack(ports, key)
     what, count, *more = kind
     try:
@@ -268,22 +281,26 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with tempfile.TemporaryDirectory(prefix='rerouter-strangers-') as place:
         place = Path(place)
-        plain, tls, metrics, large = port(), port(), port(), port()
+        plain, tls, metrics, large, small = port(), port(), port(), port(), port()
         subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
                         'ec_paramgen_curve:prime256v1', '-nodes', '-batch', '-keyout', 'key.pem',
                         '-out', 'cert.pem', '-days', '2', '-subj', '/CN=localhost'], cwd=place,
                        check=True, capture_output=True)
         (place / 'routing.yaml').write_text(
-            f'providers:\n  large: {{ base_url: "http://127.0.0.1:{large}/v1", api_key: sk-x }}\n'
+            'providers:\n'
+            f'  large: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{large}/v1" }}\n'
+            f'  small: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{small}/v1" }}\n'
             'recipes:\n  main:\n    rules:\n      - { name: default, strategy: priority, '
-            'targets: [ { target: large/model } ] }\naliases: { auto: main }\n')
+            'targets: [ { target: small/model } ] }\naliases: { auto: main }\n')
         (place / 'rerouter.yaml').write_text(
             f'listeners:\n  - address: 127.0.0.1:{plain}\n  - address: 127.0.0.1:{tls}\n'
             '    tls: { cert: cert.pem, key: key.pem }\n'
             f'metrics: {{ address: "127.0.0.1:{metrics}" }}\ndata_dir: data\nthreads: 2\n'
             'routing: { file: routing.yaml }\n')
-        serving = multiprocessing.Process(target=provider, args=(large,), daemon=True)
-        serving.start()
+        serving = [multiprocessing.Process(target=provider, args=(at,), daemon=True)
+                   for at in (large, small)]
+        for one in serving:
+            one.start()
         admin = 'admin-0123456789abcdef0123456789abcdef'
         log = open(place / 'log', 'wb')
         gateway = subprocess.Popen([BINARY, 'serve', '--config', 'rerouter.yaml'], cwd=place,
@@ -337,7 +354,8 @@ def main():
             if gateway.poll() is None:
                 gateway.send_signal(signal.SIGTERM)
                 gateway.wait()
-            serving.kill()
+            for one in serving:
+                one.kill()
 
 
 if __name__ == '__main__':

@@ -178,14 +178,11 @@ impl App {
             captures: parts.captures,
             archive: parts.archive,
             body_memory: BodyMemory::new(memory),
-            unread: UnreadAnswers::new(
-                memory / bounds::UNREAD_PART,
-                memory / bounds::UNREAD_SHARE_PART,
-            ),
+            unread: UnreadAnswers::new(memory / bounds::UNREAD_PART),
             handshakes: Turns::new(
                 bounds::HANDSHAKES,
                 bounds::HANDSHAKES_SHARE,
-                bounds::HANDSHAKE_QUEUE_TIMEOUT,
+                bounds::KEEP_ALIVE,
             ),
             readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
             reroutes: Turns::new(

@@ -25,8 +25,6 @@ pub enum BodyClass {
     Requests,
     /// Copies, of answers for captures and of requests for shadows: a half.
     Copies,
-    /// Copies for captures, from [`LARGE_COPY`](crate::bounds::LARGE_COPY) on: a sixteenth. They are worth least.
-    LargeCopies,
 }
 
 impl BodyClass {
@@ -35,7 +33,6 @@ impl BodyClass {
             BodyClass::Management => limit,
             BodyClass::Requests => limit - limit / 16,
             BodyClass::Copies => limit / 2,
-            BodyClass::LargeCopies => limit / 16,
         }
     }
 }
@@ -75,14 +72,8 @@ impl Held {
     /// Sets the reservation to `bytes`. Returns `false`, and changes nothing, if there is no room.
     #[must_use]
     pub fn set(&mut self, bytes: usize) -> bool {
-        self.set_as(self.room, bytes)
-    }
-
-    /// The same with the room of another class.
-    #[must_use]
-    pub fn set_as(&mut self, room: BodyClass, bytes: usize) -> bool {
         if bytes > self.bytes {
-            if !self.memory.take(bytes - self.bytes, room) {
+            if !self.memory.take(bytes - self.bytes, self.room) {
                 return false;
             }
         } else {
@@ -133,7 +124,6 @@ mod tests {
         let memory = BodyMemory::new(160);
         let rooms = [BodyClass::Copies, BodyClass::Requests, BodyClass::Management];
         let [mut copies, mut requests, mut management] = rooms.map(|room| memory.begin(room));
-        assert!(!copies.set_as(BodyClass::LargeCopies, 11));
         assert!(!copies.set(81) && copies.set(80));
         assert!(!requests.set(71) && requests.set(70));
         assert!(!management.set(11) && management.set(10));

@@ -64,6 +64,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "cli/terminal",
             "server/boot",
             "server/descriptors",
+            "server/listeners",
             "server/upgrade",
             "store/cluster/lease",
             "store/data_dir",

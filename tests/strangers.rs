@@ -230,13 +230,17 @@ async fn open_rows(walk: &mut Walk) {
         // A proxy that is trusted says whose try it is, so that none is throttled.
         walk.tries(&name(route), if hashes { 4 } else { 20 }, async |gateway, n| {
             let client = format!("198.51.{n}.1");
-            let body = request(gateway, route, &[("x-forwarded-for", client.as_str())]);
-            let body =
-                String::from_utf8(body).unwrap().replace("x@example", &format!("x{n}@example"));
-            let body = body.replace("x%40example", &format!("{n}%40example"));
-            let body = body.replacen("content-length: 45", "content-length: 46", 1);
+            let asked = request(gateway, route, &[("x-forwarded-for", client.as_str())]);
+            let asked = String::from_utf8(asked).unwrap();
+            // An e-mail of its own each time.
+            let body = asked.replace("x@", &format!("{n}@")).replace("x%40", &format!("{n}%40"));
             let answer = gateway.connect().await.exchange(body.as_bytes()).await;
-            assert!(answer.status < 500, "{}: {}", name(route), answer.text());
+            let expected = match name(route).as_str() {
+                "POST /v1/auth/register" => 201,
+                "POST /v1/auth/login" | "POST /console/sign-in" => 401,
+                _ => answer.status.min(499),
+            };
+            assert_eq!(answer.status, expected, "{}: {}", name(route), answer.text());
         })
         .await;
         walk.unread(route.method.as_str(), &path(route)).await;
@@ -548,7 +552,9 @@ async fn endless() -> (SocketAddr, &'static AtomicU64) {
 
 #[tokio::test]
 async fn answers_of_100_mib_that_nobody_reads_stay_small_and_end() {
-    const CLIENTS: usize = 120;
+    const CLIENTS: usize = 200;
+    /// More cannot wait for one address, even without copies.
+    const WAITING: usize = 128;
     let (address, cut) = endless().await;
     let (gateway, key) = start("", &format!("http://{address}/v1")).await;
     let before = resident(gateway.process());
@@ -561,9 +567,9 @@ async fn answers_of_100_mib_that_nobody_reads_stay_small_and_end() {
         stream.write_all(&asked).await.unwrap();
         held.push(stream);
     }
-    // More than half of a network's share cannot wait: the oldest end at once.
+    // More cannot wait: the oldest end at once.
     until("the oldest to end", async || {
-        (cut.load(Ordering::SeqCst) as usize >= CLIENTS / 2).then_some(())
+        (cut.load(Ordering::SeqCst) as usize >= CLIENTS - WAITING).then_some(())
     })
     .await;
     let grown = resident(gateway.process()).saturating_sub(before);

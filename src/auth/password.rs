@@ -2,7 +2,6 @@
 //! queue of which one network has a quarter. An unknown user costs one run, too: the time must not tell whether a user
 //! exists.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZero;
 #[cfg(test)]
@@ -28,19 +27,13 @@ const COST: (u32, u32, u32) = (19_456, 2, 1);
 #[derive(Clone, Debug)]
 pub struct Passwords {
     cores: Arc<Semaphore>,
-    inside: Arc<Mutex<SlotCounts>>,
+    /// The network of each slot that is taken.
+    inside: Arc<Mutex<Vec<Option<IpAddr>>>>,
     most: usize,
     share: usize,
     #[cfg(test)]
     runs: Arc<std::sync::atomic::AtomicU64>,
     random: Random,
-}
-
-/// Slots that are taken: in all, and by network.
-#[derive(Debug, Default)]
-struct SlotCounts {
-    all: usize,
-    by_network: HashMap<IpAddr, usize>,
 }
 
 impl Passwords {
@@ -85,15 +78,12 @@ impl Passwords {
     pub(crate) fn slot(&self, client: Option<IpAddr>) -> Result<HashSlot> {
         let network = client.map(network);
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = network.and_then(|network| inside.by_network.get(&network).copied());
-        if inside.all >= self.most || own.is_some_and(|own| own >= self.share) {
+        let own = inside.iter().filter(|one| one.is_some() && **one == network).count();
+        if inside.len() >= self.most || own >= self.share {
             return Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.")
                 .retry_after(Duration::from_secs(1)));
         }
-        inside.all += 1;
-        if let Some(network) = network {
-            *inside.by_network.entry(network).or_default() += 1;
-        }
+        inside.push(network);
         Ok(HashSlot { inside: Arc::clone(&self.inside), network })
     }
 
@@ -145,21 +135,15 @@ impl Passwords {
 /// A slot at the cores or in the queue, free again on drop.
 #[derive(Debug)]
 pub(crate) struct HashSlot {
-    inside: Arc<Mutex<SlotCounts>>,
+    inside: Arc<Mutex<Vec<Option<IpAddr>>>>,
     network: Option<IpAddr>,
 }
 
 impl Drop for HashSlot {
     fn drop(&mut self) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.all -= 1;
-        if let Some(network) = self.network
-            && let Some(own) = inside.by_network.get_mut(&network)
-        {
-            *own -= 1;
-            if *own == 0 {
-                inside.by_network.remove(&network);
-            }
+        if let Some(own) = inside.iter().position(|one| *one == self.network) {
+            inside.swap_remove(own);
         }
     }
 }
@@ -210,7 +194,6 @@ mod tests {
         drop(held);
         assert!(passwords.slot(bob).is_ok());
         drop(other);
-        let inside = passwords.inside.lock().unwrap();
-        assert!(inside.all == 0 && inside.by_network.is_empty());
+        assert!(passwords.inside.lock().unwrap().is_empty());
     }
 }

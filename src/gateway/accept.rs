@@ -27,7 +27,6 @@ use super::service::HttpService;
 use crate::app::App;
 use crate::bounds;
 use crate::log::LogThrottle;
-use crate::unread::Network;
 
 /// The TLS acceptors of listeners, by the listener's address.
 pub(crate) type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
@@ -120,10 +119,8 @@ impl<S: HttpService> ConnectionAcceptor<S> {
     async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
         let Some(identity) = self.identity(&stream)? else { return Some(stream) };
         let peer = peer(&stream);
-        let caller = match self.app.server.counted(peer).map(Network::of) {
-            Some(network) => format!("{network:?}"),
-            None => stream.id().to_string(),
-        };
+        let network = self.app.server.counted(peer);
+        let caller = network.map_or_else(|| stream.id().to_string(), |own| own.to_string());
         let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await.ok().flatten()?;
         tokio::spawn(async move {
             sleep(bounds::HANDSHAKE_TURN).await;

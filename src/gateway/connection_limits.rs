@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::bounds;
-use crate::unread::Network;
+use crate::unread;
 
 /// The limits of one service. Each connection has a slot from accept to its end; streams of HTTP/2
 /// have none of their own.
@@ -23,7 +23,7 @@ pub(super) struct ConnectionLimiter {
 #[derive(Default)]
 struct TakenSlots {
     count: usize,
-    by_network: HashMap<Network, usize>,
+    by_network: HashMap<IpAddr, usize>,
     reserve: Vec<ReserveSlot>,
     arrivals: u64,
 }
@@ -31,7 +31,7 @@ struct TakenSlots {
 /// A connection on a reserve slot.
 struct ReserveSlot {
     number: u64,
-    network: Option<Network>,
+    network: Option<IpAddr>,
     /// Its request is being answered: it cannot be revoked.
     kept: bool,
     /// Notified when the slot is revoked.
@@ -60,7 +60,7 @@ impl LimitReached {
 /// The slot of one connection, freed on drop.
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
-    network: Option<Network>,
+    network: Option<IpAddr>,
     /// Of a reserve slot its number, and what is notified when it is revoked.
     reserve: Option<(u64, Arc<Notify>)>,
 }
@@ -81,7 +81,7 @@ impl ConnectionLimiter {
         self: &Arc<Self>,
         address: Option<IpAddr>,
     ) -> Result<ConnectionSlot, LimitReached> {
-        let network = address.map(Network::of);
+        let network = address.map(unread::network);
         let mut taken = self.lock();
         if taken.count >= self.most {
             return Err(LimitReached::All);
@@ -101,7 +101,7 @@ impl ConnectionLimiter {
     /// yet is revoked: the oldest of the same network, else the oldest of all. So a client that
     /// sends its request at once is answered, however many connect after it.
     pub(super) fn reserve(self: &Arc<Self>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
-        let network = address.map(Network::of);
+        let network = address.map(unread::network);
         let mut taken = self.lock();
         if taken.reserve.len() >= self.reserve {
             let waiting = taken.reserve.iter().enumerate().filter(|(_, slot)| !slot.kept);

@@ -362,23 +362,19 @@ impl Relay {
             return true;
         }
         let ahead = needed.max(2 * self.body.capacity());
-        let room = |bytes| match bytes > bounds::LARGE_COPY {
-            true => BodyClass::LargeCopies,
-            false => BodyClass::Copies,
-        };
-        self.account(room(ahead), ahead) || self.account(room(needed), needed)
+        self.account(ahead) || self.account(needed)
     }
 
     /// Accounts for a copy of this many bytes, beside the held tasks.
-    fn account(&mut self, room: BodyClass, copy: usize) -> bool {
+    fn account(&mut self, copy: usize) -> bool {
         let bytes = copy + self.held_bytes;
-        self.memory.as_mut().is_none_or(|memory| memory.set_as(room, bytes))
+        self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
     }
 
     fn hold(&mut self, task: HttpTask) {
         if let HttpTask::Body(Some(bytes), _) = &task {
             self.held_bytes += bytes.len();
-            self.overfull |= !self.account(BodyClass::Copies, self.body.capacity());
+            self.overfull |= !self.account(self.body.capacity());
         }
         self.held.push(task);
     }

@@ -134,7 +134,8 @@ pub(super) async fn write(
         let held = body.len() + bounds::UNREAD_ANSWER;
         let piece = body.split_to(body.len().min(bounds::UNREAD_PIECE));
         let write = session.write_response_body(piece, body.is_empty());
-        app.unread.write(|| app.server.counted(peer), held, write).await.unwrap_or_else(unread)?;
+        let written = app.unread.write(|| (app.server.counted(peer), held), write).await;
+        written.unwrap_or_else(unread)?;
     }
     Ok(length)
 }

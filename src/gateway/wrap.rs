@@ -167,12 +167,11 @@ impl Session for Wrap {
                 let end = if tasks.is_empty() {
                     false
                 } else {
-                    let (app, peer) = (&self.call.app, reply::peer(inner));
-                    let (held, write) = (bounds::UNREAD_STREAM, inner.response_duplex_vec(tasks));
-                    app.unread
-                        .write(|| app.server.counted(peer), held, write)
-                        .await
-                        .unwrap_or_else(reply::unread)?
+                    let (call, peer) = (&self.call, reply::peer(inner));
+                    let held = || (call.app.server.counted(peer), call.unread());
+                    let write = inner.response_duplex_vec(tasks);
+                    let written = call.app.unread.write(held, write).await;
+                    written.unwrap_or_else(|| call.not_read())?
                 };
                 match then {
                     Some(error) => Err(error),
