@@ -2,7 +2,9 @@
 """Attacks by senders without a credential, and by one key that reads nothing, on a gateway with its
 defaults: memory, latency of another key's chats, and health, beside the same without an attack.
 
-    benches/strangers.py BINARY [SECONDS]
+    benches/strangers.py BINARY [SECONDS [WORD]]
+
+With WORD only the attacks that have it in their names.
 
 The gateway, the provider, the attackers and those who measure share the machine. Attackers that
 read run at a low priority, as they would be elsewhere.
@@ -24,11 +26,12 @@ from pathlib import Path
 
 BINARY = Path(sys.argv[1]).resolve()
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 8
+WORD = sys.argv[3] if len(sys.argv) > 3 else ''
 STREAMS = 99
 OPEN = ['/openapi.json', '/health', '/version', '/', '/console', '/console/sign-in',
         '/console/assets/x/htmx.js', '/console/first-admin', '/nothing', '/v1/router/keys']
 CHAT = json.dumps({'model': 'auto', 'messages': [{'role': 'user', 'content': 'hello'}]}).encode()
-LARGE = json.dumps({'model': 'large/model', 'stream': True, 'messages': []}).encode()
+LARGE = json.dumps({'model': 'large', 'stream': True, 'messages': []}).encode()
 ANSWER = json.dumps({
     'id': 'x', 'object': 'chat.completion', 'model': 'model', 'created': 1,
     'choices': [{'index': 0, 'finish_reason': 'stop',
@@ -290,8 +293,10 @@ def main():
             'providers:\n'
             f'  large: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{large}/v1" }}\n'
             f'  small: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{small}/v1" }}\n'
-            'recipes:\n  main:\n    rules:\n      - { name: default, strategy: priority, '
-            'targets: [ { target: small/model } ] }\naliases: { auto: main }\n')
+            'recipes:\n' + ''.join(
+                f'  {name}:\n    rules:\n      - {{ name: default, strategy: priority, '
+                f'targets: [ {{ target: {name}/model }} ] }}\n' for name in ('large', 'small'))
+            + 'aliases: { auto: small, large: large }\n')
         (place / 'rerouter.yaml').write_text(
             f'listeners:\n  - address: 127.0.0.1:{plain}\n  - address: 127.0.0.1:{tls}\n'
             '    tls: { cert: cert.pem, key: key.pem }\n'
@@ -341,7 +346,8 @@ def main():
                 ('60 × 99 answers of 100 MiB, window 0', ('h2', 60, posts, 0, LARGE)),
                 ('60 × 99 answers of 100 MiB, socket unread', ('h2', 60, posts, 1 << 24, LARGE)),
             ]:
-                line(name, run(gateway, ports, keys, kind))
+                if WORD in name:
+                    line(name, run(gateway, ports, keys, kind))
             size = sum(file.stat().st_size for file in (place / 'data').rglob('*'))
             line('16 connections of one key: 1 MiB of noise in hexadecimal digits each',
                  run(gateway, ports, keys, ('captures', 16)))

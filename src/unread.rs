@@ -2,7 +2,7 @@
 //! the answer that has waited longest ends: a client that reads has seldom waited so long.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -47,9 +47,8 @@ impl UnreadAnswers {
     pub(crate) async fn write<T>(
         &self,
         held: impl FnOnce() -> (Option<IpAddr>, usize),
-        writing: impl Future<Output = T>,
+        mut writing: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        let mut writing = pin!(writing);
         if let Some(written) = writing.as_mut().now_or_never() {
             return Some(written);
         }
@@ -95,6 +94,7 @@ impl Drop for WaitingPlace<'_> {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::pin::pin;
 
     use futures::future::join;
     use tokio::time::{Duration, timeout};
@@ -107,11 +107,10 @@ mod tests {
 
     /// Which of the writes has ended, once all have been polled.
     async fn ended(unread: &UnreadAnswers, writes: &[(Option<IpAddr>, usize)]) -> Vec<bool> {
-        let writes = writes.iter().map(|(client, bytes)| {
-            let writing = unread.write(|| (*client, *bytes), pending::<()>());
-            async {
-                timeout(Duration::from_secs(1), writing).await.is_ok_and(|left| left.is_none())
-            }
+        let writes = writes.iter().map(|(client, bytes)| async move {
+            let never = pin!(pending::<()>());
+            let writing = unread.write(|| (*client, *bytes), never);
+            timeout(Duration::from_secs(1), writing).await.is_ok_and(|left| left.is_none())
         });
         futures::future::join_all(writes).await
     }
@@ -141,16 +140,19 @@ mod tests {
     #[tokio::test]
     async fn what_the_client_takes_at_once_counts_nothing() {
         let unread = UnreadAnswers::new(10);
-        let unread_one = unread.write(|| (None, 8), async {
-            tokio::task::yield_now().await;
-            tokio::task::yield_now().await;
-            1
-        });
+        let one = async {
+            let slow = pin!(async {
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                1
+            });
+            unread.write(|| (None, 8), slow).await
+        };
         let read = async {
             assert_eq!(unread.lock()[0].bytes, 8);
-            unread.write(|| (None, 1 << 30), ready(2)).await
+            unread.write(|| (None, 1 << 30), pin!(ready(2))).await
         };
-        let (one, two) = join(unread_one, read).await;
+        let (one, two) = join(one, read).await;
         assert_eq!((one, two), (Some(1), Some(2)));
     }
 }

@@ -30,15 +30,15 @@ pub(crate) const H2_STREAMS_OF_CLIENTS: u32 = 100;
 /// Bytes of an HTTP/2 request head, decoded. One above [`super::HEAD_BYTES`] is refused with an
 /// answer, one above this by the library, without.
 pub(crate) const H2_HEAD_BYTES: u32 = 128 << 10;
-/// Bytes of answers that wait in an HTTP/2 connection for its socket, and not in the calls that made
-/// them.
+/// Bytes of answers that wait in an HTTP/2 connection for its socket, and not in the calls that
+/// made them.
 pub(crate) const H2_UNSENT: usize = 64 << 10;
 /// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
 pub(crate) const UNREAD_PART: usize = 4;
 /// Bytes that a call takes while its whole answer waits, without the answer itself.
 pub(crate) const UNREAD_ANSWER: usize = 16 << 10;
-/// Bytes that a provider's answer takes while it waits, beside its copy for the capture: what is read
-/// ahead of the client.
+/// Bytes that a provider's answer takes while it waits, beside its copy for the capture: what is
+/// read ahead of the client.
 pub(crate) const UNREAD_STREAM: usize = 512 << 10;
 /// Bytes of a whole answer that a client reads within [`UNREAD_TIME`], or all of a smaller one.
 pub(crate) const UNREAD_PIECE: usize = 64 << 10;

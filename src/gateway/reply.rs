@@ -2,6 +2,7 @@
 //! to the client's session.
 
 use std::net::IpAddr;
+use std::pin::pin;
 
 use bytes::Bytes;
 use http::header::{
@@ -133,7 +134,7 @@ pub(super) async fn write(
     while !body.is_empty() {
         let held = body.len() + bounds::UNREAD_ANSWER;
         let piece = body.split_to(body.len().min(bounds::UNREAD_PIECE));
-        let write = session.write_response_body(piece, body.is_empty());
+        let write = pin!(session.write_response_body(piece, body.is_empty()));
         let written = app.unread.write(|| (app.server.counted(peer), held), write).await;
         written.unwrap_or_else(unread)?;
     }

@@ -6,6 +6,7 @@
 //! collected.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ impl Session for Wrap {
                 } else {
                     let (call, peer) = (&self.call, reply::peer(inner));
                     let held = || (call.app.server.counted(peer), call.unread());
-                    let write = inner.response_duplex_vec(tasks);
+                    let write = pin!(inner.response_duplex_vec(tasks));
                     let written = call.app.unread.write(held, write).await;
                     written.unwrap_or_else(|| call.not_read())?
                 };
