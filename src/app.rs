@@ -29,6 +29,7 @@ use crate::secret::DerivedKeys;
 use crate::store::{Authority, Store};
 use crate::telemetry::Telemetry;
 use crate::turns::Turns;
+use crate::unread::UnreadAnswers;
 
 /// What a reload replaces, in one step. A request takes it once and keeps it to its end.
 pub struct Live {
@@ -81,6 +82,10 @@ pub struct App {
     pub archive: Archive,
     /// The bound on bodies in memory.
     pub body_memory: BodyMemory,
+    /// The bound on answers that nobody reads.
+    pub(crate) unread: UnreadAnswers,
+    /// Turns at TLS handshakes.
+    pub(crate) handshakes: Turns,
     /// Turns at reading large bodies.
     pub readers: Turns,
     pub reroutes: Turns,
@@ -147,7 +152,7 @@ impl Drop for CountGuard {
 impl App {
     /// Makes the state of a gateway.
     pub fn new(parts: AppParts) -> Self {
-        let body_memory = BodyMemory::new(parts.server.limits.body_memory);
+        let memory = parts.server.limits.body_memory;
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
@@ -172,7 +177,13 @@ impl App {
             bias: EstimateCorrection::default(),
             captures: parts.captures,
             archive: parts.archive,
-            body_memory,
+            body_memory: BodyMemory::new(memory),
+            unread: UnreadAnswers::new(memory / bounds::UNREAD_PART),
+            handshakes: Turns::new(
+                bounds::HANDSHAKES,
+                bounds::HANDSHAKES_SHARE,
+                bounds::KEEP_ALIVE,
+            ),
             readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
             reroutes: Turns::new(
                 bounds::REROUTES,

@@ -9,6 +9,7 @@
 //!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`atomic_file`] files replaced in one
 //!   step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
+//!   [`unread`] the limit on answers that nobody reads ·
 //!   [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
@@ -242,6 +243,7 @@ mod store;
 mod telemetry;
 mod trace_context;
 mod turns;
+mod unread;
 mod wire;
 
 #[doc(hidden)]

@@ -255,6 +255,8 @@ mod standby;
 mod store_down;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.
 mod store_reads;
+/// What a sender without a credential costs, by one try of everything that is open.
+mod strangers;
 /// A stream's usage is asked for where a limit or the document wants it, and kept from clients that
 /// did not ask.
 mod stream_usage;

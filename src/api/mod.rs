@@ -27,6 +27,7 @@ pub(crate) mod pin;
 mod providers;
 pub(crate) mod replays;
 mod routing;
+mod static_file;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 pub(crate) use self::page::parameter as query_parameter;
+pub(crate) use self::static_file::StaticFile;
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::dialect::endpoint::Endpoint;

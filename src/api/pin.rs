@@ -70,7 +70,7 @@ pub(crate) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
     app.throttle.check_registration(client(request).address, now)?;
-    let place = app.passwords.slot()?;
+    let place = app.passwords.slot(client(request).address)?;
     app.throttle.register(client(request).address, now)?;
     app.auth.count_registration(&app.store, client(request).address).await?;
     if app.auth.user_by_email(&email).is_some() {
@@ -104,7 +104,7 @@ pub(crate) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> A
     let client = client(request);
     app.throttle.check_login(&email, client.address, app.clock.now())?;
     // Before the throttle: a request refused for lack of capacity is not an attempt.
-    let place = app.passwords.slot()?;
+    let place = app.passwords.slot(client.address)?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     app.auth.count_login(&app.store, &email, client.address).await?;
     let user = app.auth.user_by_email(&email);
@@ -175,7 +175,7 @@ pub(crate) async fn password(app: &App, who: &Principal, request: &ApiRequest) -
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
     app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
-    let (place, next) = (app.passwords.slot()?, app.passwords.slot()?);
+    let (place, next) = (app.passwords.slot(None)?, app.passwords.slot(None)?);
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
     app.auth.count_login(&app.store, &user.email, client(request).address).await?;
     if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {

@@ -1,16 +1,19 @@
-//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores,
-//! with a short queue. An unknown user costs one run, too: the time must not tell whether a user
+//! Passwords: Argon2id at OWASP's cost, off the async threads, on half of the cores, with a short
+//! queue of which one network has a quarter. An unknown user costs one run, too: the time must not tell whether a user
 //! exists.
 
+use std::net::IpAddr;
 use std::num::NonZero;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
 use tokio::sync::Semaphore;
 
+use super::throttle::network;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
@@ -24,17 +27,19 @@ const COST: (u32, u32, u32) = (19_456, 2, 1);
 #[derive(Clone, Debug)]
 pub struct Passwords {
     cores: Arc<Semaphore>,
-    inside: Arc<AtomicUsize>,
+    /// The network of each slot that is taken.
+    inside: Arc<Mutex<Vec<Option<IpAddr>>>>,
     most: usize,
+    share: usize,
     #[cfg(test)]
     runs: Arc<std::sync::atomic::AtomicU64>,
     random: Random,
 }
 
 impl Passwords {
-    /// Hashes on every core, with [`bounds::PASSWORD_QUEUE`] waiting at most.
+    /// Hashes on half of the cores, with [`bounds::PASSWORD_QUEUE`] waiting at most.
     pub(crate) fn new(random: Random) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2);
         Self::bounded(random, cores, bounds::PASSWORD_QUEUE)
     }
 
@@ -43,6 +48,7 @@ impl Passwords {
             cores: Arc::new(Semaphore::new(cores)),
             inside: Arc::default(),
             most: cores + waiting,
+            share: (waiting / bounds::PASSWORD_SHARE).max(1),
             #[cfg(test)]
             runs: Arc::default(),
             random,
@@ -51,7 +57,7 @@ impl Passwords {
 
     /// The hash to store, in PHC form.
     pub(crate) async fn hash(&self, password: Secret) -> Result<String> {
-        self.hash_at(self.slot()?, password).await
+        self.hash_at(self.slot(None)?, password).await
     }
 
     /// The same in a slot that was taken before.
@@ -67,9 +73,18 @@ impl Passwords {
         .await
     }
 
-    /// Takes a slot at the cores or in the queue; 503 if all are taken.
-    pub(crate) fn slot(&self) -> Result<HashSlot> {
-        HashSlot::take(&self.inside, self.most)
+    /// Takes a slot at the cores or in the queue; 503 if all are taken, or as many as the network of
+    /// `client` may have.
+    pub(crate) fn slot(&self, client: Option<IpAddr>) -> Result<HashSlot> {
+        let network = client.map(network);
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = inside.iter().filter(|one| one.is_some() && **one == network).count();
+        if inside.len() >= self.most || own >= self.share {
+            return Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.")
+                .retry_after(Duration::from_secs(1)));
+        }
+        inside.push(network);
+        Ok(HashSlot { inside: Arc::clone(&self.inside), network })
     }
 
     /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long
@@ -119,22 +134,17 @@ impl Passwords {
 
 /// A slot at the cores or in the queue, free again on drop.
 #[derive(Debug)]
-pub(crate) struct HashSlot(Arc<AtomicUsize>);
-
-impl HashSlot {
-    fn take(inside: &Arc<AtomicUsize>, most: usize) -> Result<Self> {
-        let step = |inside: usize| (inside < most).then_some(inside + 1);
-        match inside.fetch_update(Ordering::AcqRel, Ordering::Acquire, step) {
-            Ok(_) => Ok(HashSlot(Arc::clone(inside))),
-            Err(_) => Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.")
-                .retry_after(Duration::from_secs(1))),
-        }
-    }
+pub(crate) struct HashSlot {
+    inside: Arc<Mutex<Vec<Option<IpAddr>>>>,
+    network: Option<IpAddr>,
 }
 
 impl Drop for HashSlot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = inside.iter().position(|one| *one == self.network) {
+            inside.swap_remove(own);
+        }
     }
 }
 
@@ -149,7 +159,7 @@ mod tests {
     use super::*;
 
     async fn verify(passwords: &Passwords, stored: Option<String>, password: &str) -> Result<bool> {
-        passwords.verify_at(passwords.slot()?, stored, Secret::new(password)).await
+        passwords.verify_at(passwords.slot(None)?, stored, Secret::new(password)).await
     }
 
     #[tokio::test]
@@ -166,10 +176,24 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_sheds() {
         let passwords = Passwords::bounded(Random::seeded(1), 1, 0);
-        let held = HashSlot::take(&passwords.inside, passwords.most).unwrap();
+        let held = passwords.slot(None).unwrap();
         let error = verify(&passwords, None, "x").await.unwrap_err();
         assert_eq!((error.kind(), error.retry_after_s()), (Kind::Unavailable, Some(1)));
         drop(held);
         assert!(!verify(&passwords, None, "x").await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_network_has_a_share_of_the_queue() {
+        let passwords = Passwords::bounded(Random::seeded(1), 1, 8);
+        let [ann, bob, eve] = ["192.0.2.1", "192.0.2.9", "198.51.100.1"].map(|a| a.parse().ok());
+        let held = [passwords.slot(ann).unwrap(), passwords.slot(bob).unwrap()];
+        let refused = passwords.slot(ann).unwrap_err();
+        assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::Unavailable, Some(1)));
+        let other = passwords.slot(eve).unwrap();
+        drop(held);
+        assert!(passwords.slot(bob).is_ok());
+        drop(other);
+        assert!(passwords.inside.lock().unwrap().is_empty());
     }
 }

@@ -71,6 +71,8 @@ pub(crate) const EMAIL_MAX: usize = 254;
 /// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
 /// 503.
 pub const PASSWORD_QUEUE: usize = 64;
+/// Denominator of the share of that queue which one network may have.
+pub(crate) const PASSWORD_SHARE: usize = 4;
 /// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
 pub const LOGINS: u32 = 10;
 /// Window of the login throttle.

@@ -30,8 +30,28 @@ pub(crate) const H2_STREAMS_OF_CLIENTS: u32 = 100;
 /// Bytes of an HTTP/2 request head, decoded. One above [`super::HEAD_BYTES`] is refused with an
 /// answer, one above this by the library, without.
 pub(crate) const H2_HEAD_BYTES: u32 = 128 << 10;
-/// Bytes of an HTTP/2 answer's end that wait in the connection for the client, and not in the
-/// call that made it.
-pub(crate) const H2_UNREAD: usize = 16 << 10;
+/// Bytes of answers that wait in an HTTP/2 connection for its socket, and not in the calls that
+/// made them.
+pub(crate) const H2_UNSENT: usize = 64 << 10;
+/// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
+pub(crate) const UNREAD_PART: usize = 4;
+/// Bytes that a call takes while its whole answer waits, without the answer itself.
+pub(crate) const UNREAD_ANSWER: usize = 16 << 10;
+/// Bytes that a provider's answer takes while it waits, beside its copy for the capture: what is
+/// read ahead of the client.
+pub(crate) const UNREAD_STREAM: usize = 512 << 10;
+/// Bytes of a whole answer that a client reads within [`UNREAD_TIME`], or all of a smaller one.
+pub(crate) const UNREAD_PIECE: usize = 64 << 10;
+/// Longest wait for a client that reads none of a whole answer.
+pub(crate) const UNREAD_TIME: Duration = Duration::from_secs(10);
+/// Bytes that the kernel keeps for a client that does not read; it takes twice as much with its own
+/// overhead. At a round trip of 100 ms a connection still has two megabytes a second.
+pub(crate) const SEND_BUFFER: usize = 256 << 10;
+/// TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
+pub(crate) const HANDSHAKES: usize = 1_000;
+/// Those of one network.
+pub(crate) const HANDSHAKES_SHARE: usize = 200;
+/// Time for which a handshake keeps its turn, however soon it is done.
+pub(crate) const HANDSHAKE_TURN: Duration = Duration::from_secs(1);
 /// Shortest time between two log lines about something that anybody can cause.
 pub(crate) const LOG_THROTTLE: Duration = Duration::from_secs(60);

@@ -182,7 +182,6 @@ fn environment() -> Environment {
 }
 
 fn openapi() -> Result<(), CommandFailure> {
-    let document = serde_json::to_string_pretty(&api::openapi::document())
-        .map_err(|error| CommandFailure::Failed(error.to_string()))?;
+    let document = String::from_utf8_lossy(&api::openapi::file().plain);
     output::print(&format!("{document}\n"))
 }

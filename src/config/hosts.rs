@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Problem, Server};
 use crate::interface::Interface;
 use crate::routing::BaseUrl;
+use crate::unread::network;
 
 impl Server {
     /// A problem with the value at a path, with its place in the document.
@@ -146,6 +147,12 @@ impl Server {
     /// Whether the `X-Forwarded-For` of this hop is trusted.
     pub fn trusts_proxy(&self, hop: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
+    }
+
+    /// The network that a connection counts for. Clients behind a trusted proxy share its address,
+    /// so it has none.
+    pub fn counted(&self, peer: Option<IpAddr>) -> Option<IpAddr> {
+        peer.filter(|peer| !self.trusts_proxy(*peer)).map(network)
     }
 
     /// Whether any listener is reachable from another machine.

@@ -1,20 +1,10 @@
 //! Scripts and styles, inside the binary. Their address has the digest of their bytes, so browsers
 //! keep them for ever.
 
-use std::io::Write;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
-};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use sha2::{Digest, Sha256};
-
 use super::answer::protect;
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::{ApiRequest, ApiResult, StaticFile};
 use crate::error::Error;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -49,14 +39,11 @@ const FILES: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// A file as it is sent.
+/// A file, and its address.
 struct Asset {
     name: &'static str,
-    kind: &'static str,
-    digest: String,
     href: String,
-    plain: Bytes,
-    gzip: Bytes,
+    file: StaticFile,
 }
 
 /// All files, made at their first use.
@@ -67,14 +54,8 @@ fn assets() -> &'static [Asset] {
 }
 
 fn asset(name: &'static str, kind: &'static str, parts: &[&str]) -> Asset {
-    let plain = parts.join("\n");
-    let digest = Sha256::digest(plain.as_bytes());
-    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let mut coder = GzEncoder::new(Vec::new(), Compression::best());
-    // Memory takes all that is written.
-    let gzip = coder.write_all(plain.as_bytes()).and_then(|()| coder.finish()).unwrap_or_default();
-    let href = format!("/console/assets/{digest}/{name}");
-    Asset { name, kind, digest, href, plain: plain.into(), gzip: gzip.into() }
+    let file = StaticFile::new(kind, parts.join("\n"));
+    Asset { name, href: format!("/console/assets/{}/{name}", file.digest), file }
 }
 
 /// The address of a file.
@@ -88,38 +69,13 @@ pub(super) fn answer(request: &ApiRequest, digest: &str, name: &str) -> ApiResul
     let asset = asset.ok_or_else(|| Error::not_found("file"))?;
     // A page of another version asks for another digest, as while gateways are upgraded: it gets
     // what there is, and does not keep it.
-    let cache = match digest == asset.digest {
+    let cache = match digest == asset.file.digest {
         true => "public, max-age=31536000, immutable",
         false => "no-store",
     };
-    let etag = HeaderValue::from_str(&format!("\"{}\"", asset.digest)).map_err(Error::internal)?;
-    let asked = request.headers();
-    let mut response = Response::new(Bytes::new());
-    let headers = response.headers_mut();
-    protect(headers);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.kind));
-    let fresh = asked.get(IF_NONE_MATCH) == Some(&etag);
-    headers.insert(ETAG, etag);
-    if fresh {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    } else if takes_gzip(asked) {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        *response.body_mut() = asset.gzip.clone();
-    } else {
-        *response.body_mut() = asset.plain.clone();
-    }
+    let mut response = asset.file.answer(request.headers(), cache)?;
+    protect(response.headers_mut());
     Ok(response)
-}
-
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let refused = |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
-        parts.next() == Some("gzip") && !parts.any(refused)
-    })
 }
 
 #[cfg(test)]
@@ -129,23 +85,8 @@ mod tests {
     /// Of 150 KB in all; the rest is for the HTML of a page.
     #[test]
     fn all_files_are_small() {
-        let all: usize = assets().iter().map(|asset| asset.gzip.len()).sum();
+        let all: usize = assets().iter().map(|asset| asset.file.gzip.len()).sum();
         assert!(all < 100 << 10, "{all} bytes");
-        assert!(assets().iter().all(|asset| asset.gzip.len() > 100));
-    }
-
-    #[test]
-    fn gzip_is_sent_to_who_takes_it() {
-        for (line, takes) in [
-            ("gzip, deflate, br", true),
-            ("br;q=1, gzip;q=0.5", true),
-            ("gzip;q=0", false),
-            ("gzip; q=0.0", false),
-            ("identity", false),
-            ("", false),
-        ] {
-            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, line.parse().unwrap())]);
-            assert_eq!(takes_gzip(&headers), takes, "{line}");
-        }
+        assert!(assets().iter().all(|asset| asset.file.gzip.len() > 100));
     }
 }

@@ -73,9 +73,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
 
     /// A slot for a connection, or else a reserve slot; `None` where there is neither.
     fn admit(&self, peer: Option<IpAddr>) -> Option<ConnectionSlot> {
-        // Clients behind a trusted proxy share its address.
-        let counted = peer.filter(|peer| !self.app.server.trusts_proxy(*peer));
-        let full = match self.limiter.take(counted) {
+        let full = match self.limiter.take(self.app.server.counted(peer)) {
             Ok(slot) => return Some(slot),
             Err(full) => full,
         };
@@ -121,6 +119,13 @@ impl<S: HttpService> ConnectionAcceptor<S> {
     async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
         let Some(identity) = self.identity(&stream)? else { return Some(stream) };
         let peer = peer(&stream);
+        let network = self.app.server.counted(peer);
+        let caller = network.map_or_else(|| stream.id().to_string(), |own| own.to_string());
+        let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await.ok().flatten()?;
+        tokio::spawn(async move {
+            sleep(bounds::HANDSHAKE_TURN).await;
+            drop(turn);
+        });
         let socket = stream.into_any().downcast::<Socket>().ok()?;
         let why = match timeout_at(deadline, identity.tls_handshake(*socket)).await {
             Ok(Ok(secured)) => return Some(Box::new(secured)),

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use super::attempt_guard::AttemptGuard;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
 use super::relay::Relay;
+use super::reply;
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use crate::app::App;
 use crate::bounds;
@@ -376,6 +377,18 @@ impl InferenceCall {
     /// Notes that the whole answer has been written.
     pub(super) fn complete(&self) {
         self.progress().relay.complete = true;
+    }
+
+    /// Bytes that the answer holds while its client does not read.
+    pub(super) fn unread(&self) -> usize {
+        bounds::UNREAD_STREAM + self.progress().relay.body.capacity()
+    }
+
+    /// Ends an answer whose client does not read: its copy goes, too.
+    pub(super) fn not_read<T>(&self) -> pingora::Result<T> {
+        let relay = &mut self.progress().relay;
+        (relay.body, relay.body_truncated) = (BytesMut::new(), true);
+        reply::unread()
     }
 
     /// Judges a batch of the provider's answer.

@@ -56,7 +56,7 @@ pub(super) async fn conclude(
     }
     name_call(call, outcome.attempts.len(), None, response.headers_mut());
     let added = if outcome.answer.is_some() { Bytes::new() } else { response.body().clone() };
-    (write_answer(session, exchange, response, true).await, added)
+    (write_answer(app, session, exchange, response, true).await, added)
 }
 
 /// The last provider's answer, where no other target gave a better one.

@@ -3,12 +3,13 @@
 //! management.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::bounds;
+use crate::unread;
 
 /// The limits of one service. Each connection has a slot from accept to its end; streams of HTTP/2
 /// have none of their own.
@@ -22,7 +23,7 @@ pub(super) struct ConnectionLimiter {
 #[derive(Default)]
 struct TakenSlots {
     count: usize,
-    by_network: HashMap<Network, usize>,
+    by_network: HashMap<IpAddr, usize>,
     reserve: Vec<ReserveSlot>,
     arrivals: u64,
 }
@@ -30,28 +31,11 @@ struct TakenSlots {
 /// A connection on a reserve slot.
 struct ReserveSlot {
     number: u64,
-    network: Option<Network>,
+    network: Option<IpAddr>,
     /// Its request is being answered: it cannot be revoked.
     kept: bool,
     /// Notified when the slot is revoked.
     revoked: Arc<Notify>,
-}
-
-/// What counts as one address: the usual size of one subscriber's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Network {
-    V4(Ipv4Addr),
-    /// The first 56 bits of the address.
-    V6(u64),
-}
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Network::V4(address),
-            IpAddr::V6(address) => Network::V6((address.to_bits() >> 72) as u64),
-        }
-    }
 }
 
 /// The limit by which there is no slot.
@@ -76,7 +60,7 @@ impl LimitReached {
 /// The slot of one connection, freed on drop.
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
-    network: Option<Network>,
+    network: Option<IpAddr>,
     /// Of a reserve slot its number, and what is notified when it is revoked.
     reserve: Option<(u64, Arc<Notify>)>,
 }
@@ -97,7 +81,7 @@ impl ConnectionLimiter {
         self: &Arc<Self>,
         address: Option<IpAddr>,
     ) -> Result<ConnectionSlot, LimitReached> {
-        let network = address.map(Network::of);
+        let network = address.map(unread::network);
         let mut taken = self.lock();
         if taken.count >= self.most {
             return Err(LimitReached::All);
@@ -117,7 +101,7 @@ impl ConnectionLimiter {
     /// yet is revoked: the oldest of the same network, else the oldest of all. So a client that
     /// sends its request at once is answered, however many connect after it.
     pub(super) fn reserve(self: &Arc<Self>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
-        let network = address.map(Network::of);
+        let network = address.map(unread::network);
         let mut taken = self.lock();
         if taken.reserve.len() >= self.reserve {
             let waiting = taken.reserve.iter().enumerate().filter(|(_, slot)| !slot.kept);

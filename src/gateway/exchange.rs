@@ -88,10 +88,7 @@ impl HttpExchange {
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         // Not by a header of the client: a cookie without `Secure` would leak over plain HTTP.
         let secure = tls || app.server.public_https();
-        let address = session
-            .client_addr()
-            .and_then(|address| address.as_inet())
-            .map(|address| address.ip().to_canonical());
+        let address = reply::peer(session);
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
         HttpExchange {

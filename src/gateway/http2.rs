@@ -11,7 +11,7 @@ use http::Request;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection_limits::ConnectionSlot;
@@ -49,6 +49,7 @@ pub(super) async fn serve<S: HttpService>(
             slot,
             active: watch::channel(()).0,
             stuck: Arc::default(),
+            unsent: Arc::new(Semaphore::new(bounds::H2_UNSENT)),
         };
         streams.drive(connection, first).await;
     }
@@ -75,6 +76,8 @@ struct Streams<'a, S> {
     active: watch::Sender<()>,
     /// Notified when the client does not read an answer.
     stuck: Arc<Notify>,
+    /// A permit for each byte of an answer that may wait in the connection.
+    unsent: Arc<Semaphore>,
 }
 
 impl<S: HttpService> Streams<'_, S> {
@@ -122,7 +125,8 @@ impl<S: HttpService> Streams<'_, S> {
     }
 
     fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let session = Http2Session::new(request, respond, self.digest.clone(), self.stuck.clone());
+        let (stuck, unsent) = (self.stuck.clone(), self.unsent.clone());
+        let session = Http2Session::new(request, respond, self.digest.clone(), stuck, unsent);
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
         let (service, shutdown, standby) =
             (self.service.clone(), self.shutdown.clone(), self.slot.is_reserve());

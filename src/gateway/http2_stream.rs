@@ -20,7 +20,7 @@ use pingora::protocols::http::custom::server::Session;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, OrErr, Result};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::bounds;
@@ -43,6 +43,20 @@ pub(super) struct Http2Session {
     digest: Arc<Digest>,
     /// Notified when the client does not read the answer: the connection then closes.
     stuck: Arc<Notify>,
+    /// A permit for each byte of an answer that may wait in the connection.
+    unsent: Arc<Semaphore>,
+}
+
+/// Bytes that wait in the connection until its socket has taken them.
+struct Unsent {
+    bytes: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Http2Session {
@@ -51,6 +65,7 @@ impl Http2Session {
         respond: SendResponse<Bytes>,
         digest: Arc<Digest>,
         stuck: Arc<Notify>,
+        unsent: Arc<Semaphore>,
     ) -> Self {
         let (head, body) = request.into_parts();
         Http2Session {
@@ -65,6 +80,7 @@ impl Http2Session {
             write_timeout: None,
             digest,
             stuck,
+            unsent,
         }
     }
 
@@ -103,14 +119,20 @@ impl Http2Session {
         let room = poll_fn(|cx| writer.poll_capacity(cx)).await;
         let room =
             room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
-        let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?.min(data.len());
+        let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?;
+        let room = room.min(data.len()).min(bounds::H2_UNSENT / 4);
         if room == 0 {
             // The client has reduced its window.
             return Ok(());
         }
-        let piece = data.split_to(room);
+        let permits = u32::try_from(room).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.unsent).acquire_many_owned(permits).await;
+        let _permit = permit.or_err(ErrorType::InternalError, "while waiting for the socket")?;
+        let piece = Bytes::from_owner(Unsent { bytes: data.split_to(room), _permit });
         let (length, last) = (piece.len(), data.is_empty() && end);
-        writer.send_data(piece, last).or_err(ErrorType::WriteError, "while writing a body")?;
+        self.writer()?
+            .send_data(piece, last)
+            .or_err(ErrorType::WriteError, "while writing a body")?;
         self.sent += length;
         self.ended = last;
         Ok(())
@@ -120,15 +142,8 @@ impl Http2Session {
         if self.ended {
             return Ok(());
         }
-        if data.is_empty() || (end && data.len() <= bounds::H2_UNREAD) {
-            // The connection buffers it: the end of a small answer need not wait for the client.
-            let length = data.len();
-            self.writer()?
-                .send_data(data, end)
-                .or_err(ErrorType::WriteError, "while writing a body")?;
-            self.sent += length;
-            self.ended = end;
-            return Ok(());
+        if data.is_empty() {
+            return if end { self.end() } else { Ok(()) };
         }
         // One timeout for all of it: a client that reads a byte now and then does not read.
         let patience = self.write_timeout;

@@ -81,7 +81,7 @@ impl Pipeline {
         match (reply, slot.as_deref_mut()) {
             (Ok(StageReply::Written(ended)), _) => ended,
             // Boxed: the future of a relayed answer is moved several times and has no room for it.
-            (reply, Some(session)) => Box::pin(respond(session, exchange, reply)).await,
+            (reply, Some(session)) => Box::pin(respond(&self.app, session, exchange, reply)).await,
             (_, None) => RequestEnd::GONE,
         }
     }
@@ -105,7 +105,7 @@ impl Pipeline {
         if standby {
             exchange.skip_drain = !admitted.is_known();
             if !admitted.fits_reserve(session.is_body_empty()) {
-                let ended = Box::pin(turn_away(session, exchange)).await;
+                let ended = Box::pin(turn_away(&self.app, session, exchange)).await;
                 return Ok(StageReply::Written(ended));
             }
         }

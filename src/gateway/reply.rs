@@ -1,16 +1,22 @@
 //! Renders errors, in one envelope for each surface (contract, section 2), and writes whole answers
 //! to the client's session.
 
+use std::net::IpAddr;
+use std::pin::pin;
+
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
     WWW_AUTHENTICATE,
 };
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use pingora::ErrorType;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
+use crate::app::App;
+use crate::bounds;
 use crate::dialect::{chat, messages};
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
@@ -100,8 +106,9 @@ pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id
 pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = messages::REQUEST_ID_HEADER;
 
 /// Writes a whole answer and gives the bytes of its body. Without `keep` it announces that the
-/// connection closes.
+/// connection closes. Fails where the client does not read.
 pub(super) async fn write(
+    app: &App,
     session: &mut ServerSession,
     response: Response<Bytes>,
     keep: bool,
@@ -109,7 +116,9 @@ pub(super) async fn write(
     if !keep {
         session.set_keepalive(None);
     }
-    let (mut parts, body) = response.into_parts();
+    session.set_write_timeout(Some(bounds::UNREAD_TIME));
+    let peer = peer(session);
+    let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -122,8 +131,25 @@ pub(super) async fn write(
         session.finish_body().await?;
         return Ok(0);
     }
-    session.write_response_body(body, true).await?;
+    while !body.is_empty() {
+        let held = body.len() + bounds::UNREAD_ANSWER;
+        let piece = body.split_to(body.len().min(bounds::UNREAD_PIECE));
+        let write = pin!(session.write_response_body(piece, body.is_empty()));
+        let written = app.unread.write(|| (app.server.counted(peer), held), write).await;
+        written.unwrap_or_else(unread)?;
+    }
     Ok(length)
+}
+
+/// The error of an answer that ends because its client does not read it.
+pub(super) fn unread<T>() -> pingora::Result<T> {
+    let why = "the client does not read, and others need the memory";
+    Err(pingora::Error::explain(ErrorType::WriteTimedout, why).into_down())
+}
+
+/// The address at the other end of the connection.
+pub(super) fn peer(session: &ServerSession) -> Option<IpAddr> {
+    Some(session.client_addr()?.as_inet()?.ip().to_canonical())
 }
 
 /// Writes an error where Pingora could not parse the head; the connection closes.

@@ -63,16 +63,19 @@ impl From<Error> for Rejection {
 
 /// Ends a request with what its stages came to.
 pub(super) async fn respond(
+    app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     reply: Result<StageReply, Rejection>,
 ) -> RequestEnd {
     match reply {
         Ok(StageReply::Written(ended)) => ended,
-        Ok(StageReply::Whole(response)) => write_answer(session, exchange, response, true).await,
+        Ok(StageReply::Whole(response)) => {
+            write_answer(app, session, exchange, response, true).await
+        }
         Err(Rejection { error, framed }) => {
             let response = refuse(exchange, &error);
-            write_answer(session, exchange, response, framed).await
+            write_answer(app, session, exchange, response, framed).await
         }
     }
 }
@@ -90,6 +93,7 @@ pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Byt
 /// Writes a whole answer. Where `framed`, the unread rest of the body is drained within bounds and
 /// the connection kept.
 pub(super) async fn write_answer(
+    app: &App,
     session: &mut ServerSession,
     exchange: &HttpExchange,
     mut response: Response<Bytes>,
@@ -98,7 +102,7 @@ pub(super) async fn write_answer(
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && !exchange.skip_drain && intake::drain(session).await;
-    match reply::write(session, response, keep).await {
+    match reply::write(app, session, response, keep).await {
         Ok(sent) => {
             if !keep && !exchange.skip_drain && !session.is_body_done() {
                 intake::discard(session, bounds::DISCARD_BYTES).await;
@@ -125,7 +129,7 @@ pub(super) async fn panicked(
     }
     let response = refuse(exchange, &error);
     let body = response.body().clone();
-    (write_answer(session, exchange, response, false).await, body)
+    (write_answer(app, session, exchange, response, false).await, body)
 }
 
 /// The error of a request that panicked.
@@ -146,6 +150,7 @@ pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Byte
 
 /// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
 pub(super) async fn turn_away(
+    app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
 ) -> RequestEnd {
@@ -153,5 +158,5 @@ pub(super) async fn turn_away(
         .retry_after(bounds::LIMIT_RETRY);
     exchange.line.error = Some(error.kind().row().word.to_string());
     let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
-    write_answer(session, exchange, response, false).await
+    write_answer(app, session, exchange, response, false).await
 }

@@ -7,8 +7,10 @@ use http::Response;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
+use tokio::time::timeout;
 
 use super::reply;
+use crate::app::App;
 use crate::bounds;
 use crate::error::Error;
 
@@ -31,6 +33,7 @@ pub(crate) trait HttpService: Send + Sync + 'static {
 /// Writes a whole answer. Gives the connection back where `keep` is set and nothing of the request
 /// is unread.
 pub(crate) async fn answer(
+    app: &App,
     mut session: Box<ServerSession>,
     response: Response<Bytes>,
     keep: bool,
@@ -39,7 +42,9 @@ pub(crate) async fn answer(
     if keep {
         session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
     }
-    reply::write(&mut session, response, keep).await.ok()?;
+    if reply::write(app, &mut session, response, keep).await.is_err() {
+        return finish(session, false).await;
+    }
     finish(session, keep).await
 }
 
@@ -51,7 +56,8 @@ pub(crate) async fn refuse(session: &mut ServerSession, response: Response<Bytes
 /// Ends a request on its connection, and gives the connection back if it may be used again.
 pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> Option<Stream> {
     if !reusable {
-        session.shutdown().await;
+        // It flushes, and a client that does not read would keep it for ever.
+        let _late = timeout(bounds::DRAIN_TIME, session.shutdown()).await;
         return None;
     }
     // Boxed: it holds the session itself, and would be the largest part of the request's future.

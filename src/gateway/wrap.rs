@@ -6,6 +6,7 @@
 //! collected.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use super::ProxyHooks;
 use super::call::InferenceCall;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
+use super::reply;
 use super::verdict::RelayVerdict;
 use crate::bounds;
 
@@ -163,8 +165,15 @@ impl Session for Wrap {
                 if inner.req_header().version == Version::HTTP_10 {
                     end_with_the_connection(&mut tasks, inner);
                 }
-                let end =
-                    if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
+                let end = if tasks.is_empty() {
+                    false
+                } else {
+                    let (call, peer) = (&self.call, reply::peer(inner));
+                    let held = || (call.app.server.counted(peer), call.unread());
+                    let write = pin!(inner.response_duplex_vec(tasks));
+                    let written = call.app.unread.write(held, write).await;
+                    written.unwrap_or_else(|| call.not_read())?
+                };
                 match then {
                     Some(error) => Err(error),
                     None => {

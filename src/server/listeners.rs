@@ -9,8 +9,10 @@ use std::os::fd::IntoRawFd;
 use async_trait::async_trait;
 use pingora::server::{ListenFds, ShutdownWatch};
 use pingora::services::Service;
+use rustix::net::sockopt;
 
 use super::{BootError, ready};
+use crate::bounds;
 
 /// Listening sockets by their addresses. Pingora binds what is not among them.
 #[derive(Default)]
@@ -30,6 +32,9 @@ impl Sockets {
             };
             let told = |error: io::Error| BootError(format!("cannot listen on {address}: {error}"));
             socket.set_nonblocking(true).map_err(told)?;
+            // Accepted sockets inherit it. Else it grows to megabytes where a client does not read.
+            sockopt::set_socket_send_buffer_size(&socket, bounds::SEND_BUFFER)
+                .map_err(|error| told(error.into()))?;
             sockets.insert(address, socket);
         }
         Ok(Sockets(sockets))

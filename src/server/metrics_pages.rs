@@ -13,7 +13,6 @@ use pingora::server::ShutdownWatch;
 
 use crate::app::App;
 use crate::auth::KeyState;
-use crate::bounds;
 use crate::error::Error;
 use crate::gateway;
 use crate::interface::Interface;
@@ -111,13 +110,12 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes>
 impl gateway::HttpService for MetricsPages {
     async fn serve(
         &self,
-        mut session: Box<ServerSession>,
+        session: Box<ServerSession>,
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
-        session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let response = self.respond(session.req_header()).await;
-        gateway::answer(session, response, !standby && !*shutdown.borrow()).await
+        gateway::answer(&self.app, session, response, !standby && !*shutdown.borrow()).await
     }
 
     async fn refuse(&self, session: &mut ServerSession, _: &[u8], error: Error) {

@@ -158,6 +158,23 @@ impl Frames {
         timeout(PATIENCE, reading).await.expect("the end of a stream within the bound")
     }
 
+    /// Reads until the answers of so many streams have begun, or the streams are reset; false when
+    /// the connection is over.
+    pub async fn all_begun(&mut self, streams: usize) -> bool {
+        let reading = async {
+            let mut begun = std::collections::HashSet::new();
+            while begun.len() < streams {
+                match self.next().await {
+                    Some((HEADERS | RST_STREAM, _, of, _)) => begun.insert(of),
+                    Some(_) => false,
+                    None => return false,
+                };
+            }
+            true
+        };
+        timeout(PATIENCE, reading).await.expect("answers that begin within the bound")
+    }
+
     /// Reads until the head of a stream's answer has come, or the stream is reset; false when the
     /// connection is over.
     pub async fn begun(&mut self, stream: u32) -> bool {

@@ -7,21 +7,28 @@ mod examples;
 mod operations;
 mod responses;
 
-use http::StatusCode;
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value, json};
 
 use self::operations::{OPERATIONS, Operation};
 use self::responses::responses;
-use super::{ROUTES, Route, answer};
-use crate::api::{ApiRequest, ApiResult};
+use super::{ROUTES, Route};
+use crate::api::{ApiRequest, ApiResult, StaticFile};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::dialect::endpoint::Endpoint;
 use crate::interface::Surface;
 use crate::store::{Action, UsageInterval, UsageOrder};
 
-pub(crate) async fn get(_: &App, _: &Principal, _: &ApiRequest) -> ApiResult {
-    Ok(answer::json(StatusCode::OK, &document()))
+pub(crate) async fn get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+    file().answer(request.headers(), "no-cache")
+}
+
+/// The document as it is sent, made at its first use.
+pub(crate) fn file() -> &'static StaticFile {
+    static FILE: OnceLock<StaticFile> = OnceLock::new();
+    FILE.get_or_init(|| StaticFile::new("application/json", document().to_string()))
 }
 
 pub fn document() -> Value {

@@ -32,7 +32,7 @@ pub(super) fn responses(
     let draws = operation.id == "reroute" || infers;
     let mut responses = Map::new();
     responses.insert(operation.gives.0.to_string(), success(operation, infers, draws));
-    if operation.id == "getAgent" {
+    if matches!(operation.id, "getAgent" | "openapi") {
         responses.insert("304".into(), json!({ "description": reason(304) }));
     }
     if may_be_unconfirmed(operation) {

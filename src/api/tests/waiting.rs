@@ -78,7 +78,7 @@ async fn a_login_without_a_place_to_be_checked_is_no_try() {
         request("/v1/auth/login", Some(json!({"email": "ann@example.com", "password": password})))
     };
     let mut places = Vec::new();
-    while let Ok(place) = world.app.passwords.slot() {
+    while let Ok(place) = world.app.passwords.slot(None) {
         places.push(place);
     }
     for _ in 0..50 {
@@ -114,7 +114,7 @@ async fn a_login_without_a_place_to_be_checked_is_no_try() {
     while pin::login(&world.app, &Principal::Anonymous, &asked("wrong")).await.unwrap_err().kind()
         == Kind::Unauthorized
     {}
-    let _places: Vec<_> = std::iter::from_fn(|| world.app.passwords.slot().ok()).collect();
+    let _places: Vec<_> = std::iter::from_fn(|| world.app.passwords.slot(None).ok()).collect();
     let told =
         pin::login(&world.app, &Principal::Anonymous, &asked("correct horse")).await.unwrap_err();
     assert_eq!(told.kind(), Kind::RateLimited);
