@@ -234,7 +234,7 @@ async fn open_rows(walk: &mut Walk) {
             let asked = String::from_utf8(asked).unwrap();
             // An e-mail of its own each time, and a password that is none after the registration.
             let body = asked.replace("x@", &format!("{n}@")).replace("x%40", &format!("{n}%40"));
-            let wrong = if route.path.ends_with("login") { "wrong-two" } else { "wrong-one" };
+            let wrong = if route.path.ends_with("register") { "wrong-one" } else { "wrong-two" };
             let body = body.replace("wrong-one", wrong);
             let answer = gateway.connect().await.exchange(body.as_bytes()).await;
             let expected = match name(route).as_str() {
