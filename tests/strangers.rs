@@ -201,7 +201,7 @@ async fn unread(gateway: &Gateway, method: &str, path: &str) -> Option<Frames> {
 
 /// The path of a row, with something in its variable segments.
 fn path(route: &Route) -> String {
-    route.path.replace("{digest}/{name}", "x/htmx.js").replace('{', "").replace('}', "")
+    route.path.replace("{digest}/{name}", "x/htmx.js").replace(['{', '}'], "")
 }
 
 fn form(route: &Route) -> (&'static str, &'static str) {
