@@ -58,7 +58,8 @@ const BOUNDS: &[Bound] = &[
     bound("POST /console/first-admin", 5_000, 64, 1),
     // AGENT without its key.
     bound("open POST /v1/agents", 50_000, 64, 1),
-    bound("open GET /v1/agents", 20_000, 256, 1),
+    // A page of 20 agents of 30 KiB. All answers together have the bound of an address.
+    bound("open GET /v1/agents", 20_000, 1_024, 1),
     bound("open GET /v1/agents/{id}", 5_000, 64, 1),
     bound("open PATCH /v1/agents/{id}", 5_000, 64, 1),
     bound("open DELETE /v1/agents/{id}", 5_000, 64, 1),
