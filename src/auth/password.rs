@@ -1,6 +1,6 @@
 //! Passwords: Argon2id at OWASP's cost, off the async threads, on half of the cores, with a short
-//! queue of which one network has a quarter. An unknown user costs one run, too: the time must not tell whether a user
-//! exists.
+//! queue of which one network has a quarter. An unknown user costs one run, too: the time must not
+//! tell whether a user exists.
 
 use std::net::IpAddr;
 use std::num::NonZero;
@@ -73,8 +73,8 @@ impl Passwords {
         .await
     }
 
-    /// Takes a slot at the cores or in the queue; 503 if all are taken, or as many as the network of
-    /// `client` may have.
+    /// Takes a slot at the cores or in the queue; 503 if all are taken, or as many as the network
+    /// of `client` may have.
     pub(crate) fn slot(&self, client: Option<IpAddr>) -> Result<HashSlot> {
         let network = client.map(network);
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
