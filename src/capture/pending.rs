@@ -106,7 +106,8 @@ impl PendingCaptures {
         for (id, entry) in &mut self.entries().all {
             let is_older = id.at().is_none_or(|at| at.as_microsecond() < until_us);
             let is_of_key = filter.key.is_none() || filter.key == entry.key;
-            entry.deleted |= is_older && is_of_key && entry.is_in(&filter.reach);
+            let reached = filter.reach.covers(&entry.owner, entry.key.as_ref());
+            entry.deleted |= is_older && is_of_key && reached;
         }
     }
 
