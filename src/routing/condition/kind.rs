@@ -76,4 +76,14 @@ impl ValueKind {
             LiteralValue::UInt(_) => ValueKind::Unsigned,
         }
     }
+
+    /// Whether values of the two kinds may be equal.
+    pub(super) fn may_equal(self, other: ValueKind) -> bool {
+        let family = |kind| match kind {
+            ValueKind::Unsigned | ValueKind::Decimal => ValueKind::Whole,
+            ValueKind::Headers => ValueKind::Labels,
+            kind => kind,
+        };
+        family(self) == family(other)
+    }
 }

@@ -121,6 +121,17 @@ fn mistakes_show_when_compiled() {
         ),
         ("headers[0] == ''", "headers are asked for by name, not by a whole number"),
         ("'a' in model", "`in` does not work on text and text"),
+        ("stream == 'true'", "at character 8: `==` does not work on a boolean and text"),
+        (
+            "key.labels.tier == 1",
+            "`==` does not work on text and a whole number / numbers stand without quotes",
+        ),
+        ("max_tokens != 'none'", "`!=` does not work on a whole number and text"),
+        ("model == null", "`==` does not work on text and null"),
+        (
+            "1 in headers",
+            "`in` does not work on a whole number and headers / for example `'code' in keywords`",
+        ),
         ("-model == ''", "`-` does not work on text"),
         ("model.exists(x, x == 'a')", "a macro goes through a list, labels or headers, not text"),
         ("key.labels.exists(x, x > 1)", "`>` does not work on text and a whole number"),
@@ -138,6 +149,8 @@ fn mistakes_show_when_compiled() {
         let found = flaw(text);
         assert!(found.contains(wanted), "{text}: {found}");
     }
+    let same_family = "tools == 0u && tools == 0.0 && headers != key.labels";
+    assert!(Condition::compile(same_family).is_ok());
     let condition = Condition::compile("headers['x-a'] == '' || headers.xb == ''").unwrap();
     assert_eq!(
         condition.uses(),
