@@ -185,8 +185,7 @@
 //! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
 //! - a command: its file in `cli/`, its row in `cli/mod.rs`, and the tables that
 //!   `rerouter man --markdown` prints for `docs/reference/cli.md`
-//! - a warning about a document: `routing/compile/warnings.rs`; about a constant condition:
-//!   `routing/condition/constants.rs`
+//! - a warning about a document: `routing/compile/warnings.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`
 //! - a table of accounts: `store/sqlite/schema.rs`, the file of its noun in `store/`, what it
 //!   promises in `store/tests/` (a line of `suite!` there)

@@ -49,11 +49,6 @@ const LANGUAGES: [(Lang, &str); 35] = [
     (Lang::Vie, "vi"),
 ];
 
-/// ISO 639-1 codes of the detected languages.
-pub(crate) fn codes() -> impl Iterator<Item = &'static str> {
-    LANGUAGES.iter().map(|(_, code)| *code)
-}
-
 /// ISO 639-1 code of the language at the beginning of the text; `""` if detection is not confident.
 pub fn detect(text: &str) -> &'static str {
     static DETECTOR: OnceLock<Detector> = OnceLock::new();

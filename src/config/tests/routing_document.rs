@@ -174,26 +174,15 @@ fn the_last_rule_must_always_match() {
         rule("").replace("name: r", "name: t"),
     ]
     .join(",");
-    assert!(
-        routing_problems(&document(&same))
-            .contains("never reached: `r` before it holds whenever this does")
-    );
-    let narrower = [
-        rule("when: prompt_tokens > 10,"),
-        rule("when: stream && prompt_tokens > 50,").replace("name: r", "name: s"),
-        rule(""),
-    ];
-    let problems = routing_problems(&document(
-        &narrower.join(",").replace("{ name: r,  targets", "{ name: t, targets"),
-    ));
-    assert!(
-        problems.contains("rules[1].when: never reached: `r` before it holds whenever this does"),
-        "{problems}"
-    );
-    assert!(
-        routing_problems(&document(&rule("when: hour > 22 && hour < 6,")))
-            .contains("rules[0].when: the expression never holds")
-    );
+    let wanted = "rules[1].when: never reached: `r` before it has the same `when` (change it, or \
+        remove the rule)";
+    assert!(routing_problems(&document(&same)).contains(wanted));
+    // Blanks around it do not count.
+    let spaced = same.replacen("when: stream", "when: ' stream '", 1);
+    assert!(routing_problems(&document(&spaced)).contains(wanted));
+    // Only the texts are compared, not what they mean.
+    let narrower = same.replacen("when: stream", "when: stream || tools > 0", 1);
+    assert!(routing(&document(&narrower)).is_ok());
     assert!(routing_problems(&document(&rule("when: true,"))).contains("uses no signal"));
 }
 

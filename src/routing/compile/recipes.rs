@@ -1,6 +1,6 @@
 //! Compiles recipes, their rules and expressions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use super::compiler::Compiler;
@@ -22,10 +22,7 @@ impl Compiler<'_> {
             on: spec.retry.on.unwrap_or(RetryOn::ALL),
             budget_percent: spec.retry.budget_percent,
         };
-        let conditions: Vec<Option<Located<String>>> =
-            spec.rules.iter().map(|rule| rule.when.clone()).collect();
         let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
-        self.reachable(&rules, &conditions);
         let shadow = spec.shadow.and_then(|shadow| {
             let (target, template) = self.rule_target(&shadow.target)?;
             Some(Shadow { target, template, percent: shadow.percent })
@@ -43,13 +40,14 @@ impl Compiler<'_> {
         }
     }
 
-    /// Names are unique, and exactly the last rule has no condition.
+    /// Names and conditions are unique, and exactly the last rule has no condition.
     fn rule_order(&mut self, spec: &RecipeSpec) {
         if spec.rules.is_empty() {
             let hint = "for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`";
             self.fault(&spec.name, "a recipe needs at least one rule", hint);
         }
         let mut names: HashSet<&str> = HashSet::new();
+        let mut conditions: HashMap<&str, &str> = HashMap::new();
         let mut always: Option<&str> = None;
         for rule in &spec.rules {
             self.plain_name(&rule.name, "rule");
@@ -61,27 +59,18 @@ impl Compiler<'_> {
                 let message = format!("never reached: `{before}` before it always matches");
                 self.fault(&rule.name, message, "move it up, or remove it");
             }
-            if rule.when.is_none() {
+            let Some(when) = &rule.when else {
                 always = Some(&rule.name.value);
+                continue;
+            };
+            if let Some(before) = conditions.insert(when.value.trim(), &rule.name.value) {
+                let message = format!("never reached: `{before}` before it has the same `when`");
+                self.fault(when, message, "change it, or remove the rule");
             }
         }
         if let (None, Some(last)) = (always, spec.rules.last()) {
             let hint = "add a last rule without `when`, for what no other rule matches";
             self.fault(&last.name, "the last rule must have no `when`", hint);
-        }
-    }
-
-    /// Reports rules whose condition implies that of an earlier one.
-    fn reachable(&mut self, rules: &[Rule], conditions: &[Option<Located<String>>]) {
-        for (at, (rule, written)) in rules.iter().zip(conditions).enumerate() {
-            let (Some(when), Some(written)) = (&rule.when, written) else { continue };
-            let covers =
-                |earlier: &&Rule| earlier.when.as_ref().is_some_and(|earlier| earlier.covers(when));
-            if let Some(before) = rules.iter().take(at).find(covers) {
-                let message =
-                    format!("never reached: `{}` before it holds whenever this does", before.name);
-                self.fault(written, message, "move it up, change it, or remove it");
-            }
         }
     }
 
@@ -141,9 +130,6 @@ impl Compiler<'_> {
             }
         };
         let uses = expression.uses();
-        let doubts = expression.doubts().iter();
-        self.warnings
-            .extend(doubts.map(|doubt| text.fault(doubt.message.clone()).hint(doubt.hint.clone())));
         self.signals.language |= uses.language;
         self.signals.keywords |= uses.keywords;
         for (part, pattern) in &uses.patterns {

@@ -9,7 +9,7 @@ use super::content::TextPart;
 use super::flaw::{Flaw, shorten};
 use super::kind::ValueKind;
 use super::signals::SIGNALS;
-use super::{constants, infer, messages, pattern, texts};
+use super::{infer, messages, pattern, texts};
 use crate::bounds;
 
 /// Allowed functions, each with an example.
@@ -41,12 +41,10 @@ pub(crate) struct Uses {
     pub(crate) patterns: Vec<(TextPart, String)>,
 }
 
-/// A walk over an expression that collects flaws, doubts and uses.
+/// A walk over an expression that collects flaws and uses.
 pub(super) struct Check<'s> {
     source: &'s SourceInfo,
     pub(super) flaws: Vec<Flaw>,
-    /// Parts with a constant result.
-    pub(super) doubts: Vec<Flaw>,
     nodes: usize,
     pub(super) signals: usize,
     pub(super) uses: Uses,
@@ -60,7 +58,6 @@ impl<'s> Check<'s> {
         Check {
             source,
             flaws: Vec::new(),
-            doubts: Vec::new(),
             nodes: 0,
             signals: 0,
             uses: Uses::default(),
@@ -261,7 +258,6 @@ impl<'s> Check<'s> {
         if !conditions.is_empty() {
             return ValueKind::Boolean;
         }
-        self.doubts.extend(constants::doubts(call, kinds));
         infer::of_call(call, kinds).unwrap_or_else(|()| {
             let example = FUNCTIONS
                 .iter()

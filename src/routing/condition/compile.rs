@@ -4,7 +4,6 @@ use cel::parser::{Expression, Parser};
 
 use super::check::{Check, Uses};
 use super::flaw::Flaw;
-use super::implication::Alternatives;
 use super::kind::ValueKind;
 use super::messages;
 use super::texts;
@@ -15,13 +14,11 @@ use crate::bounds;
 pub(super) struct CheckedExpression {
     pub(super) text: String,
     pub(super) tree: Expression,
-    pub(super) alternatives: Alternatives,
     pub(super) uses: Uses,
-    pub(super) doubts: Vec<Flaw>,
 }
 
 /// The required result of an expression.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 pub(super) enum ResultKind {
     Boolean,
     Text,
@@ -108,14 +105,5 @@ fn parse_and_check(text: String, wanted: ResultKind) -> Result<CheckedExpression
         return Err(check.flaws);
     }
     texts::replace_searches(&mut tree);
-    let alternatives = Alternatives::of(&tree);
-    if wanted == ResultKind::Boolean && alternatives.is_empty() {
-        return Err(vec![Flaw::new(
-            "the expression never holds: no number is within all of its bounds",
-        )]);
-    }
-    let (uses, mut doubts) = (check.uses, check.doubts);
-    doubts.dedup();
-    doubts.truncate(8);
-    Ok(CheckedExpression { text, tree, alternatives, uses, doubts })
+    Ok(CheckedExpression { text, tree, uses: check.uses })
 }

@@ -1,8 +1,8 @@
-//! Why an expression is rejected or doubtful.
+//! Why an expression is rejected.
 
 use crate::routing::suggest::did_you_mean;
 
-/// Why an expression is rejected or doubtful.
+/// Why an expression is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// Description of the problem.

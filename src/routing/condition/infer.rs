@@ -29,6 +29,9 @@ pub(super) fn of_call(call: &CallExpr, kinds: &[ValueKind]) -> Result<ValueKind,
     if kinds.contains(&ValueKind::Unknown) {
         return Ok(of_any(&call.func_name, kinds));
     }
+    if never_equal(&call.func_name, kinds) {
+        return Err(());
+    }
     let mut samples = kinds.iter().map(|kind| sample(*kind));
     let target = call.target.is_some().then(|| samples.next()).flatten().map(Box::new);
     let tried = CallExpr { func_name: call.func_name.clone(), target, args: samples.collect() };
@@ -39,6 +42,18 @@ pub(super) fn of_call(call: &CallExpr, kinds: &[ValueKind]) -> Result<ValueKind,
         Ok(value) => Ok(ValueKind::of(&*value)),
         Err(error) if messages::depends_on_value(&error) => Ok(of_any(&call.func_name, kinds)),
         Err(_) => Err(()),
+    }
+}
+
+/// Whether values are compared that are never equal, or looked for where all are text. The
+/// evaluation would not fail: the result would always be the same.
+fn never_equal(function: &str, kinds: &[ValueKind]) -> bool {
+    match (function, kinds) {
+        (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => !left.may_equal(*right),
+        (operators::IN, [wanted, ValueKind::Keywords | ValueKind::Labels | ValueKind::Headers]) => {
+            *wanted != ValueKind::Text
+        }
+        _ => false,
     }
 }
 

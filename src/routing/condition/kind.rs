@@ -80,11 +80,10 @@ impl ValueKind {
     /// Whether values of the two kinds may be equal.
     pub(super) fn may_equal(self, other: ValueKind) -> bool {
         let family = |kind| match kind {
-            ValueKind::Whole | ValueKind::Unsigned | ValueKind::Decimal => ValueKind::Whole,
-            ValueKind::List | ValueKind::Keywords => ValueKind::List,
-            ValueKind::Labels | ValueKind::Headers => ValueKind::Labels,
+            ValueKind::Unsigned | ValueKind::Decimal => ValueKind::Whole,
+            ValueKind::Headers => ValueKind::Labels,
             kind => kind,
         };
-        [self, other].contains(&ValueKind::Unknown) || family(self) == family(other)
+        family(self) == family(other)
     }
 }

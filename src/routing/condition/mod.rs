@@ -6,11 +6,9 @@
 
 mod check;
 mod compile;
-mod constants;
 mod content;
 mod evaluation;
 mod flaw;
-mod implication;
 mod infer;
 mod kind;
 mod messages;
@@ -47,27 +45,17 @@ pub struct StickyKey(CheckedExpression);
 pub(crate) trait Compiled {
     /// Signals that the expression reads.
     fn uses(&self) -> &Uses;
-    /// Parts of the expression that always have the same result.
-    fn doubts(&self) -> &[Flaw];
 }
 
 impl Compiled for Condition {
     fn uses(&self) -> &Uses {
         &self.0.uses
     }
-
-    fn doubts(&self) -> &[Flaw] {
-        &self.0.doubts
-    }
 }
 
 impl Compiled for StickyKey {
     fn uses(&self) -> &Uses {
         &self.0.uses
-    }
-
-    fn doubts(&self) -> &[Flaw] {
-        &self.0.doubts
     }
 }
 
@@ -80,11 +68,6 @@ impl Condition {
     /// The expression as written.
     pub fn text(&self) -> &str {
         &self.0.text
-    }
-
-    /// Whether this condition provably holds wherever the other one does.
-    pub fn covers(&self, other: &Condition) -> bool {
-        self.0.alternatives.covers(&other.0.alternatives)
     }
 
     /// Whether it holds. The error says why the evaluation failed.
