@@ -1,6 +1,8 @@
 //! Answers whose clients do not read them: a bound on their bytes, by network and in all. Beyond it
-//! the answer that has waited longest ends: a client that reads has seldom waited so long.
+//! the answer that has waited longest in the network that holds most ends: a client that reads has
+//! seldom waited so long, and no network ends the answers of a lighter one.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,14 +73,20 @@ impl UnreadAnswers {
         let ends = Arc::new(Notify::new());
         let mut waiting = self.lock();
         waiting.push(WaitingAnswer { network, bytes, ends: ends.clone() });
+        if waiting.iter().map(|one| one.bytes).sum::<usize>() <= self.most / 2 {
+            return WaitingPlace { of: self, ends };
+        }
         loop {
-            let all: usize = waiting.iter().map(|one| one.bytes).sum();
-            let own = waiting.iter().filter(|one| network.is_some() && one.network == network);
-            let too_much_of_own = own.map(|one| one.bytes).sum::<usize>() > self.most / 2;
-            let counts = |one: &WaitingAnswer| !too_much_of_own || one.network == network;
-            let oldest = waiting.iter().position(counts).filter(|at| at + 1 < waiting.len());
-            match oldest.filter(|_| too_much_of_own || all > self.most) {
-                Some(oldest) => waiting.remove(oldest).ends.notify_one(),
+            let mut held: HashMap<Option<IpAddr>, usize> = HashMap::new();
+            waiting.iter().for_each(|one| *held.entry(one.network).or_default() += one.bytes);
+            let of = |network: &Option<IpAddr>| held.get(network).copied().unwrap_or(0);
+            let too_much_of_own = network.is_some() && of(&network) > self.most / 2;
+            // From the newest to the oldest: of equals the last is taken.
+            let older = waiting.iter().enumerate().rev().skip(1);
+            let counted = older.filter(|(_, one)| !too_much_of_own || one.network == network);
+            let ended = counted.max_by_key(|(_, one)| of(&one.network)).map(|(at, _)| at);
+            match ended.filter(|_| too_much_of_own || held.values().sum::<usize>() > self.most) {
+                Some(ended) => waiting.remove(ended).ends.notify_one(),
                 None => return WaitingPlace { of: self, ends },
             }
         }
@@ -127,11 +135,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beyond_the_whole_the_oldest_of_all_ends() {
+    async fn beyond_the_whole_the_oldest_of_the_heaviest_network_ends() {
         let unread = UnreadAnswers::new(100);
         let [a, b, c] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(at);
         let writes = [(b, 30), (a, 25), (a, 20), (c, 20), (None, 10)];
-        assert_eq!(ended(&unread, &writes).await, [true, false, false, false, false]);
+        assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
+        // Those that fill it end each other's, and not those of a light one.
+        let writes = [(c, 1), (a, 50), (b, 50), (a, 50), (b, 50)];
+        assert_eq!(ended(&unread, &writes).await, [false, true, true, false, false]);
         // Trusted proxies have no share of their own.
         let writes = [(None, 40), (None, 40), (a, 30)];
         assert_eq!(ended(&unread, &writes).await, [true, false, false]);

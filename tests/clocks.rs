@@ -44,14 +44,14 @@ async fn apart((ahead, words): (i64, &str)) {
     let url = Cluster::shared().database().await;
     let dir = tempfile::tempdir().unwrap();
     let clock = MovedClock::new(dir.path(), "clock", WALL, ahead);
-    let right = setup(&url, "2s", "").start().await;
+    let right = setup(&url, "10s", "").start().await;
     // Sessions end after 30 minutes without use.
     let before = right.session("ann@example.com").await;
-    let wrong = by(setup(&url, "2s", ""), &clock).start().await;
+    let wrong = by(setup(&url, "10s", ""), &clock).start().await;
     let sessions = [before, wrong.session("bob@example.com").await];
     let (lasting, _) = key_until(&right, 600).await;
     let (made_there, _) = key_until(&wrong, 600).await;
-    let (ending, end) = key_until(&right, 3).await;
+    let (ending, end) = key_until(&right, 10).await;
     for gateway in [&wrong, &right] {
         for session in &sessions {
             let me = gateway.manage("GET", "/v1/auth/me", session, None).await;

@@ -66,7 +66,8 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
         (gateway.session("ann@example.com").await, gateway.session("bob@example.com").await);
     let scopes = json!({"scopes": ["inference", "replay", "keys"]});
     let parent = gateway.make_key(KEYS, &ann, &scopes).await;
-    let child = gateway.make_key(KEYS, &parent.secret, &json!({})).await;
+    let child = json!({"scopes": ["inference"]});
+    let child = gateway.make_key(KEYS, &parent.secret, &child).await;
     let other = gateway.make_key(KEYS, &ann, &json!({})).await;
     let bobs = gateway.make_key(KEYS, &bob, &json!({})).await;
     let admins = gateway.create_key().await;
@@ -182,7 +183,8 @@ async fn a_deleted_user_leaves_usage_and_audit_under_the_id_alone() {
     let named = json!({"name": "Anns-canary-laptop", "metadata": {"of": "Anns-canary"},
         "scopes": ["inference", "keys"]});
     let key = gateway.make_key(KEYS, &ann, &named).await;
-    let child = gateway.make_key(KEYS, &key.secret, &json!({})).await;
+    let child = json!({"scopes": ["inference"]});
+    let child = gateway.make_key(KEYS, &key.secret, &child).await;
     let bobs = gateway.make_key(KEYS, &bob, &json!({})).await;
     let (_, _, of_bob) =
         (ask(&gateway, &key).await, ask(&gateway, &child).await, ask(&gateway, &bobs).await);

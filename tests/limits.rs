@@ -249,7 +249,8 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let original = gateway.chat(&free, BODY.as_bytes()).await.request_id();
     gateway.capture(&original).await;
     // Two dry runs and one reroute.
-    let payer = key(&gateway, &gateway.admin_key, json!({"rpm": 3})).await;
+    let payer = json!({"limits": {"rpm": 3}, "scopes": ["inference", "replay:all"]});
+    let payer = gateway.make_key("/v1/router/keys", &gateway.admin_key, &payer).await;
     let target = format!("/v1/router/replay/{original}/reroute");
     for _ in 0..2 {
         let dry =

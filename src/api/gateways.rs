@@ -42,7 +42,7 @@ pub(crate) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> 
     }
     match app.store.noting(event).forget_gateway(row).await? {
         true => Ok(answer::no_content()),
-        false => Err(Error::not_found("gateway")),
+        false => conflict("This gateway has a lease, so it lives, or did a moment ago."),
     }
 }
 

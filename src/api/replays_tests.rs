@@ -362,7 +362,7 @@ async fn what_is_damaged_is_absent_to_everybody_else() {
     let id = world.captures[4].head.id.as_str();
     assert_eq!(
         find(&world.archive, &user("usr_bob"), id).await.unwrap_err().status().as_u16(),
-        500
+        503
     );
     assert_eq!(
         find(&world.archive, &user("usr_ann"), id).await.unwrap_err().kind(),

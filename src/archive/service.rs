@@ -366,8 +366,8 @@ impl Archive {
         self.index.whose(id).await.map_err(Error::store_unavailable)
     }
 
-    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are
-    /// in reach. When it returns their keys are gone, durably. Returns the copies that it deleted.
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
+    /// are in reach. When it returns their keys are gone, durably. Returns the copies that it deleted.
     pub async fn delete(
         &self,
         id: &RequestId,

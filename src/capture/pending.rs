@@ -111,8 +111,8 @@ impl PendingCaptures {
         }
     }
 
-    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs, that are in reach.
-    /// Adds them to `gone`, and returns those that were not marked before.
+    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs, that are in
+    /// reach. Adds them to `gone`, and returns those that were not marked before.
     pub fn delete_replays(&self, gone: &mut HashSet<RequestId>, reach: &Reach) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();

@@ -49,6 +49,7 @@ pub(crate) struct ConnectionAcceptor<S> {
     failed_handshakes: LogThrottle,
     at_limit: LogThrottle,
     at_address_limit: LogThrottle,
+    at_handshake_limit: LogThrottle,
 }
 
 impl<S: HttpService> ConnectionAcceptor<S> {
@@ -68,6 +69,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
             failed_handshakes: LogThrottle::default(),
             at_limit: LogThrottle::default(),
             at_address_limit: LogThrottle::default(),
+            at_handshake_limit: LogThrottle::default(),
         }
     }
 
@@ -121,7 +123,14 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         let peer = peer(&stream);
         let network = self.app.server.counted(peer);
         let caller = network.map_or_else(|| stream.id().to_string(), |own| own.to_string());
-        let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await.ok().flatten()?;
+        let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await;
+        let Some(turn) = turn.ok().flatten() else {
+            self.app.metrics.connection_refused("handshakes");
+            self.at_handshake_limit.tell(|count| {
+                warn!("too many TLS handshakes: {count} refused, the last with {}", name(peer))
+            });
+            return None;
+        };
         tokio::spawn(async move {
             sleep(bounds::HANDSHAKE_TURN).await;
             drop(turn);

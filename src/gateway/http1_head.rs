@@ -196,7 +196,7 @@ pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
 /// Closes a connection on which bytes may still come. They are read and dropped for a while: unread
 /// ones would reset the connection before the client has its answer.
 pub(super) async fn linger(mut session: Box<ServerSession>) {
-    session.shutdown().await;
+    let _late = timeout(bounds::DRAIN_TIME, session.shutdown()).await;
     let ServerSession::H1(http1) = *session else { return };
     let mut stream = http1.into_inner();
     let reading = async {

@@ -8,6 +8,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
 use super::exchange::HttpExchange;
+use super::reply;
 use super::respond::{self, Rejection, RequestEnd, StageReply, name_request};
 use crate::api::{ProgressStep, ProgressStream};
 use crate::error::{Error, Result};
@@ -77,7 +78,7 @@ async fn last_line(
     line: String,
 ) -> RequestEnd {
     let written = write_line(session, exchange, &mut sent, line).await.is_ok();
-    let ended = written && session.finish_body().await.is_ok();
+    let ended = written && reply::in_time(session.finish_body()).await.is_ok();
     // To a client of HTTP/1.0 the lines end with the connection.
     let framed = session.req_header().version != Version::HTTP_10;
     RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
@@ -101,7 +102,7 @@ async fn write_line(
         }
         name_request(exchange, &mut response);
         let head = ResponseHeader::from(response.into_parts().0);
-        session.write_response_header(Box::new(head)).await?;
+        reply::in_time(session.write_response_header(Box::new(head))).await?;
     }
     line.push('\n');
     *sent.get_or_insert(0) += line.len();

@@ -14,6 +14,7 @@ use pingora::ErrorType;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::app::App;
 use crate::bounds;
@@ -126,9 +127,9 @@ pub(super) async fn write(
     let head = ResponseHeader::from(parts);
     let no_body = bodiless || session.req_header().method == Method::HEAD || body.is_empty();
     let length = body.len();
-    session.write_response_header(Box::new(head)).await?;
+    in_time(session.write_response_header(Box::new(head))).await?;
     if no_body {
-        session.finish_body().await?;
+        in_time(session.finish_body()).await?;
         return Ok(0);
     }
     while !body.is_empty() {
@@ -141,9 +142,16 @@ pub(super) async fn write(
     Ok(length)
 }
 
+/// Ends a write that the client does not take: Pingora's own timeout is for bodies only.
+pub(super) async fn in_time<T>(
+    writing: impl Future<Output = pingora::Result<T>>,
+) -> pingora::Result<T> {
+    timeout(bounds::UNREAD_TIME, writing).await.unwrap_or_else(|_| unread())
+}
+
 /// The error of an answer that ends because its client does not read it.
 pub(super) fn unread<T>() -> pingora::Result<T> {
-    let why = "the client does not read, and others need the memory";
+    let why = "the client does not read";
     Err(pingora::Error::explain(ErrorType::WriteTimedout, why).into_down())
 }
 
@@ -163,7 +171,7 @@ pub(super) async fn write_unparsed(session: &mut ServerSession, response: Respon
     }
     if head.insert_header(CONTENT_LENGTH, body.len()).is_ok() {
         // Fails only if the client has left.
-        let _ = session.write_error_response(head, body).await;
+        let _ = in_time(session.write_error_response(head, body)).await;
     }
 }
 

@@ -50,7 +50,7 @@ await scenario(async (browser) => {
   for (const path of ['', '/evaluate', '/revisions', '/revisions/a/b']) {
     const answer = await other.goto(`/console/routing${path}`);
     assert.equal(answer.status(), 403, path);
-    assert.match(await answer.text(), /lacks the scope <code>config<\/code>/);
+    assert.match(await answer.text(), /for admins, and for keys with the scope <code>config<\/code>/);
     await check(other);
   }
 });

@@ -108,8 +108,8 @@ impl SegmentObjects {
         )
     }
 
-    /// Copies the first `length` bytes of a segment into a new file. An error of kind `NotFound`: it
-    /// is not there. Blocking.
+    /// Copies the first `length` bytes of a segment into a new file. An error of kind `NotFound`:
+    /// it is not there. Blocking.
     pub(super) fn fetch(&self, number: i64, length: u64, to: &Path) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(to)?;

@@ -20,7 +20,7 @@ use crate::store::fixtures::{key, user};
 use crate::store::sql::{Transaction, params};
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, KeptCreation, LatencyCounts, Opening,
+    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, LatencyCounts, Opening,
     SpendWish, Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey,
     UsageQuery, UsageSums, WrappedRootKey, root_key, usage_slot,
 };
@@ -222,7 +222,8 @@ async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
     for statement in [
         "DELETE FROM schema_versions WHERE number >= 7",
         "DROP TABLE spend_reserves, usage_batches, spend_shares",
-        "ALTER TABLE gateways DROP COLUMN process, DROP COLUMN directory, DROP COLUMN lease",
+        "ALTER TABLE gateways DROP COLUMN process, DROP COLUMN directory, DROP COLUMN lease,
+            DROP COLUMN clock_ahead",
     ] {
         servers::run(&bed.url, statement).await;
     }
@@ -290,32 +291,6 @@ async fn writes_of_all_stores_are_one_after_the_other() {
     revisions.sort_unstable();
     assert_eq!(revisions, (22..52).collect::<Vec<_>>());
     assert_eq!(stores[1].load().await.unwrap().rev, 51);
-}
-
-#[tokio::test]
-async fn answers_to_creations_end_by_the_clock_of_the_database() {
-    let bed = PostgresBed::new().await;
-    let store = bed.open().await;
-    let random = Random::seeded(3);
-    let make = async |about: u8| {
-        let row = key(&UserId::admin(), &random);
-        let (key, sealed, payer) = (row.id.clone(), vec![1], "usr_ann".to_owned());
-        let kept = KeptCreation { id: [1; 32], about: [about; 32], payer, key, sealed };
-        store.create_key_once(row, None, Some(kept)).await
-    };
-    make(1).await.unwrap();
-    // The clock of this gateway is years behind, or ahead.
-    for now in [at(0), at(1_000_000_000)] {
-        store.trim_creations(now).await.unwrap();
-        assert_eq!(store.creation([1; 32], now).await.unwrap().unwrap().0.about, [1; 32]);
-    }
-    servers::run(&bed.url, "UPDATE creations SET at = at - 600000000").await;
-    assert_eq!(store.creation([1; 32], at(0)).await.unwrap(), None);
-    make(2).await.unwrap();
-    assert_eq!(store.creation([1; 32], at(0)).await.unwrap().unwrap().0.about, [2; 32]);
-    servers::run(&bed.url, "UPDATE creations SET at = at - 600000000").await;
-    store.trim_creations(at(0)).await.unwrap();
-    assert_eq!(servers::run(&bed.url, "SELECT count(*) FROM creations").await, ["0"]);
 }
 
 #[tokio::test]

@@ -64,4 +64,7 @@ pub(in crate::store) async fn an_answer_is_there_exactly_when_its_key_is(bed: &i
     // What is young stays.
     store.trim_creations(at(2)).await.unwrap();
     assert!(matches!(make(1).await, Err(StoreError::Repeated)));
+    assert_eq!(store.creation([1; 32], at(700)).await.unwrap(), None);
+    store.trim_creations(at(700)).await.unwrap();
+    assert_eq!(store.creation([1; 32], at(2)).await.unwrap(), None);
 }
