@@ -216,6 +216,8 @@ pub(crate) const MOCK_BODY: usize = 32 << 20;
 pub(crate) const MOCK_CONNECTIONS: usize = 1_024;
 /// Rows deleted in one transaction by retention: keys, audit rows, copies of captures.
 pub(crate) const RETENTION_BATCH: usize = 500;
+/// Captures deleted in one transaction of PostgreSQL: each costs round trips, under a lock.
+pub(crate) const ERASE_BATCH: usize = 50;
 /// Batches of [`RETENTION_BATCH`] rows that one look at the audit deletes: more than can be
 /// added until the next one.
 pub(crate) const AUDIT_STEPS: usize = 1_000;

@@ -220,6 +220,9 @@ async fn users_and_nodes_are_seen_to() {
     let deleted = admin(&gateway, &["users", "delete", "ann@example.com", "--yes"]).await.well();
     assert_eq!(deleted, format!("{id} is deleted\n"));
     admin(&gateway, &["users", "show", "ann@example.com"]).await.failed(2, "no user has this id");
+    // The id of a deleted user still names what is to be deleted.
+    let erase = ["replay", "delete", "--user", id, "--yes"];
+    assert_eq!(admin(&gateway, &erase).await.well(), "0 captures are deleted\n");
 
     let create = ["nodes", "create", "desk", "--model", "qwen*", "--json"];
     let node = parse(&admin(&gateway, &create).await.well());

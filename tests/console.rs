@@ -276,6 +276,14 @@ async fn a_page_is_served_where_its_interface_is() {
     }
     gateway.restart().await;
     let session = cookie(&gateway, EMAIL).await;
+    let admin = gateway.admin_key.clone();
+    let json_body = [("content-type", "application/json")];
+    let agents = gateway.send("POST", "/v1/api-keys", &json_body, Some(b"{}")).await.json();
+    let keys = [
+        ("pin", gateway.make_key("/v1/apikeys", &admin, &json!({})).await.id),
+        ("agent", agents["id"].as_str().unwrap().to_owned()),
+        ("router", gateway.make_key("/v1/router/keys", &admin, &json!({})).await.id),
+    ];
     for (port, set) in listeners {
         let send = async |method: &str, path: &str, session: Option<&str>, form: &str| {
             let mut headers = vec![FORM];
@@ -300,16 +308,15 @@ async fn a_page_is_served_where_its_interface_is() {
             }
         }
         // Pages that show several interfaces show those of the listener.
-        for interface in ["pin", "agent", "router"] {
-            let status = if set.contains(&interface) { 200 } else { 404 };
-            for path in ["/console/keys", "/console/keys/new", "/console/keys/key_1"] {
-                let one = if path.ends_with("key_1") { 404 } else { status };
-                let path = format!("{path}?interface={interface}");
+        for (interface, key) in &keys {
+            let status = if set.contains(interface) { 200 } else { 404 };
+            for page in ["", "/new", &format!("/{key}")] {
+                let path = format!("/console/keys{page}?interface={interface}");
                 let answer = send("GET", &path, Some(&session), "").await;
-                assert_eq!(answer.status, one, "{path} at {set:?}");
+                assert_eq!(answer.status, status, "{path} at {set:?}");
             }
             let path = format!("/console/keys?interface={interface}");
-            let scope = match interface {
+            let scope = match *interface {
                 "pin" => "user",
                 "agent" => "agents",
                 _ => "inference",

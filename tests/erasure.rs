@@ -84,6 +84,8 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
         (&admin, "?owner=usr_1", 400, "Unknown parameter"),
         (&admin, "?until=yesterday", 400, "RFC 3339"),
         (&admin, "?key=mine", 400, "id of a key"),
+        (&admin, "?user=ann@example.com", 400, "user must be the id of a user."),
+        (&admin, "?user=usr_agents", 400, "user must be the id of a user."),
         (&ann, of_bobs.as_str(), 403, "admin"),
         (&parent.secret, of_bobs.as_str(), 403, "admin"),
         (&child.secret, "?until=2999-01-01T00:00:00Z", 403, "replay"),
@@ -116,6 +118,7 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
     let query = format!("?user={bob_id}&key={}&until=2001-01-01T00:00:00Z", bobs.id);
     assert_eq!(erased(&gateway, &admin, &query).await, 0);
     assert_eq!(left(&gateway).await, set([&second, &of_bob, &of_admin]));
+    assert_eq!(erased(&gateway, &admin, "?user=usr_00000000000000000000000000").await, 0, "nobody");
     assert_eq!(erased(&gateway, &admin, &of_bobs).await, 1);
     gateway.kill_9();
     gateway.start_again().await;
@@ -127,11 +130,17 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
     let rows = "/v1/audit?limit=100&action=capture.erase";
     let rows = gateway.manage("GET", rows, &admin, None).await.json();
     let rows = rows["data"].as_array().unwrap();
-    assert_eq!(rows.len(), 10, "a row for each call that was not refused: {rows:?}");
+    assert_eq!(rows.len(), 11, "a row for each call that was not refused: {rows:?}");
     let target = json!({"type": "captures", "id": "until=2999-01-01T00:00:00Z"});
     assert_eq!(rows[0]["target"], target);
-    assert_eq!(rows[7]["target"]["id"], format!("key={}", child.id));
-    assert_eq!(rows[7]["actor"], json!({"type": "api_key", "id": parent.id}));
+    assert_eq!(rows[8]["target"]["id"], format!("key={}", child.id));
+    assert_eq!(rows[8]["actor"], json!({"type": "api_key", "id": parent.id}));
+
+    // A call counts on the limits of its key.
+    let limited = json!({"scopes": ["replay"], "limits": {"rpm": 1}});
+    let limited = gateway.make_key(KEYS, &admin, &limited).await;
+    assert_eq!(erased(&gateway, &limited.secret, until).await, 0);
+    assert_eq!(erase(&gateway, &limited.secret, until).await.status, 429);
 }
 
 /// A capture that is not written yet is not written any more.

@@ -47,7 +47,7 @@ async fn the_key_of_getting_started_infers_and_nothing_else() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let capture = answer.request_id();
     let before = gateway.capture(&capture).await;
-    let mut refused = 0;
+    let (mut refused, mut commands) = (0, BTreeSet::new());
     for route in ROUTES {
         let (surface, method) = (Surface::of(route.path), route.method.as_str());
         // Its own capture and itself: nothing is refused because it is not there.
@@ -71,12 +71,20 @@ async fn the_key_of_getting_started_infers_and_nothing_else() {
                     format!("rerouter keys create NAME --scope inference --scope {scope}");
                 assert!(answer.text().contains(&format!("lacks the scope `{scope}`")), "{told}");
                 assert!(answer.text().contains(&command), "{told}");
+                commands.insert(command);
                 refused += 1;
             }
             _ => panic!("a route of another kind: {told}"),
         }
     }
     assert!(refused > 20, "{refused} were refused");
+    // What it was told makes such a key.
+    for command in &commands {
+        let arguments: Vec<&str> = command.split(' ').skip(1).chain(["--json"]).collect();
+        let made = rerouter(&gateway, &gateway.admin_key, &arguments).await.well();
+        let made: Value = serde_json::from_str(&made).unwrap();
+        assert_eq!(made["scopes"].as_array().unwrap().len(), 2, "{command}: {made}");
+    }
     // What it may do works, and what it may not has changed nothing.
     assert_eq!(gateway.manage("GET", "/v1/models", &key.secret, None).await.status, 200);
     assert_eq!(gateway.chat(&key, &body(2)).await.status, 200);
@@ -308,6 +316,10 @@ async fn a_key_reaches_the_keys_of_its_line_and_ends_none_that_may_do_more() {
     // A creator without the default says what it gives.
     let bare = json!({ "scopes": ["keys"] });
     let bare = lines.gateway.make_key(KEYS, &lines.gateway.admin_key, &bare).await;
+    let more = json!({ "scopes": ["replay"] });
+    let more = lines.gateway.manage("POST", KEYS, &bare.secret, Some(&more)).await;
+    envelope::management(&more, 403, "forbidden");
+    assert!(more.text().contains("Your key lacks the scope replay"), "{}", more.text());
     let unnamed = lines.gateway.manage("POST", KEYS, &bare.secret, Some(&name)).await;
     envelope::management(&unnamed, 400, "invalid_request");
     assert_eq!(unnamed.json()["field"], "scopes", "{}", unnamed.text());

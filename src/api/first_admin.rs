@@ -60,6 +60,8 @@ pub(crate) async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiR
     let committed = app.store.noting(event).create_first_admin(user).await;
     if let Ok(_) | Err(StoreError::Stale) = &committed {
         app.first_admin.spend();
+        // There is none where a terminal showed the link.
+        let _none = std::fs::remove_file(app.server.data_dir.join("first-admin"));
     }
     let committed = committed.map_err(|error| match error {
         StoreError::Stale => Error::new(Kind::Conflict, "There is an admin already: sign in."),

@@ -122,9 +122,9 @@ pub(crate) async fn compare(app: &App, who: &Principal, request: &ApiRequest) ->
     let b = look_up(&app.archive, &app.captures, &reach, params.get(1)).await?;
     note_foreign(app, who, request, &a).await?;
     note_foreign(app, who, request, &b).await?;
-    let compared =
-        blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?;
-    Ok(compared.map(|compared| app.live().routing.masked(compared)))
+    let live = app.live();
+    let compare = move || answer::json(StatusCode::OK, &compare::compare(&a, &b));
+    Ok(blocking(move || compare().map(|body| live.routing.masked(body))).await?)
 }
 
 pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -153,15 +153,17 @@ pub(crate) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> A
         let why = "Say what to delete: name `user`, `key` or `until`, or several of them.";
         return Err(Error::new(Kind::InvalidRequest, why));
     }
-    let reach = match query.get("user") {
+    let of_user = |id: &str| UserId::parse(id).or((id == "usr_admin").then(UserId::admin));
+    let reach = match read(&query, "user", "the id of a user", of_user)? {
         None => app.auth.reach(who),
-        Some(user) if who.is_admin() => Reach::Owner(UserId::known(user)),
+        Some(user) if who.is_admin() => Reach::Owner(user),
         Some(_) => {
             let why = "Only an admin deletes captures by `user`. Name `key` or `until`.";
             return Err(Error::new(Kind::Forbidden, why).at("user"));
         }
     };
     let filter = CaptureFilter { shadows: Shadows::With, ..filter(&query, reach)? };
+    let _counted = super::limits::draw(app, who)?;
     let named = request.uri().query().unwrap_or_default();
     let event = audit::event(app, who, request, Action::CaptureErase, "captures", named);
     app.store.note(event).await?;
@@ -177,7 +179,10 @@ pub(super) async fn erase_all(app: &App, filter: &CaptureFilter) -> Result<usize
         // By then other gateways have written what they answered before this call.
         sleep(bounds::CAPTURE_SETTLE).await;
     }
-    Ok(app.archive.erase(filter).await?)
+    let erased = app.archive.erase(filter).await?;
+    // A reroute that read its original before the deletion is known as its replay by now.
+    app.captures.pending().delete_all(filter);
+    Ok(erased)
 }
 
 async fn flush(queue: &CaptureQueue) -> Result<()> {

@@ -156,7 +156,8 @@ pub(crate) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
     if disabled.changes.is_empty() {
         app.store.note(event).await?;
     }
-    // What another gateway has yet to write of this owner is not stored.
+    // A mark under the owner's id: PostgreSQL then stores nothing of this owner. No effect on
+    // SQLite.
     app.archive.delete(&RequestId::known(id.as_str()), false, Reach::All).await?;
     let reach = Reach::Owner(id.clone());
     let of_user = CaptureFilter { reach, shadows: Shadows::With, ..CaptureFilter::default() };

@@ -1,35 +1,29 @@
 //! The link that makes the first admin: a token that only whoever started this process has.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
 use crate::secret::constant_time_eq;
 
-/// The digest of the token, when it ends, and the file that may hold the link. Empty unless a start
-/// had no admin.
+/// The digest of the token, and when it ends. Empty unless a start had no admin.
 #[derive(Default)]
-pub(crate) struct FirstAdminLink(Mutex<Option<([u8; 32], Timestamp, PathBuf)>>);
+pub(crate) struct FirstAdminLink(Mutex<Option<([u8; 32], Timestamp)>>);
 
 impl FirstAdminLink {
     /// Takes this token from now on, and no earlier one.
-    pub(crate) fn offer(&self, digest: [u8; 32], until: Timestamp, file: PathBuf) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((digest, until, file));
+    pub(crate) fn offer(&self, digest: [u8; 32], until: Timestamp) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((digest, until));
     }
 
     pub(crate) fn takes(&self, digest: &[u8; 32], now: Timestamp) -> bool {
-        let offered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        offered
-            .as_ref()
-            .is_some_and(|(own, until, _)| constant_time_eq(own, digest) && now < *until)
+        let offered = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        offered.is_some_and(|(own, until)| constant_time_eq(&own, digest) && now < until)
     }
 
-    /// Takes no token any more, and removes the file.
+    /// Takes no token any more.
     pub(crate) fn spend(&self) {
-        let spent = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // There is none where a terminal showed the link.
-        let _none = spent.map(|(.., file)| std::fs::remove_file(file));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -42,17 +36,12 @@ mod tests {
     fn a_token_is_good_until_it_ends_or_is_spent() {
         let link = FirstAdminLink::default();
         assert!(!link.takes(&[0; 32], at(0)));
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("first-admin");
-        std::fs::write(&file, "link").unwrap();
-        link.offer([1; 32], at(60), file.clone());
+        link.offer([1; 32], at(60));
         assert!(link.takes(&[1; 32], at(59)) && link.takes(&[1; 32], at(0)));
         assert!(!link.takes(&[1; 32], at(60)) && !link.takes(&[2; 32], at(0)));
-        link.offer([2; 32], at(60), file.clone());
+        link.offer([2; 32], at(60));
         assert!(!link.takes(&[1; 32], at(0)) && link.takes(&[2; 32], at(0)));
-        assert!(file.exists());
         link.spend();
-        assert!(!file.exists());
         assert!(!link.takes(&[2; 32], at(0)));
     }
 }

@@ -174,14 +174,16 @@ impl Principal {
         let Some(key) = self.key() else {
             return refused(format!("This is for admins, and for keys with the scope `{scope}`."));
         };
-        let make = if RESERVED_SCOPES.contains(&scope) { "An admin makes" } else { "Make" };
-        let of = match key.interface {
-            Interface::Router => String::new(),
-            other @ (Interface::Pin | Interface::Agent) => {
-                format!(" --interface {}", other.as_str())
-            }
+        let usual = "With a session or ADMIN_API_KEY, make";
+        let (of, make) = match key.interface {
+            Interface::Router => ("", usual),
+            Interface::Pin => (" --interface pin", usual),
+            Interface::Agent => (" --interface agent", "With AGENT_CLOUD_API_KEY, make"),
         };
-        let scopes = [key.scopes.as_slice(), &[scope.to_owned()]].concat().join(" --scope ");
+        let scopes = [key.scopes.as_slice(), &[scope.to_owned()]].concat();
+        let is_reserved = scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
+        let make = if is_reserved { "An admin makes" } else { make };
+        let scopes = scopes.join(" --scope ");
         refused(format!(
             "This key lacks the scope `{scope}`. {make} a key with it: `rerouter keys create \
              NAME{of} --scope {scopes}`."

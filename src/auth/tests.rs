@@ -395,8 +395,8 @@ fn a_missing_scope_is_told_with_the_way_to_it() {
     assert_eq!(
         told(Interface::Router, &["inference"], "replay"),
         refused(
-            "This key lacks the scope `replay`. Make a key with it: `rerouter keys create NAME \
-             --scope inference --scope replay`."
+            "This key lacks the scope `replay`. With a session or ADMIN_API_KEY, make a key with \
+             it: `rerouter keys create NAME --scope inference --scope replay`."
         )
     );
     assert_eq!(
@@ -406,11 +406,19 @@ fn a_missing_scope_is_told_with_the_way_to_it() {
              create NAME --scope replay:all --scope config`."
         )
     );
+    // The command keeps the scopes that the key has, so an admin is needed for these.
+    assert_eq!(
+        told(Interface::Router, &["replay:all"], "inference"),
+        refused(
+            "This key lacks the scope `inference`. An admin makes a key with it: `rerouter keys \
+             create NAME --scope replay:all --scope inference`."
+        )
+    );
     assert_eq!(
         told(Interface::Agent, &["agents"], "keys"),
         refused(
-            "This key lacks the scope `keys`. Make a key with it: `rerouter keys create NAME \
-             --interface agent --scope agents --scope keys`."
+            "This key lacks the scope `keys`. With AGENT_CLOUD_API_KEY, make a key with it: \
+             `rerouter keys create NAME --interface agent --scope agents --scope keys`."
         )
     );
     assert_eq!(told(Interface::Router, &["replay:all"], "replay"), Ok(()));

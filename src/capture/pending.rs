@@ -199,6 +199,24 @@ mod tests {
         assert!(!all.delete(&id, &Reach::All) && all.entries().all.is_empty());
     }
 
+    /// A reroute is announced by its caller, before it is known whose capture it runs again.
+    #[test]
+    fn a_replay_is_deleted_with_the_captures_of_its_originals_key() {
+        let all = PendingCaptures::default();
+        let (id, original) = (RequestId::known("req_1"), RequestId::known("req_0"));
+        let (ann, bob) = (UserId::known("usr_ann"), UserId::known("usr_bob"));
+        let (anns, bobs) = (KeyId::known("key_ann"), KeyId::known("key_bob"));
+        let of = |key: &KeyId| CaptureFilter { key: Some(key.clone()), ..CaptureFilter::default() };
+        let reroute = all.announce(&id, (&bob, Some(&bobs)), Some(&original));
+        all.delete_all(&of(&anns));
+        assert!(!reroute.is_deleted());
+        reroute.is_replay((&ann, Some(&anns)), &original);
+        all.delete_all(&of(&bobs));
+        assert!(!reroute.is_deleted(), "it is none of his now");
+        all.delete_all(&of(&anns));
+        assert!(reroute.is_deleted());
+    }
+
     #[test]
     fn an_end_is_its_owners_to_wait_for_until_it_is_stored() {
         let all = PendingCaptures::default();

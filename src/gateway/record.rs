@@ -96,9 +96,6 @@ impl Record {
         self.head.stream = original.stream;
         self.head.replay_of = Some(original.id.clone());
         self.head.replayed_by = Some(caller);
-        if let Some(coming) = &self.coming {
-            coming.is_replay(original.whose(), &original.id);
-        }
     }
 
     /// Limits what is kept of it.

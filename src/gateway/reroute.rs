@@ -105,6 +105,10 @@ impl CapturedRequest {
         let reach = app.auth.reach(principal);
         let original = replays::look_up(&app.archive, &app.captures, &reach, &asked.id).await?;
         original.head.check_replayable()?;
+        // Before it waits: what deletes by owner or key finds it as the original's from now on.
+        if let Some(coming) = &announced {
+            coming.is_replay(original.head.whose(), &original.head.id);
+        }
         audit_foreign(app, exchange, principal, &original).await?;
         let mut held = app.body_memory.begin(BodyClass::Requests);
         let (prompt, inputs) = read_again(app, principal, &original, exchange, &mut held).await?;

@@ -31,13 +31,13 @@ impl Gateway {
         app.random.fill(&mut bytes);
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let until = app.clock.now().checked_add(bounds::FIRST_ADMIN_LINK).ok()?;
-        app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until, file.clone());
+        app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until);
         let link = format!("{console}first-admin?token={token}");
         let place = match is_seen {
             true => link,
             false => match atomic_file::write(&file, format!("{link}\n").as_bytes()) {
                 Ok(()) => format!("in {}", file.display()),
-                Err(why) => format!("{}: {why}", file.display()),
+                Err(why) => format!("none, as {} cannot be written: {why}", file.display()),
             },
         };
         Some(format!("The link that makes the first admin, once and within an hour: {place}\n"))

@@ -37,10 +37,16 @@ const FILES: [&str; 8] = [
     "captures.db-shm",
 ];
 
-/// The revision that `accounts.db` in a directory must have; 0 if none was noted.
+/// The revision that `accounts.db` in a directory must have; 0 if none was noted or can be read.
 pub(super) fn noted_revision(dir: &Path) -> u64 {
-    let text = std::fs::read_to_string(dir.join(REVISION)).unwrap_or_default();
-    text.trim().parse().unwrap_or(0)
+    let noted = std::fs::read_to_string(dir.join(REVISION))
+        .and_then(|text| text.trim().parse().map_err(std::io::Error::other));
+    noted.unwrap_or_else(|error| {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            log::error!("{REVISION} cannot be read, so lost changes are not noticed: {error}");
+        }
+        0
+    })
 }
 
 /// Notes, durably, a revision that is about to be acknowledged.
@@ -168,6 +174,16 @@ fn make(path: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revision_that_cannot_be_read_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(noted_revision(dir.path()), 0);
+        note_revision(dir.path(), 7);
+        assert_eq!(noted_revision(dir.path()), 7);
+        std::fs::write(dir.path().join(REVISION), "seven").unwrap();
+        assert_eq!(noted_revision(dir.path()), 0);
+    }
 
     #[test]
     fn it_is_known_whether_a_process_holds_the_directory() {

@@ -258,11 +258,11 @@ fn grant(
             return Err(Error::invalid("scopes", format!("Unknown scope {scope:?}.")));
         }
         if collection.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!("You may not grant the scope {scope}."),
-            )
-            .at("scopes"));
+            let why = match collection.reserved.contains(&scope) {
+                true => format!("Only an admin may grant the scope {scope}."),
+                false => format!("Your key lacks the scope {scope}, so it may not grant it."),
+            };
+            return Err(Error::new(Kind::Forbidden, why).at("scopes"));
         }
         if scope == ADMIN_SCOPE
             && !matches!(who, Principal::Admin)

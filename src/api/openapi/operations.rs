@@ -179,7 +179,7 @@ const OTHERS: &[Operation] = &[
     op("DELETE", "/v1/router/replay", "eraseReplays",
         "Delete all captures that match all parameters given, of which one is needed; unreadable \
          on return. A repeated call goes on where one broke off")
-        .gives(200, "Erased").refuses(&[404]).query(replays::ERASED_BY),
+        .gives(200, "Erased").refuses(&[429]).query(replays::ERASED_BY),
     op("GET", "/v1/router/replay/{id}", "getReplay", "Get a whole capture")
         .gives(200, "Capture").refuses(&[404, 409]).query(&["with"]),
     op("POST", "/v1/router/replay/{id}/reroute", "reroute",

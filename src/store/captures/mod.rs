@@ -229,16 +229,19 @@ impl CaptureIndex {
         filter: CaptureFilter,
         after: Option<RequestId>,
     ) -> Result<(usize, Option<RequestId>), StoreError> {
+        let limit = if self.is_shared() { bounds::ERASE_BATCH } else { bounds::RETENTION_BATCH };
+        let CapturePage { found, next } = self.list(filter, limit, after).await?;
+        let count = found.len();
         let erase = move |transaction: &Transaction<'_>| {
-            let (limit, budget) = (bounds::RETENTION_BATCH, list::budget(&filter));
-            let page = list::list(transaction, &filter, limit, after.as_ref(), budget)?;
             let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
-            for (id, _) in &page.found {
-                delete(transaction, id, false, &Reach::All)?;
-            }
-            Ok((page.found.len(), page.next))
+            found
+                .iter()
+                .try_for_each(|(id, _)| delete(transaction, id, false, &Reach::All).map(drop))
         };
-        self.write(true, erase).await
+        if count > 0 {
+            self.write(true, erase).await?;
+        }
+        Ok((count, next))
     }
 
     /// All segments of this gateway, and whether each holds a capture. The one whose newest capture
