@@ -140,8 +140,10 @@ async fn sessions(client: &mut Client) -> Option<()> {
 async fn descent(client: &mut Client) -> Option<()> {
     let admin = client.admin.clone();
     for n in 0_u64.. {
-        let top = client.make(ROUTER, &admin, json!({"limits": {"rpm": 1000}})).await?;
-        let child = client.make(ROUTER, &top.secret, json!({})).await?;
+        let scopes = ["inference", "keys"];
+        let wide = json!({"scopes": scopes, "limits": {"rpm": 1000}});
+        let top = client.make(ROUTER, &admin, wide).await?;
+        let child = client.make(ROUTER, &top.secret, json!({"scopes": scopes})).await?;
         let grandchild = client.make(ROUTER, &child.secret, json!({"limits": {"rpm": 10}})).await?;
         let whole = format!("{ROUTER}/{}?descendants=true", top.id);
         let below = format!("{ROUTER}/{}", child.id);

@@ -1,5 +1,5 @@
-//! What a ROUTER key reaches: a new one infers and nothing else, and one with `replay` or `keys` has
-//! what its own line made.
+//! What a ROUTER key reaches: a new one infers and nothing else, and one with `replay` or `keys`
+//! has what its own line made.
 
 use std::collections::BTreeSet;
 

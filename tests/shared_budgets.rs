@@ -144,7 +144,7 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     gateway.kill_9();
     gateway.start_again().await;
     // A new key below has no more than what is left.
-    let child = make(&gateway, &below[0].secret, json!({})).await;
+    let child = make(&gateway, &below[0].secret, json!({"scopes": ["inference"]})).await;
     below.push(child);
     let rest = spend(&gateway, &below, 100).await;
     // What was granted to the process that was killed, and not spent, is gone: eight reserves of

@@ -116,10 +116,14 @@ impl Http2Session {
     async fn write_some(&mut self, data: &mut Bytes, end: bool) -> Result<()> {
         let writer = self.writer()?;
         writer.reserve_capacity(data.len());
-        let room = poll_fn(|cx| writer.poll_capacity(cx)).await;
-        let room =
-            room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
-        let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?;
+        // What the last piece left of it: `poll_capacity` waits for more.
+        let mut room = writer.capacity();
+        if room == 0 {
+            let more = poll_fn(|cx| writer.poll_capacity(cx)).await;
+            let more =
+                more.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
+            room = more.or_err(ErrorType::H2Error, "while waiting for the client")?;
+        }
         let room = room.min(data.len()).min(bounds::H2_UNSENT / 4);
         if room == 0 {
             // The client has reduced its window.

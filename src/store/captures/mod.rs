@@ -204,8 +204,8 @@ impl CaptureIndex {
         self.read(list).await
     }
 
-    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are
-    /// in reach. Durable. Returns the copies that it deleted.
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
+    /// are in reach. Durable. Returns the copies that it deleted.
     pub async fn delete(
         &self,
         id: &RequestId,

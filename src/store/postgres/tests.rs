@@ -20,9 +20,9 @@ use crate::store::fixtures::{key, user};
 use crate::store::sql::{Transaction, params};
 use crate::store::tests::{Bed, suite};
 use crate::store::{
-    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, LatencyCounts, Opening,
-    SpendWish, Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey,
-    UsageQuery, UsageSums, WrappedRootKey, root_key, usage_slot,
+    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, LatencyCounts, Opening, SpendWish,
+    Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey, UsageQuery,
+    UsageSums, WrappedRootKey, root_key, usage_slot,
 };
 
 /// A database of the cluster that all tests share.
