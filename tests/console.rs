@@ -351,41 +351,6 @@ async fn a_page_is_served_where_its_interface_is() {
 }
 
 #[tokio::test]
-async fn names_show_what_hides_or_reorders_their_letters() {
-    let (gateway, _) = start().await;
-    let session = cookie(&gateway, EMAIL).await;
-    let name = "a\u{202e}b\u{200b}c";
-    let admin = &gateway.admin_key;
-    let key = gateway.make_key("/v1/router/keys", admin, &json!({"name": name})).await;
-    let user = json!({"email": "b@example.com", "password": PASSWORD, "name": name});
-    let user = gateway.manage("POST", "/v1/users", admin, Some(&user)).await.json();
-    let agent = json!({"name": "agent", "model": "auto", "description": "a\u{1b}[31m"});
-    let agent = gateway.manage("POST", "/v1/agents", admin, Some(&agent)).await;
-    assert_eq!(agent.status, 201, "{}", agent.text());
-    for (path, shown) in [
-        ("/console/keys".to_owned(), "a⟨U+202E⟩b⟨U+200B⟩c"),
-        (format!("/console/keys/{}?interface=router", key.id), "a⟨U+202E⟩b⟨U+200B⟩c"),
-        ("/console/users".to_owned(), "a⟨U+202E⟩b⟨U+200B⟩c"),
-        (format!("/console/users/{}", user["id"].as_str().unwrap()), ""),
-        ("/console/agents".to_owned(), "a␛[31m"),
-    ] {
-        let page = gateway.send("GET", &path, &[("cookie", &session)], None).await;
-        assert_eq!(page.status, 200, "{path}: {}", page.text());
-        assert!(page.text().contains(shown), "{path}: {}", page.text());
-        // Values of fields are what they are.
-        let texts = page.text();
-        let mut texts = texts.split('<').filter(|piece| !piece.starts_with("textarea"));
-        assert!(
-            texts.all(|piece| {
-                let text = piece.split_once('>').map_or(piece, |(_, text)| text);
-                !text.contains(['\u{202e}', '\u{200b}', '\u{1b}'])
-            }),
-            "{path}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn an_agent_key_is_of_one_session_and_ends_with_it() {
     let cloud = "an AGENT key; with odd=characters";
     let mut gateway = Setup::new(ROUTING).env("AGENT_CLOUD_API_KEY", cloud).start().await;

@@ -8,8 +8,6 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use maud::Markup;
 
-use super::captures::values::visible;
-
 /// Nothing comes from elsewhere, nothing is written into the page that runs, and no other site
 /// frames it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -28,25 +26,13 @@ pub(super) fn protect(headers: &mut HeaderMap) {
 
 /// An answer of HTML, which no cache keeps.
 pub(super) fn html(status: StatusCode, html: Markup) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(with_visible_texts(&html.into_string())));
+    let mut response = Response::new(Bytes::from(html.into_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     protect(headers);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// A page with [`visible`] texts. Tags and the text of a `textarea` stay: forms send them back.
-fn with_visible_texts(html: &str) -> String {
-    let mut pieces = html.split('<');
-    let mut shown = visible(pieces.next().unwrap_or_default()).into_owned();
-    for piece in pieces {
-        let (tag, text) = piece.split_at(piece.find('>').unwrap_or(piece.len()));
-        let text = if tag.starts_with("textarea") { text.into() } else { visible(text) };
-        shown.extend(["<", tag, &text]);
-    }
-    shown
 }
 
 /// An answer that leads to another page; htmx is told by a header of its own.
@@ -59,19 +45,4 @@ pub(super) fn redirect(fragment: bool, place: HeaderValue) -> Response<Bytes> {
         response.headers_mut().insert(LOCATION, place);
     }
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_keeps_what_forms_send_back() {
-        let html = "\u{200b}<p title=\"\u{202e}\">\u{202e}a</p>\
-            <textarea name=\"d\">\u{200b}</textarea>\r";
-        let shown = "⟨U+200B⟩<p title=\"\u{202e}\">⟨U+202E⟩a</p>\
-            <textarea name=\"d\">\u{200b}</textarea>␍";
-        assert_eq!(with_visible_texts(html), shown);
-        assert_eq!(with_visible_texts("<p>plain</p>"), "<p>plain</p>");
-    }
 }

@@ -519,9 +519,7 @@ async function hostile(browser) {
     await page.goto(path);
     const text = await page.locator('body').textContent();
     const values = await page.locator('input, textarea').evaluateAll((all) => all.map((one) => one.value));
-    // A text shows what reorders its letters; a field holds it.
-    const shown = text.includes(words.replace('\u202e', '⟨U+202E⟩')) || values.some((one) => one.includes(words));
-    assert.ok(shown, `${path} does not show ${words}`);
+    assert.ok([text, ...values].some((one) => one.includes(words)), `${path} does not show ${words}`);
     assert.equal(await page.locator('main img, main script, main b').count(), 0, path);
     await check(page);
     await page.setViewportSize({ width: 360, height: 740 });

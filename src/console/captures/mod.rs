@@ -11,7 +11,7 @@ pub(super) mod list;
 pub(super) mod one;
 pub(super) mod text;
 mod timeline;
-pub(super) mod values;
+mod values;
 
 use crate::wire::query::encode;
 

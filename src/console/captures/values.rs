@@ -73,7 +73,7 @@ pub(super) fn outcome(summary: &Value) -> Markup {
 
 /// The text with every character visible that could hide or reorder others. Line breaks and tabs
 /// stay, and joiners, which many scripts need.
-pub(in crate::console) fn visible(text: &str) -> Cow<'_, str> {
+pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
     }
