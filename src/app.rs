@@ -178,7 +178,7 @@ impl App {
             captures: parts.captures,
             archive: parts.archive,
             body_memory: BodyMemory::new(memory),
-            unread: UnreadAnswers::new(memory / bounds::UNREAD_PART),
+            unread: UnreadAnswers::new((memory / bounds::UNREAD_PART).max(bounds::UNREAD_MIN)),
             handshakes: Turns::new(
                 bounds::HANDSHAKES,
                 bounds::HANDSHAKES_SHARE,

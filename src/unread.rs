@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
         // Those that fill it end each other's, and not those of a light one.
         let writes = [(c, 1), (a, 50), (b, 50), (a, 50), (b, 50)];
-        assert_eq!(ended(&unread, &writes).await, [false, true, true, false, false]);
+        assert_eq!(ended(&unread, &writes).await, [false, true, true, true, false]);
         // Trusted proxies have no share of their own.
         let writes = [(None, 40), (None, 40), (a, 30)];
         assert_eq!(ended(&unread, &writes).await, [true, false, false]);

@@ -159,7 +159,7 @@ async fn a_crash_at_any_moment_leaves_one_valid_wrapping() {
         let crashed = tempfile::tempdir().unwrap();
         let crashed = crashed.path();
         let restore = || {
-            for name in ["accounts.db-shm", "accounts.db-wal"] {
+            for name in ["accounts.db-shm", "accounts.db-wal", "accounts.revision"] {
                 let _none = std::fs::remove_file(crashed.join(name));
             }
             std::fs::write(crashed.join("accounts.db"), &database).unwrap();
