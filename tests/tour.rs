@@ -315,7 +315,7 @@ async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
         Some("invalid_api_key"),
     );
     assert_eq!(a.count(), 1);
-    let record = gateway.manage("GET", &path, &kept.secret, None).await.json();
+    let record = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
     assert!(record["revoked_at"].is_string() && record.get("key").is_none(), "{record}");
 
     let latest = gateway.create_key().await;

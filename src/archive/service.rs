@@ -367,7 +367,8 @@ impl Archive {
     }
 
     /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
-    /// are in reach. When it returns their keys are gone, durably. Returns the copies that it deleted.
+    /// are in reach. When it returns their keys are gone, durably. Returns the copies that it
+    /// deleted.
     pub async fn delete(
         &self,
         id: &RequestId,

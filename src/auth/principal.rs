@@ -210,3 +210,7 @@ impl Principal {
         Actor { kind: kind.to_owned(), id }
     }
 }
+
+#[cfg(test)]
+#[path = "principal_tests.rs"]
+mod tests;

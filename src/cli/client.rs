@@ -49,6 +49,8 @@ pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) text: String,
     pub(super) retry_after: Option<u64>,
+    /// The gateway says that a repeated call gets the same.
+    pub(super) forbids_retry: bool,
     called: CalledInterface,
 }
 
@@ -251,10 +253,12 @@ impl ApiClient {
         let status = answer.status().as_u16();
         let retry_after =
             answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let forbids_retry =
+            answer.headers().get("x-should-retry").is_some_and(|value| value == "false");
         let mut text = String::new();
         let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| self.incomplete(&error))?;
-        Ok(ApiResponse { status, text, retry_after, called: self.called })
+        Ok(ApiResponse { status, text, retry_after, forbids_retry, called: self.called })
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CommandFailure {

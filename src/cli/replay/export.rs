@@ -67,7 +67,7 @@ fn export_one(
         404 => counts.deleted += 1,
         // This capture is damaged, or its bodies are on another gateway; the others need not be.
         409 => counts.unreadable += 1,
-        503 if answer.retry_after.is_none() => counts.unreadable += 1,
+        503 if answer.forbids_retry => counts.unreadable += 1,
         _ => {
             let capture = answer.ok()?;
             match Capture::read_whole(capture.text.as_bytes()) {
