@@ -78,7 +78,7 @@ def provider(at):
 def ask(at, head, body=b'', patience=3):
     """One request on a connection of its own; gives the status, 0 without an answer."""
     try:
-        with socket.create_connection(('127.0.0.1', at), patience) as sock:
+        with socket.create_connection(('127.0.0.1', at), patience, ('127.0.0.2', 0)) as sock:
             sock.sendall(head + b'content-length: %d\r\n\r\n' % len(body) + body)
             return int(sock.recv(65536)[9:12] or 0)
     except (OSError, ValueError):

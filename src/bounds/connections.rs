@@ -34,7 +34,7 @@ pub(crate) const H2_HEAD_BYTES: u32 = 128 << 10;
 /// made them.
 pub(crate) const H2_UNSENT: usize = 64 << 10;
 /// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
-pub(crate) const UNREAD_PART: usize = 4;
+pub(crate) const UNREAD_PART: usize = 8;
 /// The least of them: clients that read are slow for a moment, too.
 pub(crate) const UNREAD_MIN: usize = 32 << 20;
 /// Bytes that a call takes while its whole answer waits, without the answer itself.

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::bounds;
 use crate::unread;
 
-/// The limits of one service. Each connection has a slot from accept to its end; streams of HTTP/2
-/// have none of their own.
+/// The limits of one service. Each connection has a slot from accept to its end, and each stream of
+/// HTTP/2 one of its own: it may need a connection to a provider as well.
 pub(super) struct ConnectionLimiter {
     most: usize,
     share: usize,
@@ -142,6 +142,12 @@ impl ConnectionSlot {
     /// Lets the slot be revoked again: its request is answered.
     pub(super) fn release(&self) {
         self.set_kept(false);
+    }
+
+    /// A slot for a stream of this connection; `None` where there is none.
+    pub(super) fn beside(&self) -> Option<ConnectionSlot> {
+        let free = || self.limiter.take(self.network).ok();
+        if self.is_reserve() { None } else { free() }
     }
 
     fn set_kept(&self, kept: bool) -> bool {

@@ -11,7 +11,7 @@ use http::Request;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection_limits::ConnectionSlot;
@@ -48,7 +48,6 @@ pub(super) async fn serve<S: HttpService>(
             shutdown,
             slot,
             active: watch::channel(()).0,
-            stuck: Arc::default(),
             unsent: Arc::new(Semaphore::new(bounds::H2_UNSENT)),
         };
         streams.drive(connection, first).await;
@@ -74,8 +73,6 @@ struct Streams<'a, S> {
     slot: ConnectionSlot,
     /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
-    /// Notified when the client does not read an answer.
-    stuck: Arc<Notify>,
     /// A permit for each byte of an answer that may wait in the connection.
     unsent: Arc<Semaphore>,
 }
@@ -110,10 +107,6 @@ impl<S: HttpService> Streams<'_, S> {
                     connection.graceful_shutdown();
                     leaving = true;
                 }
-                () = self.stuck.notified(), if !refusing => {
-                    connection.graceful_shutdown();
-                    (leaving, refusing) = (true, true);
-                }
                 begun = connection.accept() => match begun {
                     Some(Ok(begun)) => next = Some(begun),
                     _ => return,
@@ -125,15 +118,14 @@ impl<S: HttpService> Streams<'_, S> {
     }
 
     fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let (stuck, unsent) = (self.stuck.clone(), self.unsent.clone());
-        let session = Http2Session::new(request, respond, self.digest.clone(), stuck, unsent);
+        let (digest, unsent) = (self.digest.clone(), self.unsent.clone());
+        let session = Http2Session::new(request, respond, digest, unsent);
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
-        let (service, shutdown, standby) =
-            (self.service.clone(), self.shutdown.clone(), self.slot.is_reserve());
-        let active = self.active.subscribe();
+        let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
+        let (active, slot) = (self.active.subscribe(), self.slot.beside());
         tokio::spawn(async move {
-            service.serve(session, standby, &shutdown).await;
-            drop(active);
+            service.serve(session, slot.is_none(), &shutdown).await;
+            drop((active, slot));
         });
     }
 }

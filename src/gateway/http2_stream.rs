@@ -20,7 +20,7 @@ use pingora::protocols::http::custom::server::Session;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, OrErr, Result};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::bounds;
@@ -41,8 +41,6 @@ pub(super) struct Http2Session {
     write_timeout: Option<Duration>,
     /// What is known of the connection.
     digest: Arc<Digest>,
-    /// Notified when the client does not read the answer: the connection then closes.
-    stuck: Arc<Notify>,
     /// A permit for each byte of an answer that may wait in the connection.
     unsent: Arc<Semaphore>,
 }
@@ -64,7 +62,6 @@ impl Http2Session {
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         digest: Arc<Digest>,
-        stuck: Arc<Notify>,
         unsent: Arc<Semaphore>,
     ) -> Self {
         let (head, body) = request.into_parts();
@@ -79,7 +76,6 @@ impl Http2Session {
             ended: false,
             write_timeout: None,
             digest,
-            stuck,
             unsent,
         }
     }
@@ -162,7 +158,6 @@ impl Http2Session {
             None => Ok(writing.await),
         };
         written.unwrap_or_else(|_| {
-            self.stuck.notify_one();
             Error::e_explain(ErrorType::WriteTimedout, "the client does not read")
         })
     }

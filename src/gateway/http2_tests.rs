@@ -14,6 +14,7 @@ use crate::error::Error;
 struct Answers {
     length: usize,
     done: AtomicUsize,
+    standby: AtomicUsize,
 }
 
 #[async_trait]
@@ -21,9 +22,10 @@ impl HttpService for Answers {
     async fn serve(
         &self,
         mut session: Box<ServerSession>,
-        _: bool,
+        standby: bool,
         _: &ShutdownWatch,
     ) -> Option<Stream> {
+        self.standby.fetch_add(usize::from(standby), Ordering::SeqCst);
         session.set_write_timeout(Some(bounds::UNREAD_TIME));
         let head = ResponseHeader::build(200, None).unwrap();
         session.write_response_header(Box::new(head)).await.unwrap();
@@ -41,7 +43,7 @@ impl HttpService for Answers {
 struct Scene {
     serving: JoinHandle<()>,
     requests: SendRequest<Bytes>,
-    connection: JoinHandle<Result<(), h2::Error>>,
+    _connection: JoinHandle<Result<(), h2::Error>>,
     answers: Arc<Answers>,
     _shutdown: watch::Sender<bool>,
 }
@@ -56,9 +58,10 @@ struct Served {
 /// A server of answers of `length` bytes, behind a pipe of `pipe` bytes.
 fn server(length: usize, pipe: usize) -> Served {
     let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(pipe);
-    let answers = Arc::new(Answers { length, done: AtomicUsize::new(0) });
+    let answers =
+        Arc::new(Answers { length, done: AtomicUsize::default(), standby: AtomicUsize::default() });
     let (shutdown, leaves) = watch::channel(false);
-    let slot = Arc::new(ConnectionLimiter::new(1, 1)).take(None).unwrap();
+    let slot = Arc::new(ConnectionLimiter::new(2, 2)).take(None).unwrap();
     let service = answers.clone();
     let serving = tokio::spawn(async move {
         let deadline = Instant::now() + bounds::RESERVE_HEAD;
@@ -72,7 +75,7 @@ async fn connect(length: usize, window: u32) -> Scene {
     let Served { client, serving, answers, _shutdown } = server(length, 64 << 10);
     let (requests, connection) =
         Dialer::new().initial_window_size(window).handshake(client).await.unwrap();
-    Scene { serving, requests, connection: tokio::spawn(connection), answers, _shutdown }
+    Scene { serving, requests, _connection: tokio::spawn(connection), answers, _shutdown }
 }
 
 impl Scene {
@@ -133,18 +136,30 @@ async fn few_answers_wait_in_a_connection_whose_socket_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_reads_ends_its_connection() {
+async fn an_answer_that_nobody_reads_ends() {
     let mut scene = connect(1, 0).await;
     let began = Instant::now();
     let mut unread = scene.request().await.unwrap().into_body();
     assert_eq!(scene.answers.done.load(Ordering::SeqCst), 0, "it waits for the client");
     assert!(unread.data().await.unwrap().is_err(), "reset");
-    assert!(scene.request().await.is_err(), "no more streams");
-    scene.serving.await.unwrap();
     let took = began.elapsed();
     assert!(
         (bounds::UNREAD_TIME..bounds::UNREAD_TIME + 2 * bounds::DRAIN_TIME).contains(&took),
         "{took:?}"
     );
-    let _gone = scene.connection.await.unwrap();
+    assert!(scene.request().await.is_ok(), "its connection stays");
+}
+
+/// There are two slots: of the connection, and of one stream.
+#[tokio::test(start_paused = true)]
+async fn each_stream_takes_a_slot_until_its_end() {
+    let mut scene = connect(1, 0).await;
+    let standby = |scene: &Scene| scene.answers.standby.load(Ordering::SeqCst);
+    let mut first = scene.request().await.unwrap().into_body();
+    assert_eq!(standby(&scene), 0);
+    let _second = scene.request().await.unwrap();
+    assert_eq!(standby(&scene), 1);
+    assert!(first.data().await.unwrap().is_err(), "the first ends");
+    let _third = scene.request().await.unwrap();
+    assert_eq!(standby(&scene), 1);
 }
