@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::bounds;
 use crate::unread;
 
-/// The limits of one service. Each connection has a slot from accept to its end, and each stream of
-/// HTTP/2 one of its own: it may need a connection to a provider as well.
+/// The limits of one service. Each connection has a slot from accept to its end, and each further
+/// stream of HTTP/2 one of its own: it may need a connection to a provider as well.
 pub(super) struct ConnectionLimiter {
     most: usize,
     share: usize,
@@ -144,7 +144,7 @@ impl ConnectionSlot {
         self.set_kept(false);
     }
 
-    /// A slot for a stream of this connection; `None` where there is none.
+    /// A slot for a further stream of this connection; `None` where there is none.
     pub(super) fn beside(&self) -> Option<ConnectionSlot> {
         let free = || self.limiter.take(self.network).ok();
         if self.is_reserve() { None } else { free() }

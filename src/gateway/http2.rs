@@ -122,9 +122,12 @@ impl<S: HttpService> Streams<'_, S> {
         let session = Http2Session::new(request, respond, digest, unsent);
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
         let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
-        let (active, slot) = (self.active.subscribe(), self.slot.beside());
+        // One request at a time has the slot of the connection.
+        let is_alone = self.active.receiver_count() == 0;
+        let (active, slot) = (self.active.subscribe(), self.slot.beside().filter(|_| !is_alone));
+        let standby = self.slot.is_reserve() || (slot.is_none() && !is_alone);
         tokio::spawn(async move {
-            service.serve(session, slot.is_none(), &shutdown).await;
+            service.serve(session, standby, &shutdown).await;
             drop((active, slot));
         });
     }

@@ -150,16 +150,18 @@ async fn an_answer_that_nobody_reads_ends() {
     assert!(scene.request().await.is_ok(), "its connection stays");
 }
 
-/// There are two slots: of the connection, and of one stream.
+/// There are two slots: of the connection with its first stream, and of a second one.
 #[tokio::test(start_paused = true)]
-async fn each_stream_takes_a_slot_until_its_end() {
+async fn each_further_stream_takes_a_slot_until_its_end() {
     let mut scene = connect(1, 0).await;
     let standby = |scene: &Scene| scene.answers.standby.load(Ordering::SeqCst);
     let mut first = scene.request().await.unwrap().into_body();
+    let mut second = scene.request().await.unwrap().into_body();
     assert_eq!(standby(&scene), 0);
-    let _second = scene.request().await.unwrap();
+    let _third = scene.request().await.unwrap();
     assert_eq!(standby(&scene), 1);
     assert!(first.data().await.unwrap().is_err(), "the first ends");
-    let _third = scene.request().await.unwrap();
+    assert!(second.data().await.unwrap().is_err(), "the second ends");
+    let _fourth = scene.request().await.unwrap();
     assert_eq!(standby(&scene), 1);
 }
