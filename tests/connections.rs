@@ -353,6 +353,12 @@ async fn few_descriptors_are_few_connections_and_health_is_answered_all_the_same
     for _ in 0..300 {
         silent.push(TcpStream::connect(gateway.address()).await.unwrap());
     }
+    // There are 48 places, of which an address has a quarter.
+    until("the silent ones to be counted", async || {
+        let refused = gateway.metric("rerouter_connections_refused_total", &[]).await;
+        (refused == 288.0).then_some(())
+    })
+    .await;
     for _ in 0..10 {
         assert_eq!(gateway.send("GET", "/health", &[], None).await.status, 200);
         let metrics = gateway.metrics_address();
