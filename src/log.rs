@@ -9,6 +9,7 @@ mod form;
 mod text;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +29,7 @@ use crate::clock::{Clock, rfc3339};
 /// `rerouter=debug,warn`). Call it once a process. Other crates never write below `info`: they
 /// print heads and bodies there.
 pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
-    env_logger::Builder::new()
+    let inner = env_logger::Builder::new()
         .parse_filters(filter)
         .format(move |out, record| {
             if !may_be_written(record.target(), record.level()) {
@@ -47,8 +48,43 @@ pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
                 LogForm::Text { color } => out.write_all(text::diagnostic(&line, color).as_bytes()),
             }
         })
-        .try_init()
-        .map_err(|error| error.to_string())
+        .build();
+    log::set_max_level(inner.filter());
+    log::set_boxed_logger(Box::new(DiagnosticLog(inner))).map_err(|error| error.to_string())
+}
+
+/// Names each part of the program `rerouter::…`, whichever crate it is in, before the filter.
+struct DiagnosticLog(env_logger::Logger);
+
+impl log::Log for DiagnosticLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        let target = target(metadata.target());
+        self.0.enabled(&log::Metadata::builder().target(&target).level(metadata.level()).build())
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let target = target(record.target());
+        let mut named = log::Record::builder();
+        named.target(&target).level(record.level()).args(*record.args());
+        named.module_path(record.module_path()).file(record.file()).line(record.line());
+        self.0.log(&named.build());
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// The target under which a module logs: `rerouter::` and its room. Other crates keep theirs.
+fn target(module: &str) -> Cow<'_, str> {
+    let Some(inner) = module.strip_prefix("rerouter_") else { return module.into() };
+    let (name, rest) = inner.split_once("::").unwrap_or((inner, ""));
+    let has_rooms = ["base", "access", "captures", "core"].contains(&name);
+    match (has_rooms || rest.starts_with("server"), rest) {
+        (true, _) => format!("rerouter::{rest}").into(),
+        (false, "") => format!("rerouter::{name}").into(),
+        (false, _) => format!("rerouter::{name}::{rest}").into(),
+    }
 }
 
 /// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
@@ -71,7 +107,10 @@ pub fn panicked(info: &PanicHookInfo<'_>) -> String {
 /// whole heads, with provider credentials in clear, and bodies. Ask it in a logger of your own,
 /// too.
 pub fn may_be_written(target: &str, level: log::Level) -> bool {
-    level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
+    let own = target.strip_prefix("rerouter");
+    level <= log::Level::Info
+        || own
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
 }
 
 /// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
@@ -104,6 +143,7 @@ mod tests {
         for (target, level, written) in [
             ("rerouter::gateway::edge", Level::Trace, true),
             ("rerouter", Level::Debug, true),
+            (module_path!(), Level::Debug, true),
             ("rerouters", Level::Debug, false),
             ("pingora_core::protocols::http::v1::client", Level::Trace, false),
             ("pingora_proxy::proxy_h1", Level::Debug, false),
@@ -111,6 +151,21 @@ mod tests {
             ("pingora_core::server", Level::Error, true),
         ] {
             assert_eq!(may_be_written(target, level), written, "{target} {level}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_of_a_room_whichever_crate_it_is_in() {
+        for (module, shown) in [
+            (module_path!(), "rerouter::log::tests"),
+            ("rerouter_core::api::routing", "rerouter::api::routing"),
+            ("rerouter_store::postgres::target", "rerouter::store::postgres::target"),
+            ("rerouter_gateway::edge", "rerouter::gateway::edge"),
+            ("rerouter_gateway::server::boot", "rerouter::server::boot"),
+            ("rerouter_dialect", "rerouter::dialect"),
+            ("pingora_core::server", "pingora_core::server"),
+        ] {
+            assert_eq!(target(module), shown);
         }
     }
 
