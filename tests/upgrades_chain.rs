@@ -82,7 +82,9 @@ async fn three_processes(setup: impl FnOnce(Setup) -> Setup, first_is_done_first
     if first_is_done_first {
         ids = all_end(&of_first, first_streams).await;
         until("the first end", async || (said(&gateway, "has ended") == 1).then_some(())).await;
-        assert_eq!(gateway.predecessors(), 1, "the second has its streams");
+        // Its connection closes before it ends. The second has its streams.
+        let gone = || std::future::ready((gateway.predecessors() == 1).then_some(()));
+        until("the first to be gone", gone).await;
         ids.extend(streams_end(&of_second, second_streams).await);
     } else {
         ids = all_end(&of_second, second_streams).await;
