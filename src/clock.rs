@@ -91,13 +91,19 @@ pub fn rfc3339(at: Timestamp) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
+pub(crate) mod fixtures {
+    use jiff::Timestamp;
 
     /// `second` seconds after the beginning of the tests' time.
     pub(crate) fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_764_000_000 + second).unwrap()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixtures::at;
+    use super::*;
 
     #[test]
     fn a_manual_clock_moves_only_when_told() {

@@ -19,7 +19,7 @@ pub mod auth {
         pub use crate::auth::signature::{Covered, Signer};
     }
     pub mod token {
-        pub use crate::auth::token::{mint, redact};
+        pub use crate::secret::token::{mint, redact};
     }
 }
 pub mod bounds {

@@ -6,8 +6,8 @@
 //! both, and that each external crate enters through few files.
 //!
 //! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
-//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`atomic_file`] files replaced in one
-//!   step · [`blocking`] threads that may block ·
+//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
+//!   [`atomic_file`] files replaced in one step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
 //!   [`unread`] the limit on answers that nobody reads ·
 //!   [`trace_context`] traces of clients, continued · [`secret`]
@@ -229,6 +229,7 @@ mod limits;
 mod log;
 mod metrics;
 mod mock;
+mod money;
 mod nodes;
 mod prompt;
 mod redaction;
@@ -243,6 +244,7 @@ mod telemetry;
 mod trace_context;
 mod turns;
 mod unread;
+mod url;
 mod wire;
 
 #[doc(hidden)]

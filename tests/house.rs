@@ -72,7 +72,7 @@ fn unit_tests_are_where_readers_look_for_them() {
         let name = path.rsplit('/').next().unwrap();
         let named = path.contains("/tests/")
             || ["tests.rs", "fixtures.rs"].contains(&name)
-            || name.ends_with("_tests.rs");
+            || ["_tests.rs", "_fixtures.rs"].iter().any(|end| name.ends_with(end));
         let declared = !production.contains_key(path);
         assert_eq!(
             named, declared,

@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 /// or below. `lib` only declares the rooms; `main` is the last.
 const ROWS: &[&[&str]] = &[
     &["bounds"],
-    &["clock", "error", "id", "interface"],
+    &["clock", "error", "id", "interface", "money", "url"],
     &["atomic_file", "blocking", "turns", "body_memory", "unread", "trace_context"],
     &["secret"],
     &["log"],

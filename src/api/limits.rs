@@ -9,7 +9,8 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
 use crate::limits::{self, LimitPermit};
-use crate::store::{Limits, nano_usd};
+use crate::money::nano_usd;
+use crate::store::Limits;
 
 /// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
 /// as one request per minute, and as a concurrent one until it ends. 429 if a limit is reached.

@@ -10,14 +10,14 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
-use crate::auth::{Principal, token};
+use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::nodes::NodeSnapshot;
 use crate::routing::BaseUrl;
-use crate::secret::Secret;
+use crate::secret::{Secret, token};
 use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
 /// Prefix of node secrets.

@@ -8,7 +8,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::UserId;
 use crate::store::Reach;
-use crate::wire::query::decode;
+use crate::url::decode;
 
 /// A query in which every parameter is known and unique.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use super::body::{BodyFields, check_name};
 use super::{ClientOrigin, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
-use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie, token};
+use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie};
 use crate::bounds;
 use crate::clock::{rfc3339, wrong_clock};
 use crate::error::{Error, Kind, Result};
 use crate::id::{SessionId, UserId};
-use crate::secret::Secret;
+use crate::secret::{Secret, token};
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 pub(crate) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {

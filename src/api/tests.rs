@@ -30,7 +30,7 @@ use crate::auth::{Auth, Principal};
 use crate::bounds;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::config;
 use crate::error::{Kind, Result};
 use crate::id::{Random, UserId};

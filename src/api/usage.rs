@@ -13,9 +13,9 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::limits::day;
+use crate::money::dollars;
 use crate::store::{
     LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageOrder, UsageQuery, UsageSums,
-    dollars,
 };
 
 pub(super) const PARAMETERS: &[&str] =

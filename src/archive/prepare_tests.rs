@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::auth::KeyRedactor;
 use crate::capture::fixtures::capture;
 use crate::capture::packed_head::PackedHead;
 use crate::capture::record::Capture;
 use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::redaction::Expression;
+use crate::secret::KeyRedactor;
 use crate::secret::Secret;
 
 const OURS: &str = "rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";

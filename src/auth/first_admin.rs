@@ -30,7 +30,7 @@ impl FirstAdminLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::tests::at;
+    use crate::clock::fixtures::at;
 
     #[test]
     fn a_token_is_good_until_it_ends_or_is_spent() {

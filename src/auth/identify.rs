@@ -14,16 +14,16 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
+use super::Auth;
 use super::cookie::{SessionCookie, read_cookie};
 use super::csrf::has_explicit_authorization;
 use super::key_table::{Key, KeyState};
 use super::principal::{AgentCredential, Credential, Principal, RESERVED_SCOPES};
 use super::session_table::SessionSecret;
-use super::{Auth, token};
 use crate::error::{Error, Kind, Result};
 use crate::id::UserId;
 use crate::interface::{Interface, Surface};
-use crate::secret::{Secret, constant_time_eq};
+use crate::secret::{Secret, constant_time_eq, token};
 use crate::store::{KeyRow, Role, UserRow};
 
 /// Headers that carry a key on the data plane, after `Authorization`; the first that is present

@@ -9,7 +9,6 @@ mod disabling;
 mod first_admin;
 mod identify;
 mod key_counts;
-mod key_redactor;
 mod key_table;
 mod maintenance;
 mod password;
@@ -21,7 +20,6 @@ mod shared_throttle;
 pub(crate) mod signature;
 mod tables;
 mod throttle;
-pub(crate) mod token;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -34,7 +32,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::id::{KeyId, UserId};
-use crate::secret::{Keyring, Purpose, Secret};
+use crate::secret::{KeyRedactor, Keyring, Purpose, Secret, token};
 use crate::store::{Role, UserRow};
 
 pub(crate) use agents::{Agent, Agents};
@@ -42,7 +40,6 @@ pub(crate) use cookie::{clear_cookie, set_cookie};
 pub(crate) use csrf::check_origin;
 pub(crate) use first_admin::FirstAdminLink;
 pub(crate) use identify::{has_explicit_credential, unauthorized};
-pub(crate) use key_redactor::KeyRedactor;
 pub(crate) use key_table::Key;
 pub use key_table::KeyState;
 pub(crate) use password::Passwords;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::{KeyId, Random};
 use crate::secret::SecretBytes;
 use crate::store::fixtures;

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::*;
 use crate::bounds;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::error::Kind;
 use crate::id::{Random, SessionId};
 use crate::interface::{Interface, Surface};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::Clock;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 
 fn address(text: &str) -> Option<IpAddr> {
     Some(text.parse().unwrap())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::dialect::usage::Usage;
 use crate::id::{Random, RequestId, UserId};
 use crate::routing::{Candidate, Decision, Inputs, PlanEntry, chat};

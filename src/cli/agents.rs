@@ -13,7 +13,7 @@ use super::output::print;
 use super::records::{RecordTable, show};
 use super::terminal::confirm;
 use crate::config::Env;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 #[derive(Args)]
 pub(super) struct AgentsArguments {

@@ -13,7 +13,7 @@ use super::failure::{CommandFailure, problem_list};
 use crate::bounds;
 use crate::config::{self, Env, Problem};
 use crate::secret::Secret;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 

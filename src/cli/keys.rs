@@ -17,7 +17,7 @@ use crate::auth::{AGENT_SCOPES, PIN_SCOPES, RESERVED_SCOPES, SESSION_SCOPES};
 use crate::clock::Clock;
 use crate::config::Env;
 use crate::id::KeyId;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 #[derive(Args)]
 pub(super) struct KeysArguments {

@@ -12,7 +12,7 @@ use super::records::{RecordName, RecordTable, named, show, show_with_secret};
 use super::terminal::confirm;
 use crate::config::Env;
 use crate::id::NodeId;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 #[derive(Args)]
 pub(super) struct NodesArguments {

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_day_is_a_date_or_an_age_in_days() {
-        let now = crate::clock::tests::at(0);
+        let now = crate::clock::fixtures::at(0);
         for (text, expected) in
             [("2025-11-01", "2025-11-01"), ("7d", "2025-11-17"), ("48h", "2025-11-22")]
         {

@@ -12,7 +12,7 @@ use super::records::{RecordName, RecordTable, named, show};
 use super::terminal::{confirm, read_secret};
 use crate::config::Env;
 use crate::id::UserId;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 #[derive(Args)]
 pub(super) struct UsersArguments {

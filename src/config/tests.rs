@@ -1,5 +1,10 @@
 //! Documents as operators write them: defaults, mistakes, variables, revisions.
 
+mod decisions;
+mod estimate_correction;
+mod health;
+mod names;
+mod nodes;
 mod routing_document;
 
 use std::net::SocketAddr;

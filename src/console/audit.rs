@@ -11,7 +11,7 @@ use super::links::with_query;
 use super::{pieces, times};
 use crate::api::ApiResult;
 use crate::api::audit::Action;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 const FILTERS: [&str; 5] = ["action", "actor", "target", "since", "until"];
 

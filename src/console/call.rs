@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::interface::Surface;
 use crate::secret::Secret;
-use crate::wire::query::decode;
+use crate::url::decode;
 
 /// A request for a page, and who sends it.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The fields of a form (`application/x-www-form-urlencoded`).
 
 use crate::error::{Error, Kind, Result};
-use crate::wire::query::decode;
+use crate::url::decode;
 
 /// The fields of a form, in their order. A name may come more than once.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::query::encode;
+    use crate::url::encode;
 
     #[test]
     fn fields_are_read_as_browsers_send_them() {

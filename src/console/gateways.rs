@@ -9,7 +9,7 @@ use super::form_state::{is_of_form, refused_page};
 use super::layout::Tab;
 use super::pieces;
 use crate::api::ApiResult;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// `GET /console/gateways`. The list is loaded again every few seconds.
 pub(super) async fn list(call: PageCall<'_>) -> ApiResult {

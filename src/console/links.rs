@@ -1,6 +1,6 @@
 //! Addresses of pages, with a query.
 
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// A path with the parameters that have a value.
 pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {

@@ -12,7 +12,7 @@ use super::layout::{self, TabRow};
 use super::pieces::prose;
 use crate::auth::Principal;
 use crate::error::{Error, Kind};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// The field of an error that an AGENT key would mend.
 pub(super) const AGENT_KEY: &str = "agent_key";

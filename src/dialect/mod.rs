@@ -185,8 +185,10 @@ pub(crate) static CLIENT_HEADERS: [HeaderName; 3] =
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
-#[path = "recorded_tests.rs"]
+#[path = "recorded_fixtures.rs"]
 pub(crate) mod recorded;
+#[cfg(test)]
+mod recorded_tests;
 #[cfg(test)]
 mod request_round_trip_tests;
 #[cfg(test)]

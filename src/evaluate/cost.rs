@@ -3,8 +3,8 @@
 
 use crate::capture::record::{CaptureState, Head};
 use crate::dialect::endpoint::Endpoint;
+use crate::money::{NanoUsd, nano_usd};
 use crate::routing::Routing;
-use crate::store::{NanoUsd, nano_usd};
 
 use super::judge::target_name;
 

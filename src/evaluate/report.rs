@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bounds;
 use crate::capture::record::Head;
 use crate::id::RequestId;
-use crate::store::{NanoUsd, dollars, nano_usd};
+use crate::money::{NanoUsd, dollars, nano_usd};
 
 use super::cost::{Cost, PriceList, Unpriced};
 use super::explain::Reason;

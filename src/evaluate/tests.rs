@@ -9,7 +9,7 @@ use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
 use crate::capture::record::Head;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::config;
 use crate::id::{Random, RequestId, UserId};
 use crate::routing::{Decision, Routing, chat, decide};

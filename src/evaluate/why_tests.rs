@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::capture::record::Served;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::config;
 use crate::id::{Random, RequestId, UserId};
 use crate::routing::{BreakerState, TargetHealth, chat};

@@ -7,8 +7,9 @@ use super::outcome::Outcome;
 use crate::app::App;
 use crate::capture::record::{CaptureState, Head};
 use crate::id::{KeyId, UserId};
+use crate::money::nano_usd;
 use crate::routing::Routing;
-use crate::store::{LatencyCounts, UsageKey, UsageSums, nano_usd, usage_slot};
+use crate::store::{LatencyCounts, UsageKey, UsageSums, usage_slot};
 
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {

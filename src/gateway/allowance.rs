@@ -18,9 +18,9 @@ use crate::dialect::protocol::Way;
 use crate::dialect::usage::Usage;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, LimitPermit, Remaining, Reserve};
+use crate::money::{NanoUsd, dollars, nano_usd};
 use crate::prompt::Prompt;
 use crate::routing::{Decision, Inputs, Target};
-use crate::store::{NanoUsd, dollars, nano_usd};
 use crate::wire::tokens;
 
 static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");

@@ -16,7 +16,8 @@ use super::draw::LimitOwner;
 use super::remaining::BudgetStatus;
 use crate::bounds;
 use crate::id::Random;
-use crate::store::{Budget, BudgetShare, NanoUsd, Per};
+use crate::money::NanoUsd;
+use crate::store::{Budget, BudgetShare, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
 pub(crate) type Period = i64;

@@ -58,7 +58,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::store::NanoUsd;
+use crate::money::NanoUsd;
 
 pub(crate) use budget::{Period, Reserve};
 pub(crate) use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};

@@ -12,7 +12,8 @@ use super::rate::Bucket;
 use super::remaining::{BudgetStatus, ConcurrencyStatus, RateStatus};
 use crate::bounds;
 use crate::error::{Error, Kind};
-use crate::store::{Per, dollars};
+use crate::money::dollars;
+use crate::store::Per;
 
 /// A limit that has no room for a request.
 pub(super) enum LimitHit {

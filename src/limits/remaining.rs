@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::draw::LimitOwner;
 use super::rate::{Bucket, RateLeft};
 use super::{SubjectCounters, SubjectHold};
-use crate::store::{Budget, NanoUsd};
+use crate::money::NanoUsd;
+use crate::store::Budget;
 
 /// Of each limit, the one that binds first; `None` where nothing limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

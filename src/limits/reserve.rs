@@ -15,7 +15,7 @@ use super::{LimitPermit, Limiter, SubjectEntry, lock};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::store::NanoUsd;
+use crate::money::NanoUsd;
 
 impl Limiter {
     /// Reserves the same sum of every budget that the permit draws on, or nothing of any.

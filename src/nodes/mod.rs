@@ -3,6 +3,8 @@
 //! to this process: after a restart a node is unreachable until its next heartbeat. An upgrade
 //! hands leases and load over.
 
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod health_snapshot;
 mod lease;
 mod node;
@@ -104,12 +106,6 @@ impl Nodes {
     fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
         let (known, rotation) = (RwLock::default(), RoundRobin::default());
         Nodes(Arc::new(NodeTable { sealing, authorities, known, rotation }))
-    }
-
-    /// For tests: takes in rows of the store.
-    #[cfg(test)]
-    pub fn load(&self, rows: Vec<NodeRow>) {
-        rows.into_iter().for_each(|row| self.put(row.into()));
     }
 
     fn remove(&self, id: &NodeId) {

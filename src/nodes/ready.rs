@@ -20,7 +20,7 @@ pub struct ReadyNode {
     pub(super) row: Arc<NodeRow>,
     pub(super) abilities: Arc<BTreeMap<String, Arc<Abilities>>>,
     /// Requests running or queued, as far as they are known.
-    pub(super) load: u32,
+    pub(crate) load: u32,
     /// Our requests in flight.
     pub(super) inflight: u32,
     pub(super) turn: RoundRobin,

@@ -1,8 +1,8 @@
 //! Texts that are credentials whatever their field, header or parameter is called.
 
-use crate::auth::token;
 use crate::secret;
-use crate::wire::query::decode_leniently;
+use crate::secret::token;
+use crate::url::decode_leniently;
 
 /// Authentication schemes (RFC 9110 section 11.1) that a credential follows.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "token", "apikey"];

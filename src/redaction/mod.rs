@@ -16,9 +16,9 @@ mod rules;
 
 use std::borrow::Cow;
 
-use crate::auth::KeyRedactor;
 use crate::capture::packed_capture::PackedCapture;
 use crate::capture::record::{Bodies, Capture, Head};
+use crate::secret::KeyRedactor;
 use crate::wire::json;
 
 pub(crate) use credentials::{is_in_query, without_credentials};

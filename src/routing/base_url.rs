@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dialect::endpoint::Endpoint;
-use crate::wire::query::decode_leniently;
+use crate::url::decode_leniently;
 
 /// Root URL of a provider's API, in parts.
 #[derive(Clone, Default, PartialEq, Eq)]

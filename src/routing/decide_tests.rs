@@ -12,8 +12,8 @@ use crate::routing::document::{
     Located, ModelSpec, Position, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec,
     Strategy, TargetSpec, TimeoutsSpec,
 };
+use crate::routing::fixtures::chat;
 use crate::routing::inputs::TargetHealth;
-use crate::routing::inputs::tests::chat;
 use crate::routing::settings::Protocol;
 
 fn at<T>(value: T) -> Located<T> {

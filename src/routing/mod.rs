@@ -12,6 +12,8 @@ mod decide;
 mod decision;
 mod document;
 mod estimate_correction;
+#[cfg(test)]
+mod fixtures;
 pub(crate) mod health;
 mod inputs;
 pub(crate) mod keywords;
@@ -29,8 +31,6 @@ mod settings;
 mod strategy;
 mod suggest;
 mod target;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use base_url::BaseUrl;
 pub(crate) use compile::BuildContext;
@@ -60,4 +60,4 @@ pub(crate) use suggest::did_you_mean;
 pub(crate) use target::Target;
 
 #[cfg(test)]
-pub(crate) use inputs::tests::chat;
+pub(crate) use fixtures::chat;

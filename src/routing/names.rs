@@ -143,7 +143,3 @@ impl Routing {
         self.target_for(&template.fill(name, rest))
     }
 }
-
-#[cfg(test)]
-#[path = "names_tests.rs"]
-mod tests;

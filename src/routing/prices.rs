@@ -1,7 +1,7 @@
 //! Prices of a model, and what an answer costs.
 
 use crate::dialect::usage::Usage;
-use crate::store::{dollars, nano_usd};
+use crate::money::{dollars, nano_usd};
 
 /// Prices in US dollars per million tokens. `None` is unknown, never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -2,8 +2,10 @@
 //! texts.
 
 mod credential_names;
+mod key_redactor;
 mod keyring;
 mod mask;
+pub(crate) mod token;
 
 use std::fmt;
 
@@ -14,6 +16,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub(crate) use credential_names::is_credential;
+pub(crate) use key_redactor::KeyRedactor;
 pub(crate) use keyring::DerivedKeys;
 pub use keyring::{Keyring, Purpose};
 pub(crate) use mask::{Mask, StreamMask};

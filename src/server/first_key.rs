@@ -1,11 +1,11 @@
 //! The first ROUTER key of a gateway that nobody has configured.
 
 use super::{BootError, Gateway};
-use crate::auth::{KeyState, Principal, SESSION_SCOPES, token};
+use crate::auth::{KeyState, Principal, SESSION_SCOPES};
 use crate::config::{Listener, Server};
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
-use crate::secret::Secret;
+use crate::secret::{Secret, token};
 use crate::store::{Action, Event, KeyRow, KeyStatus};
 
 impl Gateway {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::secret::Purpose;
 use crate::store::{AuditFilter, DataDir, Store};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::{AgentId, KeyId, NodeId, Random, SessionId, UserId};
 use crate::interface::Interface;
 
@@ -143,5 +143,34 @@ impl Reload for Loaded {
 
     fn finish(self: Box<Self>, rev: u64) {
         self.0.lock().unwrap().1 = rev;
+    }
+}
+
+/// All tables at one revision.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) rev: u64,
+    pub(crate) users: Vec<UserRow>,
+    pub(crate) keys: Vec<KeyRow>,
+    pub(crate) sessions: Vec<SessionRow>,
+    pub(crate) agents: Vec<AgentRow>,
+    pub(crate) nodes: Vec<NodeRow>,
+}
+
+impl Store {
+    pub(crate) async fn load(&self) -> Result<Snapshot, StoreError> {
+        let load = |transaction: &Transaction<'_>| {
+            let mut all = Snapshot::default();
+            all.rev = load::each(transaction, |change| match change {
+                Change::User(user) => all.users.push((*user).clone()),
+                Change::Key(key) => all.keys.push((*key).clone()),
+                Change::Session(session) => all.sessions.push(session),
+                Change::Agent(agent) => all.agents.push((*agent).clone()),
+                Change::Node(node) => all.nodes.push((*node).clone()),
+                gone => unreachable!("{gone:?}"),
+            })?;
+            Ok(all)
+        };
+        self.databases.accounts.read_after_writes(load).await
     }
 }

@@ -4,24 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million
-/// is one.
-pub(crate) type NanoUsd = u64;
+use crate::money::{NanoUsd, dollars, nano_usd};
 
-const NANOS: f64 = 1e9;
 /// Days of the longest month: what a budget a day is at most in a month.
 const DAYS: u64 = 31;
-
-/// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.
-pub(crate) fn nano_usd(dollars: f64) -> NanoUsd {
-    // A float that is out of range becomes the nearest number that is in it, and no number becomes
-    // 0.
-    (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
-}
-
-pub(crate) fn dollars(nano: NanoUsd) -> f64 {
-    nano as f64 / NANOS
-}
 
 /// The time that a budget is for, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

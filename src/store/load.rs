@@ -4,12 +4,8 @@ use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-#[cfg(test)]
-use super::Store;
 use super::changes::{Change, Reload};
 use super::keys::key_with;
-#[cfg(test)]
-use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
 use super::sql::{Row, Transaction};
 use super::{StoreError, agents, nodes, sessions, users};
 use crate::id::UserId;
@@ -48,38 +44,10 @@ pub(super) fn fill(
     })
 }
 
-/// All tables at one revision.
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(crate) struct Snapshot {
-    pub(crate) rev: u64,
-    pub(crate) users: Vec<UserRow>,
-    pub(crate) keys: Vec<KeyRow>,
-    pub(crate) sessions: Vec<SessionRow>,
-    pub(crate) agents: Vec<AgentRow>,
-    pub(crate) nodes: Vec<NodeRow>,
-}
-
-#[cfg(test)]
-impl Store {
-    pub(crate) async fn load(&self) -> Result<Snapshot, StoreError> {
-        let load = |transaction: &Transaction<'_>| {
-            let mut all = Snapshot::default();
-            all.rev = each(transaction, |change| match change {
-                Change::User(user) => all.users.push((*user).clone()),
-                Change::Key(key) => all.keys.push((*key).clone()),
-                Change::Session(session) => all.sessions.push(session),
-                Change::Agent(agent) => all.agents.push((*agent).clone()),
-                Change::Node(node) => all.nodes.push((*node).clone()),
-                gone => unreachable!("{gone:?}"),
-            })?;
-            Ok(all)
-        };
-        self.databases.accounts.read_after_writes(load).await
-    }
-}
-
-fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
+pub(super) fn each(
+    transaction: &Transaction<'_>,
+    mut take: impl FnMut(Change),
+) -> Result<u64, StoreError> {
     let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> Result<Change, StoreError>| {
         let all = format!("SELECT * FROM {table}");
         transaction.each(&all, &[], &mut |row| read(row).map(&mut take))

@@ -85,7 +85,7 @@ pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use latency::LatencyCounts;
 pub use limits::Limits;
-pub(crate) use limits::{Budget, NanoUsd, Per, covers, dollars, nano_usd};
+pub(crate) use limits::{Budget, Per, covers};
 pub(crate) use migrate::migrate;
 pub(crate) use node_reports::NodeReport;
 pub(crate) use nodes::SpentNonce;
@@ -315,6 +315,6 @@ impl Store {
 #[cfg(test)]
 pub(crate) mod fixtures;
 #[cfg(test)]
-pub(crate) use sqlite::tests::hold_accounts;
+pub(crate) use sqlite::fixtures::hold_accounts;
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,10 @@
 //! writes.
 
 use super::columns::Columns;
-use super::limits::NanoUsd;
 use super::sql::{NOW, Transaction, params};
 use super::usage_sums::{UsageBatch, UsageInterval, signed, unsigned, write_days};
 use super::{Store, StoreError};
+use crate::money::NanoUsd;
 
 /// The spend of a budget in a period, reservations included.
 #[derive(Clone, Debug, PartialEq, Eq)]

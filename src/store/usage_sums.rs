@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::latency::{LATENCIES, LatencyCounts};
-use super::limits::NanoUsd;
 use super::sql::{NOW, Transaction, Value, params};
 use super::{Store, StoreError};
 use crate::id::{KeyId, UserId};
+use crate::money::NanoUsd;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {

@@ -7,7 +7,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 
 use super::*;
 use crate::capture::record::Head;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::UserId;
 use crate::telemetry::Telemetry;
 use crate::trace_context::TraceContext;

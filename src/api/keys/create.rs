@@ -16,11 +16,11 @@ use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, idempotency, limits};
 use crate::app::App;
-use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
+use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
-use crate::secret::Secret;
+use crate::secret::{Secret, token};
 use crate::store::{Action, Change, KeyRow, KeyStatus, Limits, StoreError};
 
 /// A key that was made, with its secret.

@@ -10,10 +10,11 @@ use crate::api::body::BodyFields;
 use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
-use crate::auth::{KeyState, Principal, token};
+use crate::auth::{KeyState, Principal};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::UserId;
+use crate::secret::token;
 use crate::store::{Action, Change, KeyRow, NewSecret, Seen};
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::auth::{Key, KeyState};
 use crate::clock::rfc3339;
 use crate::limits::{self, BudgetStatus, ConcurrencyStatus, RateStatus};
-use crate::store::dollars;
+use crate::money::dollars;
 
 /// For each kind the limit with the least left, as in the headers of answers: of the key, of an
 /// ancestor or of the user. Null for a key that has ended.

@@ -31,7 +31,7 @@ async fn an_admin(world: &TestApi) -> (Principal, UserId) {
 
 #[tokio::test]
 async fn a_document_of_who_is_an_admin_no_more_does_not_become_live() {
-    let world = world().await;
+    let world = world_with("routing: { file: routing.yaml }").await;
     let (bob, id) = an_admin(&world).await;
     let before = world.app.revision();
     let turn = world.app.configuring.acquire().await.unwrap();

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_told_of_before_it_ends() {
-        let now = crate::clock::tests::at(0);
+        let now = crate::clock::fixtures::at(0);
         for (days, word) in [(-1, "fail"), (1, "warn"), (13, "warn"), (15, "ok")] {
             let end = Timestamp::from_second(now.as_second() + days * 86_400).ok();
             let mut report = DoctorReport::default();

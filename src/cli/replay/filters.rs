@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_time_is_a_timestamp_or_an_age() {
-        let now = crate::clock::tests::at(0);
+        let now = crate::clock::fixtures::at(0);
         for (text, expected) in [
             ("24h", "2025-11-23T16:00:00.000000Z"),
             ("7d", "2025-11-17T16:00:00.000000Z"),

@@ -11,7 +11,7 @@ use super::super::links::with_query;
 use super::super::pieces;
 use super::form::{aliases, inputs, read};
 use crate::api::ApiResult;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 const NEW: &str = "New agent";
 

@@ -14,7 +14,7 @@ use super::form::{aliases, inputs, read};
 use super::list::trusted;
 use crate::api::ApiResult;
 use crate::error::{Error, Result};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// An agent as it is now, with its entity tag.
 struct ShownAgent {

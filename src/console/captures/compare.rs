@@ -12,7 +12,7 @@ use crate::blocking::blocking;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces::{badge, count, duration_ms, id_link, money};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// `GET /console/captures/{id}/compare/{other}`.
 pub(in crate::console) async fn show(call: PageCall<'_>) -> ApiResult {

@@ -10,7 +10,7 @@ use crate::api::ApiResult;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces::{badge, code, count, notice};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Messages that are shown at a time: the newest.
 const MESSAGES: usize = 20;

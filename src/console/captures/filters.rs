@@ -9,7 +9,7 @@ use crate::api::replays::PARAMETERS;
 use crate::clock::rfc3339;
 use crate::console::call::PageCall;
 use crate::console::pieces::field;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// The parameter of the page with the capture that one is chosen for, to compare the two.
 pub(super) const COMPARE: &str = "compare";
@@ -222,7 +222,7 @@ fn in_utc(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::tests::at;
+    use crate::clock::fixtures::at;
 
     fn filters(given: &[(&'static str, &str)]) -> ListFilters {
         let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();

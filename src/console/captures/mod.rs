@@ -13,7 +13,7 @@ pub(super) mod text;
 mod timeline;
 mod values;
 
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// The address of a capture's page, or of something below it.
 fn address(id: &str, below: &str) -> String {

@@ -19,7 +19,7 @@ use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces::{code, confirm_form, copy, id_link, notice, prose, short_id, time};
 use crate::error::Kind;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Replays and shadows that are listed.
 const COPIES: usize = 20;

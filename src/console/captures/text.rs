@@ -15,7 +15,7 @@ use crate::console::answer::protect;
 use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::error::{Error, Result};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Bytes of a text that a page begins with.
 pub(super) const BEGINNING: usize = 8 << 10;

@@ -10,7 +10,7 @@ pub(super) use one::{change, revoke, rotate, set_status, show};
 
 use super::call::PageCall;
 use crate::interface::Interface;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// The interfaces whose keys this listener serves, ROUTER first.
 fn interfaces(call: &PageCall<'_>) -> impl Iterator<Item = Interface> {

@@ -16,7 +16,7 @@ use super::{collection, interface, link, status_class};
 use crate::api::ApiResult;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 const GRACES: [(&str, &str); 5] = [
     ("0", "none: the old secret ends now"),

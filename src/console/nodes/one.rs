@@ -11,7 +11,7 @@ use super::super::pieces;
 use super::{breaker, load, secret_page, state};
 use crate::api::ApiResult;
 use crate::error::Error;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// `GET /console/nodes/{id}`. Its state is loaded again every few seconds.
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {

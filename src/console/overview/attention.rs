@@ -9,7 +9,7 @@ use super::present::{Present, state, target_id, text};
 use super::traffic::{number, whole};
 use crate::bounds;
 use crate::console::pieces::{badge, count, time};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Share of the capture queue that is named.
 const QUEUE: f64 = 0.8;
@@ -229,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::clock::tests::at;
+    use crate::clock::fixtures::at;
 
     fn found(present: &Present, concerns: &Concerns) -> Vec<(bool, String)> {
         findings(present, concerns, at(0))

@@ -7,7 +7,7 @@ use super::traffic::{maybe_number, rows, whole};
 use crate::console::call::PageCall;
 use crate::console::pieces::{badge, breaker_hint, count, id_link, some, time};
 use crate::error::Kind;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Entries of a list that are looked at: the longest page of the API.
 const MOST: &str = "?limit=100";

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::view::{Dimension, View};
 use crate::console::call::PageCall;
 use crate::error::Result;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Values that have their own series in the charts.
 const SERIES: usize = 5;

@@ -11,7 +11,7 @@ use super::view::{Dimension, Range, View};
 use crate::console::pieces::{
     Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money,
 };
-use crate::wire::query::encode;
+use crate::url::encode;
 
 pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
     html! {

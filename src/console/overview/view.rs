@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::console::call::PageCall;
 use crate::error::{Error, Result};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// A span of time up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn word<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::tests::at;
+    use crate::clock::fixtures::at;
 
     #[test]
     fn the_steps_end_with_the_present_one() {

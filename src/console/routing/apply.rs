@@ -16,7 +16,7 @@ use crate::console::form::Form;
 use crate::console::layout::Tab;
 use crate::console::{pieces, refusal};
 use crate::error::{Error, Kind, Result};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// The conditions of a change, as a form has them.
 struct GateFields {

@@ -19,7 +19,7 @@ use crate::console::form::Form;
 use crate::console::layout::Tab;
 use crate::console::pieces;
 use crate::error::{Error, Kind, Result};
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Edges that are drawn: more is no picture.
 const DRAWN: usize = 1_500;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fields::{count, dollars, list, percent, text};
 use super::flow::{self, NONE, TargetFlows, label_of};
 use crate::console::pieces;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Rows of a table: the largest come first.
 const ROWS: usize = 100;

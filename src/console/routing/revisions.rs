@@ -17,7 +17,7 @@ use crate::console::call::PageCall;
 use crate::console::layout::Tab;
 use crate::console::pieces;
 use crate::error::Error;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// Time from the beginning of a change to its document being live, at most: it may wait for the
 /// gate.

@@ -12,7 +12,7 @@ use super::super::{limits, pieces};
 use super::{ROLES, status};
 use crate::api::ApiResult;
 use crate::interface::Interface;
-use crate::wire::query::encode;
+use crate::url::encode;
 
 /// `GET /console/users/{id}`
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {

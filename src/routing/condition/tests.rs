@@ -8,7 +8,7 @@ use super::check::Uses;
 use super::flaw::shorten;
 use super::*;
 use crate::bounds;
-use crate::routing::inputs::tests::chat;
+use crate::routing::fixtures::chat;
 use crate::routing::inputs::{AgentRef, Inputs, KeywordHit};
 
 fn holds(text: &str, inputs: &Inputs) -> Result<bool, String> {

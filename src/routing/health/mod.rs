@@ -14,8 +14,6 @@ mod registry;
 mod retry_budget;
 mod sliding_window;
 mod target_state;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use breaker::{BreakerChange, TripReason};
 pub(crate) use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, PermitDenied};

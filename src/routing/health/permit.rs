@@ -114,7 +114,7 @@ impl AttemptPermit {
     }
 
     /// The provider key to use.
-    pub(super) fn key(&self) -> Option<&Secret> {
+    pub(crate) fn key(&self) -> Option<&Secret> {
         self.target.provider.api_keys.get(self.key?)
     }
 

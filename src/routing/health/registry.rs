@@ -61,6 +61,13 @@ impl HealthRegistry {
         known.budgets.retain(|_, state| state.strong_count() > 0);
     }
 
+    /// How many targets and providers have a state.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> (usize, usize) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.targets.len(), known.providers.len())
+    }
+
     /// The state at `at` of every target of the document that is not healthy and idle.
     pub fn snapshot(&self, routing: &Routing, at: Timestamp) -> BTreeMap<String, TargetHealth> {
         let mut snapshot = BTreeMap::new();

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
 use super::target::PostgresTarget;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::{Random, UserId};
 use crate::secret::SecretBytes;
 use crate::store::fixtures::{key, user};

@@ -1,7 +1,7 @@
 //! The file of the index of captures, and its thread.
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::Random;
 use crate::store::Store;
 use crate::store::tests::captures::{append, row, segment};

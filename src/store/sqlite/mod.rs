@@ -8,6 +8,8 @@ mod capture_file;
 mod capture_insert;
 mod connection;
 mod error;
+#[cfg(test)]
+pub(super) mod fixtures;
 mod schema;
 mod transaction;
 
@@ -17,4 +19,4 @@ pub(super) use capture_file::CaptureDatabase;
 pub(super) use transaction::{SqliteRow, SqliteTransaction};
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -6,7 +6,7 @@ use std::process::Command;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
 use crate::store::audit::{LAST, OF_TIME, conditions, select};
@@ -167,9 +167,10 @@ async fn a_panic_in_a_table_that_follows_aborts_the_process_and_the_change_is_du
     }
     let dir = tempfile::tempdir().unwrap();
     let name = concat!(
-        "store::sqlite::tests::",
-        "a_panic_in_a_table_that_follows_aborts_the_process_and_the_change_is_durable"
+        module_path!(),
+        "::a_panic_in_a_table_that_follows_aborts_the_process_and_the_change_is_durable"
     );
+    let (_crate, name) = name.split_once("::").unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name])
         .env(DIR, dir.path())
@@ -354,15 +355,6 @@ async fn no_table_is_searched_for_rows_that_have_to_leave() {
             "{statement}: {steps}"
         );
     }
-}
-
-/// A reader of the accounts as they are now, until it is dropped: what is written stays in the log.
-pub(crate) fn hold_accounts(dir: &Path) -> impl Sized {
-    let reader = Connection::open(dir.join("accounts.db")).unwrap();
-    reader.execute_batch("BEGIN").unwrap();
-    let _rows: i64 =
-        reader.query_row("SELECT count(*) FROM root_key", [], |row| row.get(0)).unwrap();
-    reader
 }
 
 #[tokio::test]

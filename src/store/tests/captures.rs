@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::clock::tests::at as at_second;
+use crate::clock::fixtures::at as at_second;
 use crate::id::Random;
 use crate::id::RequestId;
 use crate::store::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};

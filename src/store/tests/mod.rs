@@ -17,7 +17,7 @@ pub(super) mod users;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::*;
-use crate::clock::tests::at;
+use crate::clock::fixtures::at;
 use crate::id::{KeyId, Random, RequestId, UserId};
 use crate::store::fixtures::{agent, key, node, session, user};
 

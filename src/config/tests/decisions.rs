@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiled::Routing;
-use super::inputs::tests::chat;
-use super::inputs::{BreakerState, Inputs, TargetHealth};
-use super::{Decision, Refusal, decide, shadow};
 use crate::config;
 use crate::error::{Error, Kind};
+use crate::routing::{
+    BreakerState, Decision, Inputs, Refusal, Routing, TargetHealth, chat, decide, shadow,
+};
 
 /// One provider `p`, the alias `auto` to rules that are written out, and models as they are written
 /// out.

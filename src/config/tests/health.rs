@@ -8,10 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::permit::OutcomeEffect;
-use super::*;
-use crate::routing::compiled::Routing;
-use crate::routing::inputs::BreakerState;
+use crate::routing::health::*;
+use crate::routing::{BreakerState, Routing};
 use crate::{bounds, config};
 
 const DOCUMENT: &str = "
@@ -142,12 +140,7 @@ fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
 fn states_go_with_the_last_document_or_attempt_that_uses_them() {
     let health = HealthRegistry::default();
     let routing = live(&health, DOCUMENT);
-    let known = || {
-        let known = health.known.lock().unwrap();
-        let (targets, providers) =
-            (known.targets.keys().cloned().collect::<Vec<_>>(), known.providers.len());
-        (targets.len(), providers)
-    };
+    let known = || health.known();
     assert_eq!(known(), (3, 2));
     let attempt = take(&routing, "q/a", 0).unwrap();
     let without = DOCUMENT
@@ -237,10 +230,8 @@ fn a_replay_does_not_take_the_request_that_tries_a_half_open_breaker() {
         Some(PermitDenied::BreakerOpen),
         "while one tries it nobody else does"
     );
-    assert_eq!(
-        beside.end(AttemptOutcome::Answered, Duration::ZERO, at(1_000)),
-        OutcomeEffect { another_key: false, change: None }
-    );
+    let effect = beside.end(AttemptOutcome::Answered, Duration::ZERO, at(1_000));
+    assert_eq!((effect.another_key, effect.change), (false, None));
     assert_eq!(
         target.state().show(&target.provider, at(1_000)).breaker,
         BreakerState::HalfOpen,

@@ -1,9 +1,7 @@
 //! Decisions for names under patterns.
 
-use super::*;
 use crate::config;
-use crate::routing::inputs::tests::chat;
-use crate::routing::{Decision, Refusal, decide, shadow};
+use crate::routing::{Decision, Refusal, Routing, chat, decide, shadow};
 
 fn routing(text: &str) -> Routing {
     let server = config::read_server("server.yaml", "", &|_| None).unwrap();
