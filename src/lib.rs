@@ -201,56 +201,28 @@
 // A scenario of a test reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
-mod api;
-mod app;
-mod archive;
-mod atomic_file;
-mod auth;
-mod blocking;
-mod body_memory;
-mod bounds;
-mod capture;
-mod cli;
-#[warn(missing_docs)]
-mod clock;
-#[warn(missing_docs)]
-mod config;
-mod console;
-mod dialect;
-mod error;
-mod evaluate;
-mod gateway;
-mod id;
-mod interface;
 #[doc(hidden)]
 pub mod internals;
-mod limits;
-#[warn(missing_docs)]
-mod log;
-mod metrics;
-mod mock;
-mod money;
-mod nodes;
-mod prompt;
-mod redaction;
-mod reload;
-mod routing;
-#[warn(missing_docs)]
-mod secret;
-#[warn(missing_docs)]
-mod server;
-mod store;
-mod telemetry;
-mod trace_context;
-mod turns;
-mod unread;
-mod url;
-mod wire;
 
+pub use rerouter_base::clock::Clock;
+pub use rerouter_base::log::{AccessLog, LogForm, init as init_log};
+pub use rerouter_base::secret::Secret;
 #[doc(hidden)]
-pub use cli::main;
-pub use clock::Clock;
-pub use config::{Problem, load_server};
-pub use log::{AccessLog, LogForm, init as init_log};
-pub use secret::Secret;
-pub use server::{BootError, Environment, Gateway};
+pub use rerouter_cli::main;
+pub use rerouter_core::config::{Problem, load_server};
+pub use rerouter_gateway::server::{BootError, Environment, Gateway};
+// The names of this page.
+#[cfg(doc)]
+use {
+    rerouter_access::{auth, limits, nodes},
+    rerouter_base::{
+        atomic_file, blocking, body_memory, bounds, clock, error, id, interface, log, metrics,
+        money, secret, trace_context, turns, unread, url,
+    },
+    rerouter_captures::{archive, capture, redaction, telemetry},
+    rerouter_cli as cli, rerouter_console as console,
+    rerouter_core::{api, app, config, evaluate, prompt, reload},
+    rerouter_dialect::{self as dialect, wire},
+    rerouter_gateway::{self as gateway, mock, server},
+    rerouter_routing as routing, rerouter_store as store,
+};

@@ -31,7 +31,7 @@ pub async fn answering() -> Provider {
 }
 
 /// What captures are compressed with.
-const DICTIONARY: &[u8] = include_bytes!("../src/archive/captures.zdict");
+const DICTIONARY: &[u8] = include_bytes!("../crates/captures/src/archive/captures.zdict");
 
 /// Everything in these bytes that zstd can decompress.
 pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {

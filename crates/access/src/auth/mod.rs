@@ -1,0 +1,150 @@
+//! Authentication. [`identify`](Auth::identify) decides who a request is from its head alone,
+//! against tables in memory, with one HMAC and a few look-ups, for every request anew. The tables
+//! change only by following the store, with one exception: a revocation acts here first.
+
+mod agents;
+mod cookie;
+mod csrf;
+mod disabling;
+mod first_admin;
+mod identify;
+mod key_counts;
+mod key_table;
+mod maintenance;
+mod password;
+mod pending_writes;
+mod principal;
+mod revocation;
+mod session_table;
+mod shared_throttle;
+pub mod signature;
+mod tables;
+mod throttle;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dashmap::{DashMap, DashSet};
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::secret::{KeyRedactor, Keyring, Purpose, Secret, token};
+use rerouter_store::{Role, UserRow};
+
+pub use agents::{Agent, Agents};
+pub use cookie::{clear_cookie, set_cookie};
+pub use csrf::check_origin;
+pub use first_admin::FirstAdminLink;
+pub use identify::{has_explicit_credential, unauthorized};
+pub use key_table::Key;
+pub use key_table::KeyState;
+pub use password::Passwords;
+pub use principal::{
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, CaptureLevel, Credential,
+    PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
+};
+pub use throttle::{Throttle, UNKNOWN_USER};
+
+use key_table::KeyTable;
+use revocation::RevocationScope;
+use session_table::SessionTable;
+
+/// A cheap handle to the tables.
+#[derive(Clone)]
+pub struct Auth(Arc<AuthTables>);
+
+struct AuthTables {
+    pepper: token::Pepper,
+    redactor: KeyRedactor,
+    /// The digest of `ADMIN_API_KEY`.
+    admin: Option<[u8; 32]>,
+    /// The digest of `AGENT_CLOUD_API_KEY`.
+    agent_cloud: Option<[u8; 32]>,
+    /// How long a session may be idle.
+    idle: Duration,
+    keys: KeyTable,
+    sessions: SessionTable,
+    users: DashMap<UserId, Arc<UserRow>>,
+    emails: DashMap<String, UserId>,
+    agents: Agents,
+    /// The owner of keys that `ADMIN_API_KEY` made.
+    built_in: Arc<UserRow>,
+    /// The revision of the store that the tables have applied.
+    applied: Mutex<u64>,
+    /// Keys whose revocation is not durable yet.
+    revoking: Mutex<HashSet<(KeyId, RevocationScope)>>,
+    /// Whether the process shuts down, so that pending writes are repeated at once.
+    shutting_down: watch::Sender<bool>,
+    /// Users who are disabled here, and not durably so yet.
+    disabling: DashSet<UserId>,
+    /// Held while the last admin is looked for.
+    locking_out: Mutex<()>,
+    /// At least as many as `disabling` has: mostly zero, and then no request looks there.
+    being_disabled: AtomicUsize,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Auth")
+    }
+}
+
+impl Auth {
+    /// Empty tables. Digests are made with the pepper from `keys`; `admin_key` and `agent_key` come
+    /// from the environment, empty meaning none; `idle` is how long a session may be idle.
+    pub fn new(
+        keys: impl Into<Keyring>,
+        admin_key: Option<Secret>,
+        agent_key: Option<Secret>,
+        idle: Duration,
+    ) -> Auth {
+        let pepper = token::Pepper::new(&keys.into().derive(Purpose::Digests, b""));
+        let redactor = KeyRedactor::new(admin_key.iter().chain(&agent_key));
+        let of = |key: Option<Secret>| {
+            key.filter(|key| !key.is_empty()).map(|key| pepper.digest(key.expose()))
+        };
+        let (admin, agent_cloud) = (of(admin_key), of(agent_key));
+        let built_in = Arc::new(UserRow {
+            id: UserId::admin(),
+            email: String::new(),
+            name: Some("admin".to_owned()),
+            role: Role::Admin,
+            password: String::new(),
+            disabled: false,
+            labels: BTreeMap::new(),
+            limits: Default::default(),
+            created_at: Timestamp::UNIX_EPOCH,
+        });
+        Auth(Arc::new(AuthTables {
+            pepper,
+            redactor,
+            admin,
+            agent_cloud,
+            idle,
+            keys: KeyTable::new(agent_cloud.is_some()),
+            sessions: SessionTable::default(),
+            users: DashMap::new(),
+            emails: DashMap::new(),
+            agents: Agents::default(),
+            built_in,
+            applied: Mutex::new(0),
+            revoking: Mutex::default(),
+            shutting_down: watch::Sender::new(false),
+            disabling: DashSet::new(),
+            locking_out: Mutex::default(),
+            being_disabled: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Redacts this gateway's keys in texts that clients chose.
+    pub fn key_redactor(&self) -> &KeyRedactor {
+        &self.0.redactor
+    }
+}
+
+#[cfg(test)]
+mod tests;

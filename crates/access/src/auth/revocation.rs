@@ -1,0 +1,111 @@
+//! Revocation of a key: dead in memory, then durable, then answered. When the store fails the
+//! caller is told, the key stays dead in this process, and the write is repeated.
+
+use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::Auth;
+use rerouter_base::id::KeyId;
+use rerouter_store::{Committed, Store, StoreError};
+
+/// How much a revocation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RevocationScope {
+    Key,
+    /// The key and all that descend from it.
+    Descent,
+}
+
+impl RevocationScope {
+    async fn write(
+        self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
+        match self {
+            RevocationScope::Key => store.revoke_key(id, at).await,
+            RevocationScope::Descent => store.revoke_descent(id, at).await,
+        }
+    }
+}
+
+impl Auth {
+    /// Ends a key in this process at once, whatever the store says until it agrees.
+    pub fn kill(&self, id: &KeyId) {
+        self.0.keys.kill(id);
+    }
+
+    /// The same for a key and all that descend from it.
+    pub fn kill_descent(&self, id: &KeyId) {
+        self.0.keys.kill_descent(id);
+    }
+
+    /// Revokes a key. An error means that this is not durable yet; unless the rows refused it, the
+    /// write is repeated. The work goes on when the caller goes away.
+    pub async fn revoke(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
+        self.kill(id);
+        self.write_revocation(store, id, RevocationScope::Key, at).await
+    }
+
+    /// Revokes a key and all that descend from it, whoever owns them, in one transaction. See
+    /// [`Auth::revoke`].
+    pub async fn revoke_descent(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
+        self.kill_descent(id);
+        self.write_revocation(store, id, RevocationScope::Descent, at).await
+    }
+
+    async fn write_revocation(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        scope: RevocationScope,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
+        let (reply, first) = oneshot::channel();
+        let (auth, store, id) = (self.clone(), store.clone(), id.clone());
+        tokio::spawn(async move {
+            let first = scope.write(&store, &id, at).await;
+            let failed = first.as_ref().is_err_and(is_transient);
+            // One task for each revocation repeats it, however often the caller does.
+            let repeats = failed && auth.revoking().insert((id.clone(), scope));
+            // A caller that went away needs no reply.
+            let _gone = reply.send(first);
+            if !repeats {
+                return;
+            }
+            let attempt = || async {
+                match scope.write(&store, &id, at).await {
+                    Err(cause) if is_transient(&cause) => Err(cause),
+                    _ => Ok(()),
+                }
+            };
+            auth.retry(&format!("the revocation of {id}"), attempt).await;
+            auth.revoking().remove(&(id, scope));
+        });
+        first.await.map_err(|_| StoreError::unavailable("the revocation was interrupted"))?
+    }
+
+    fn revoking(&self) -> MutexGuard<'_, HashSet<(KeyId, RevocationScope)>> {
+        self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the same write may succeed later: for every error but those that the rows themselves
+/// give.
+fn is_transient(error: &StoreError) -> bool {
+    !matches!(error, StoreError::NotFound | StoreError::Conflict)
+}

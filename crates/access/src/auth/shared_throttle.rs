@@ -1,0 +1,54 @@
+//! The rate limits of logins and registrations where gateways share a store: each has its own
+//! counts (`throttle.rs`), and these count for all. The store gets digests only.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::Auth;
+use super::throttle::{REGISTRATION_WINDOW, network};
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::secret::Secret;
+use rerouter_store::{AttemptLimit, Store};
+
+impl Auth {
+    /// Counts a login of `email` from `address`, or refuses it.
+    pub async fn count_login(
+        &self,
+        store: &Store,
+        email: &str,
+        address: Option<IpAddr>,
+    ) -> Result<()> {
+        let network = place(address);
+        let window = bounds::LOGIN_WINDOW;
+        let pair = self.limit(format!("login {network} {email}"), bounds::LOGINS, window);
+        let all = self.limit(format!("logins {network}"), bounds::NETWORK_LOGINS, window);
+        count(store, vec![pair, all]).await
+    }
+
+    /// Counts a registration from `address`, or refuses it.
+    pub async fn count_registration(&self, store: &Store, address: Option<IpAddr>) -> Result<()> {
+        let what = format!("registration {}", place(address));
+        count(store, vec![self.limit(what, bounds::REGISTRATIONS, REGISTRATION_WINDOW)]).await
+    }
+
+    fn limit(&self, what: String, most: u32, lasting: Duration) -> AttemptLimit {
+        let digest = self.digest(&Secret::new(what));
+        let what = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        AttemptLimit { what, most, lasting }
+    }
+}
+
+fn place(address: Option<IpAddr>) -> String {
+    address.map_or_else(|| "nowhere".to_owned(), |address| network(address).to_string())
+}
+
+async fn count(store: &Store, limits: Vec<AttemptLimit>) -> Result<()> {
+    match store.count_attempt(limits).await? {
+        None => Ok(()),
+        Some(wait) => {
+            let why = "Too many attempts; try again later.";
+            Err(Error::new(Kind::RateLimited, why).retry_after(wait))
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Who asks, and what they may use: credentials, limits, nodes.
+
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
+// A scenario of a test reads from top to bottom, however many steps it has.
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
+pub mod auth;
+pub mod limits;
+pub mod nodes;

@@ -1,0 +1,132 @@
+//! The keys and users whose limits a request draws on.
+
+use std::fmt;
+
+use crate::auth::{Auth, Principal};
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_store::{Budget, KeyRow, Limits};
+
+/// A key or a user. The order of subjects is the order in which they are locked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// All that a user does.
+    User(UserId),
+    /// All that a key does, and the keys that descend from it.
+    Key(KeyId),
+}
+
+impl Subject {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Subject::User(id) => id.as_str(),
+            Subject::Key(id) => id.as_str(),
+        }
+    }
+
+    /// Reads back what [`Subject::as_str`] gave.
+    pub(super) fn known(id: &str) -> Self {
+        match id.starts_with(UserId::PREFIX) {
+            true => Subject::User(UserId::known(id)),
+            false => Subject::Key(KeyId::known(id)),
+        }
+    }
+}
+
+/// The limits that are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    pub rpm: Option<u64>,
+    pub tpm: Option<u64>,
+    pub concurrency: Option<u64>,
+    pub budget: Option<Budget>,
+}
+
+/// One subject that a request draws on, with its limits as they are now.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    pub subject: Subject,
+    /// What it may use up.
+    pub caps: Caps,
+    /// What the client reads of it.
+    pub whose: LimitOwner,
+}
+
+/// The owner of a limit as clients see it: no id, as it may belong to someone else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOwner {
+    Key,
+    /// A key from which it descends.
+    KeyAbove,
+    User,
+}
+
+impl LimitOwner {
+    /// The word in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LimitOwner::Key => "key",
+            LimitOwner::KeyAbove => "key_above",
+            LimitOwner::User => "user",
+        }
+    }
+}
+
+impl fmt::Display for LimitOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LimitOwner::Key => "your key",
+            LimitOwner::KeyAbove => "a key above yours",
+            LimitOwner::User => "your user",
+        })
+    }
+}
+
+impl Draw {
+    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: LimitOwner) -> Option<Self> {
+        let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
+        limits.are_counted().then(|| Draw {
+            subject: subject(),
+            caps: Caps { rpm, tpm, concurrency, budget },
+            whose,
+        })
+    }
+}
+
+/// The user, the key and the keys above it, as far as they have limits that are counted.
+pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
+    let user = match who {
+        Principal::User { user, .. } => of_user(&user.id, &user.limits),
+        _ => None,
+    };
+    in_order(auth, user, who.key())
+}
+
+/// The same for the requests of a key.
+pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
+    let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
+    in_order(auth, user, Some(key))
+}
+
+fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> {
+    let mut draws = Vec::from_iter(user);
+    if let Some(key) = key.filter(|key| key.limits.are_counted() || key.parent.is_some()) {
+        draws.extend(of_key(auth, key));
+        // Key ids are sorted by time, so ancestors come first unless the clock went back.
+        draws.sort_by(|a, b| a.subject.cmp(&b.subject));
+    }
+    draws
+}
+
+/// What a key and those above it add.
+pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
+    let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
+    let above = above.iter().filter_map(|key| {
+        Draw::of(|| Subject::Key(key.id.clone()), &key.limits, LimitOwner::KeyAbove)
+    });
+    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, LimitOwner::Key)).collect()
+}
+
+/// What a user adds.
+pub(super) fn of_user(id: &UserId, limits: &Limits) -> Option<Draw> {
+    Draw::of(|| Subject::User(id.clone()), limits, LimitOwner::User)
+}

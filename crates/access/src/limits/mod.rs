@@ -1,0 +1,460 @@
+//! Limits of keys and users: requests and tokens a minute, concurrent requests, money a day or
+//! month. A request draws on its key, on every key above it and on its user: on all of them or on
+//! none.
+//!
+//! [`Limiter::admit`] returns a [`LimitPermit`] before the decision, [`Limiter::reserve`] adds the
+//! money after it, and [`LimitPermit::settle`] replaces what was reserved by what was used. A
+//! permit that is released or dropped gives everything back, the request too: what is refused draws
+//! on nothing. Neither waits: no store, no lock across an await. The caller passes the time.
+//!
+//! # What may go beyond a budget
+//!
+//! A request reserves the most that it can cost, as far as it limits the length of its answer.
+//! Without `max_tokens` an answer is reserved as [`ANSWER_TOKENS`](rerouter_base::bounds::ANSWER_TOKENS). A
+//! longer one is charged in full, and the next request is refused. If less than that is left, the
+//! reserve of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so
+//! no other request passes on the same remainder. Beyond its reserve may also cost: a tool that the
+//! provider runs in a loop, which can read the context several times, and failed attempts that a
+//! provider bills.
+//!
+//! # What a crash may cost
+//!
+//! A budget is spent in grants (`budget.rs`). A grant is written before anything is spent of it, in
+//! the background and ahead of need (`ledger.rs`). After a crash all that was granted counts as
+//! spent: a twentieth of the budget or, if that is little, five cents or eight of its largest
+//! reserves. That is at most a quarter of the budget, or one such reserve. If a grant is used up
+//! before the next is durable, requests are refused with 429 and `Retry-After: 1`. An orderly
+//! shutdown gives unspent grants back.
+//!
+//! A request that comes while no other is under way may reserve more than is granted, so that a
+//! first request need not wait for a grant of its size. The rest is granted next, before another
+//! request passes. A crash in between forgets that much of one request. Rates and concurrency are
+//! not written: they start anew with the process.
+//!
+//! # Several gateways
+//!
+//! Each gateway has a grant of its own, and the store gives no more than the budget to all of them
+//! together. None reserves beyond its grant: a request that is larger waits for the next one
+//! ([`Limiter::reserve_granted`]). A gateway that finds no room asks the others, by a row in the
+//! store, and each gives back within a second what it does not use. Rates and concurrency are
+//! counted by each gateway for itself.
+
+mod budget;
+mod draw;
+mod grant_queue;
+mod handover;
+mod ledger;
+mod pending;
+pub mod rate;
+mod refusal;
+mod remaining;
+mod reserve;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use rerouter_base::error::Error;
+use rerouter_base::money::NanoUsd;
+
+pub use budget::{Period, Reserve};
+pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
+pub use ledger::day;
+pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
+
+use budget::{Account, BudgetShortage};
+use grant_queue::GrantQueue;
+use pending::Pending;
+use rate::Bucket;
+use refusal::{LimitHit, unpaid};
+
+/// The counters of all keys and users.
+#[derive(Default)]
+pub struct Limiter {
+    counted: DashMap<Subject, Arc<SubjectEntry>>,
+    carried: CarriedSpend,
+    pending: Mutex<Pending>,
+    /// What is written by day, and not by hour and by five minutes yet.
+    recent: Mutex<Pending>,
+    /// When that is written next, in seconds since the epoch.
+    recent_due: AtomicI64,
+    /// One batch at a time goes to the store.
+    writing: tokio::sync::Mutex<()>,
+    wanted: Arc<GrantQueue>,
+    closed: AtomicBool,
+    /// Whether the store failed when grants were last to be written.
+    failing: AtomicBool,
+}
+
+/// What counts as spent of budgets that have no account yet.
+#[derive(Default)]
+struct CarriedSpend {
+    counted: DashMap<(Subject, Period), NanoUsd>,
+    /// Whether other gateways draw on the same budgets.
+    shared: AtomicBool,
+}
+
+/// The entry of one key or user.
+struct SubjectEntry {
+    subject: Subject,
+    counts: Mutex<SubjectCounters>,
+    wanted: Arc<GrantQueue>,
+    /// Wakes requests that wait for a grant.
+    granted: Notify,
+}
+
+#[derive(Default)]
+struct SubjectCounters {
+    caps: Caps,
+    requests: Option<Bucket>,
+    tokens: Option<Bucket>,
+    /// Tokens that requests under way have reserved.
+    reserved: u64,
+    running: u64,
+    account: Option<Account>,
+}
+
+#[derive(Debug)]
+pub struct LimitRefusal {
+    /// The error for the client.
+    pub error: Error,
+    /// What is left without the request.
+    pub remaining: Remaining,
+}
+
+/// An admitted request; see the module.
+#[derive(Default)]
+#[must_use]
+pub struct LimitPermit {
+    slot: Option<ConcurrencySlot>,
+    held: Vec<SubjectHold>,
+    tokens: u64,
+    remaining: Remaining,
+    /// The budget that lacked a grant when money was to be reserved, where that may be waited for.
+    awaited: Option<Arc<SubjectEntry>>,
+}
+
+/// One of the concurrent requests; free again when it is dropped. It may be returned before the
+/// permit, so that a client that has read the end of an answer finds it free.
+pub struct ConcurrencySlot(Vec<Arc<SubjectEntry>>);
+
+impl Drop for ConcurrencySlot {
+    fn drop(&mut self) {
+        for counted in &self.0 {
+            let mut counts = counted.counts();
+            counts.running = counts.running.saturating_sub(1);
+        }
+    }
+}
+
+struct SubjectHold {
+    counted: Arc<SubjectEntry>,
+    whose: LimitOwner,
+    money: Option<(Period, NanoUsd)>,
+}
+
+impl SubjectEntry {
+    fn counts(&self) -> MutexGuard<'_, SubjectCounters> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the current limits and the time, and queues a grant if one is wanted.
+    fn follow(
+        &self,
+        counts: &mut SubjectCounters,
+        draw: &Draw,
+        now: Timestamp,
+        carried: &CarriedSpend,
+    ) {
+        let opened = counts.follow(draw, now, carried);
+        if opened || counts.account().is_some_and(|account| account.is_short()) {
+            self.wanted.note(&self.subject);
+        }
+    }
+
+    /// Notes that a grant is wanted soon, where it is.
+    fn expect(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
+        if counts.account().is_some_and(|account| account.expect(amount)) {
+            self.wanted.soon(&self.subject);
+        }
+    }
+}
+
+impl SubjectCounters {
+    /// Gives whether an account was opened.
+    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
+        self.caps = draw.caps;
+        follow(&mut self.requests, draw.caps.rpm, now);
+        follow(&mut self.tokens, draw.caps.tpm, now);
+        let Some(budget) = draw.caps.budget else { return false };
+        if let Some(account) = &mut self.account {
+            if account.follow(budget) {
+                account.turn(now);
+                return false;
+            }
+            carried.counted.insert((draw.subject.clone(), account.period()), account.spent());
+        }
+        let period = budget::period(budget.per, now);
+        let counted = carried.counted.remove(&(draw.subject.clone(), period));
+        let counted = counted.map_or(0, |(_, counted)| counted);
+        let shared = carried.shared.load(Ordering::Relaxed);
+        self.account = Some(Account::open(budget, now, counted, shared));
+        true
+    }
+
+    /// The account, where the limits have a budget now.
+    fn account(&mut self) -> Option<&mut Account> {
+        self.account.as_mut().filter(|_| self.caps.budget.is_some())
+    }
+
+    /// Takes a request in.
+    fn take(&mut self, tokens: u64) {
+        self.running += 1;
+        self.reserved = self.reserved.saturating_add(tokens);
+        if let Some(bucket) = &mut self.requests {
+            bucket.take(1);
+        }
+        if let Some(bucket) = &mut self.tokens {
+            bucket.take(signed(tokens));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let full = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_full);
+        self.running == 0
+            && full(&self.requests)
+            && full(&self.tokens)
+            && self.account.as_ref().is_none_or(Account::is_idle)
+    }
+}
+
+fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
+    match (bucket.as_mut(), limit) {
+        (_, None) => *bucket = None,
+        (None, Some(limit)) => *bucket = Some(Bucket::full(limit, now)),
+        (Some(bucket), Some(limit)) => bucket.follow(limit, now),
+    }
+}
+
+/// Locks the counters of all that a request draws on, in the order of subjects: so no two requests
+/// deadlock.
+fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>> {
+    held.iter().map(|held| held.counted.counts()).collect()
+}
+
+impl Limiter {
+    /// Admits a request of an estimated `tokens`. A request without limits is always admitted.
+    pub fn admit(
+        &self,
+        draws: &[Draw],
+        tokens: u64,
+        now: Timestamp,
+    ) -> Result<LimitPermit, Box<LimitRefusal>> {
+        if draws.is_empty() {
+            return Ok(LimitPermit::default());
+        }
+        let held = self.hold(draws);
+        let mut all = self.follow(&held, draws, now);
+        let against = all
+            .iter()
+            .zip(draws)
+            .filter_map(|(counts, draw)| LimitHit::of(counts, draw.whose, tokens));
+        if let Some(worst) = against.max_by_key(LimitHit::wait) {
+            return Err(Box::new(LimitRefusal {
+                error: worst.error(tokens),
+                remaining: Remaining::of(&held, &all),
+            }));
+        }
+        all.iter_mut().for_each(|counts| counts.take(tokens));
+        let remaining = Remaining::of(&held, &all);
+        drop(all);
+        let slot =
+            Some(ConcurrencySlot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
+        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None })
+    }
+
+    /// Whether any request could be admitted. If not, the body of this one need not be read.
+    /// `costs`: whether it may cost money.
+    pub fn look(
+        &self,
+        draws: &[Draw],
+        costs: bool,
+        now: Timestamp,
+    ) -> Result<(), Box<LimitRefusal>> {
+        if draws.is_empty() {
+            return Ok(());
+        }
+        let held = self.hold(draws);
+        let mut all = self.follow(&held, draws, now);
+        let against =
+            all.iter().zip(draws).filter_map(|(counts, draw)| LimitHit::of(counts, draw.whose, 0));
+        let mut refusal = against.max_by_key(LimitHit::wait).map(|worst| worst.error(0));
+        for (counts, held) in all.iter_mut().zip(&held) {
+            if let Some(account) = counts.account().filter(|account| costs && account.is_spent()) {
+                let status = account.money(held.whose);
+                let reserve = Reserve::exactly(1);
+                refusal =
+                    refusal.or_else(|| Some(unpaid(BudgetShortage::Spent, &status, reserve, now)));
+            }
+        }
+        match refusal {
+            None => Ok(()),
+            Some(error) => {
+                Err(LimitRefusal { error, remaining: Remaining::of(&held, &all) }.into())
+            }
+        }
+    }
+
+    /// What is left now for requests that draw on these.
+    pub fn remaining(&self, draws: &[Draw], now: Timestamp) -> Remaining {
+        let held = self.hold(draws);
+        let all = self.follow(&held, draws, now);
+        Remaining::of(&held, &all)
+    }
+
+    fn hold(&self, draws: &[Draw]) -> Vec<SubjectHold> {
+        draws
+            .iter()
+            .map(|draw| SubjectHold {
+                counted: self.counted(&draw.subject),
+                whose: draw.whose,
+                money: None,
+            })
+            .collect()
+    }
+
+    /// The counts of these, brought up to now.
+    fn follow<'a>(
+        &self,
+        held: &'a [SubjectHold],
+        draws: &[Draw],
+        now: Timestamp,
+    ) -> Vec<MutexGuard<'a, SubjectCounters>> {
+        let mut all = lock(held);
+        for ((counts, held), draw) in all.iter_mut().zip(held).zip(draws) {
+            held.counted.follow(counts, draw, now, &self.carried);
+        }
+        all
+    }
+
+    fn counted(&self, subject: &Subject) -> Arc<SubjectEntry> {
+        if let Some(counted) = self.counted.get(subject) {
+            return Arc::clone(counted.value());
+        }
+        let new = || {
+            Arc::new(SubjectEntry {
+                subject: subject.clone(),
+                counts: Mutex::default(),
+                wanted: Arc::clone(&self.wanted),
+                granted: Notify::new(),
+            })
+        };
+        Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
+    }
+
+    /// Whether other gateways draw on the same budgets.
+    fn is_shared(&self) -> bool {
+        self.carried.shared.load(Ordering::Relaxed)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How many subjects are remembered.
+    pub fn subjects(&self) -> usize {
+        self.counted.len()
+    }
+}
+
+impl LimitPermit {
+    /// Whether money has to be reserved.
+    pub fn has_budget(&self) -> bool {
+        self.remaining.money.is_some()
+    }
+
+    /// Whether the usage of the answer counts against a limit of tokens or money.
+    pub fn counts_tokens(&self) -> bool {
+        self.remaining.tokens.is_some() || self.has_budget()
+    }
+
+    /// Whether the reserve was refused for want of a grant that may come.
+    pub fn awaits_grant(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// What was left once the request had its part.
+    pub fn remaining(&self) -> Remaining {
+        self.remaining
+    }
+
+    /// The place among the requests at once, to be given back apart.
+    pub fn take_slot(&mut self) -> Option<ConcurrencySlot> {
+        self.slot.take()
+    }
+
+    /// Ends the request: `tokens` and `cost` replace what was reserved. `None` leaves the reserve
+    /// as used.
+    pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>) {
+        let used = tokens.unwrap_or(self.tokens);
+        self.end(true, used, cost);
+        self.held.clear();
+    }
+
+    /// Gives everything back, as if the request had not been let in, and what is left then.
+    pub fn release(mut self) -> Remaining {
+        self.slot = None;
+        self.end(false, 0, Some(0));
+        let held = std::mem::take(&mut self.held);
+        Remaining::of(&held, &lock(&held))
+    }
+
+    /// Takes what was used in the place of what was reserved; the request itself counts, or it does
+    /// not.
+    fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>) {
+        let back = signed(tokens).saturating_sub(signed(self.tokens));
+        for held in &self.held {
+            let mut counts = held.counted.counts();
+            counts.reserved = counts.reserved.saturating_sub(self.tokens);
+            if let Some(bucket) = counts.requests.as_mut().filter(|_| !counts_request) {
+                bucket.take(-1);
+            }
+            if let Some(bucket) = &mut counts.tokens {
+                bucket.take(back);
+            }
+            if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
+                account.settle(period, reserved, cost.unwrap_or(reserved));
+                // Also where the budget was taken off meanwhile: it may come back.
+                if account.is_short() {
+                    held.counted.wanted.soon(&held.counted.subject);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LimitPermit {
+    fn drop(&mut self) {
+        if !self.held.is_empty() {
+            self.end(false, 0, Some(0));
+        }
+    }
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod grant_wait_tests;
+#[cfg(test)]
+mod handover_tests;
+#[cfg(test)]
+mod reserve_tests;
+#[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Usage that waits to be written, in batches. One that the store did not acknowledge may be in the
+//! sums nevertheless, so it is written again as it was, under its number: the store takes it once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ahash::RandomState;
+use log::warn;
+
+use rerouter_base::bounds;
+use rerouter_base::id::{Random, UserId};
+use rerouter_store::{BatchNumber, UsageBatch, UsageKey, UsageSums};
+
+/// Usage that waits to be written.
+pub(super) struct Pending {
+    sums: HashMap<UsageKey, UsageSums, RandomState>,
+    dropped: u64,
+    /// The one that was not acknowledged. No other is written before it.
+    returned: Option<UsageBatch>,
+    last: BatchNumber,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        let writer = Random::System.next_u64().cast_signed();
+        Pending {
+            sums: HashMap::default(),
+            dropped: 0,
+            returned: None,
+            last: BatchNumber { writer, number: 0 },
+        }
+    }
+}
+
+impl Pending {
+    pub(super) fn add(&mut self, key: UsageKey, sums: &UsageSums) {
+        let full = self.sums.len() >= bounds::USAGE_PENDING;
+        match self.sums.entry(key) {
+            Entry::Occupied(mut entry) => entry.get_mut().add(sums),
+            Entry::Vacant(_) if full => self.dropped += sums.requests,
+            Entry::Vacant(entry) => _ = entry.insert(*sums),
+        }
+    }
+
+    /// How many batches wait.
+    pub(super) fn batches(&self) -> usize {
+        let new = self.sums.len().div_ceil(bounds::USAGE_WRITE_ROWS);
+        new + usize::from(self.returned.is_some())
+    }
+
+    /// Takes the next batch: the one that came back, or some of the sums, of one user or of all.
+    /// One at a time: whoever takes it holds `writing`.
+    pub(super) fn take(&mut self, user: Option<&UserId>) -> Option<UsageBatch> {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            warn!(
+                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
+                 so many different ones"
+            );
+        }
+        if let Some(returned) = self.returned.take() {
+            return Some(returned);
+        }
+        let sums: Vec<(UsageKey, UsageSums)> = self
+            .sums
+            .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
+            .take(bounds::USAGE_WRITE_ROWS)
+            .collect();
+        if sums.is_empty() {
+            return None;
+        }
+        self.last.number += 1;
+        Some(UsageBatch { sums, number: Some(self.last) })
+    }
+
+    /// Takes back a batch that was not acknowledged.
+    pub(super) fn take_back(&mut self, batch: UsageBatch) {
+        self.returned = Some(batch);
+    }
+}
+
+pub(super) fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+//! Blocking work on threads of its own. The message of a panic there may contain a secret, so it is
+//! dropped: the caller learns only that there was one. The hook of [`log`](crate::log) logs its
+//! place.
+
+use std::future::Future;
+
+use crate::error::Error;
+
+/// Why work did not finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockingError {
+    #[error("a panic")]
+    Panicked,
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    Leaving,
+}
+
+impl From<BlockingError> for Error {
+    fn from(lost: BlockingError) -> Self {
+        match lost {
+            BlockingError::Panicked => Error::panicked(lost),
+            BlockingError::Leaving => Error::internal(lost),
+        }
+    }
+}
+
+/// Starts `work` at once on a blocking thread. It runs to its end even if the future is dropped.
+pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, BlockingError>> + Send
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let begun = tokio::task::spawn_blocking(work);
+    async move {
+        begun.await.map_err(|error| {
+            if error.is_panic() { BlockingError::Panicked } else { BlockingError::Leaving }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_reported_without_its_message() {
+        assert_eq!(blocking(|| 7).await, Ok(7));
+        let lost =
+            blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
+        assert_eq!(lost, BlockingError::Panicked);
+        let told = Error::from(lost);
+        assert!(told.is_panic() && told.cause() == Some("a panic"));
+        let everywhere = format!("{lost} {lost:?} {told} {told:?} {}", std::io::Error::other(lost));
+        assert!(!everywhere.contains("canary"), "{everywhere}");
+        assert!(!Error::internal("else").is_panic());
+    }
+}

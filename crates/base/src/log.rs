@@ -1,0 +1,182 @@
+//! Two logs: diagnostics on standard error, the access log on standard output. Programs read JSON
+//! lines, people at a terminal read text. A slow reader delays no request. No credential, header
+//! value or body is ever written.
+
+mod access_line;
+mod access_log;
+mod diagnostic;
+mod form;
+mod text;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
+use std::io::Write;
+use std::panic::PanicHookInfo;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+pub use self::access_line::ACCESS_FIELDS;
+pub use self::access_line::AccessLine;
+pub use self::access_log::AccessLog;
+pub use self::diagnostic::DIAGNOSTIC_FIELDS;
+use self::diagnostic::Diagnostic;
+pub use self::form::LogForm;
+pub use self::form::LogFormat;
+use crate::bounds;
+use crate::clock::{Clock, rfc3339};
+
+/// Starts the diagnostics log; `filter` is in `env_logger`'s syntax (`info`,
+/// `rerouter=debug,warn`). Call it once a process. Other crates never write below `info`: they
+/// print heads and bodies there.
+pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
+    let inner = env_logger::Builder::new()
+        .parse_filters(filter)
+        .format(move |out, record| {
+            if !may_be_written(record.target(), record.level()) {
+                return Ok(());
+            }
+            let line = Diagnostic {
+                at: rfc3339(Clock::System.now()),
+                level: record.level().as_str(),
+                target: record.target(),
+                message: record.args().to_string(),
+            };
+            match form {
+                LogForm::Json => {
+                    writeln!(out, "{}", serde_json::to_string(&line).unwrap_or_default())
+                }
+                LogForm::Text { color } => out.write_all(text::diagnostic(&line, color).as_bytes()),
+            }
+        })
+        .build();
+    log::set_max_level(inner.filter());
+    log::set_boxed_logger(Box::new(DiagnosticLog(inner))).map_err(|error| error.to_string())
+}
+
+/// Names each part of the program `rerouter::…`, whichever crate it is in, before the filter.
+struct DiagnosticLog(env_logger::Logger);
+
+impl log::Log for DiagnosticLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        let target = target(metadata.target());
+        self.0.enabled(&log::Metadata::builder().target(&target).level(metadata.level()).build())
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let target = target(record.target());
+        let mut named = log::Record::builder();
+        named.target(&target).level(record.level()).args(*record.args());
+        named.module_path(record.module_path()).file(record.file()).line(record.line());
+        self.0.log(&named.build());
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// The target under which a module logs: `rerouter::` and its room. Other crates keep theirs.
+fn target(module: &str) -> Cow<'_, str> {
+    let Some(inner) = module.strip_prefix("rerouter_") else { return module.into() };
+    let (name, rest) = inner.split_once("::").unwrap_or((inner, ""));
+    let has_rooms = ["base", "access", "captures", "core"].contains(&name);
+    match (has_rooms || rest.starts_with("server"), rest) {
+        (true, _) => format!("rerouter::{rest}").into(),
+        (false, "") => format!("rerouter::{name}").into(),
+        (false, _) => format!("rerouter::{name}::{rest}").into(),
+    }
+}
+
+/// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
+}
+
+/// The log line of a panic: its place, with `RUST_BACKTRACE` a backtrace, and never its message,
+/// which may contain a prompt or a key.
+pub fn panicked(info: &PanicHookInfo<'_>) -> String {
+    let at = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => format!("panic at {at}\n{trace}"),
+        _ => format!("panic at {at}"),
+    }
+}
+
+/// Whether a diagnostic may be written. Other crates are cut off below `info`: there Pingora prints
+/// whole heads, with provider credentials in clear, and bodies. Ask it in a logger of your own,
+/// too.
+pub fn may_be_written(target: &str, level: log::Level) -> bool {
+    let own = target.strip_prefix("rerouter");
+    level <= log::Level::Info
+        || own
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
+}
+
+/// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
+#[derive(Debug, Default)]
+pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
+
+impl LogThrottle {
+    /// Counts an event; calls `say` with the count since the last call if it is time.
+    pub fn tell(&self, say: impl FnOnce(u64)) {
+        let count = {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            told.1 += 1;
+            if told.0.is_some_and(|last| last.elapsed() < bounds::LOG_THROTTLE) {
+                return;
+            }
+            told.0 = Some(Instant::now());
+            std::mem::take(&mut told.1)
+        };
+        say(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_crates_write_nothing_below_info() {
+        use log::Level;
+        for (target, level, written) in [
+            ("rerouter::gateway::edge", Level::Trace, true),
+            ("rerouter", Level::Debug, true),
+            (module_path!(), Level::Debug, true),
+            ("rerouters", Level::Debug, false),
+            ("pingora_core::protocols::http::v1::client", Level::Trace, false),
+            ("pingora_proxy::proxy_h1", Level::Debug, false),
+            ("pingora_core::server", Level::Info, true),
+            ("pingora_core::server", Level::Error, true),
+        ] {
+            assert_eq!(may_be_written(target, level), written, "{target} {level}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_of_a_room_whichever_crate_it_is_in() {
+        for (module, shown) in [
+            (module_path!(), "rerouter::log::tests"),
+            ("rerouter_core::api::routing", "rerouter::api::routing"),
+            ("rerouter_store::postgres::target", "rerouter::store::postgres::target"),
+            ("rerouter_gateway::edge", "rerouter::gateway::edge"),
+            ("rerouter_gateway::server::boot", "rerouter::server::boot"),
+            ("rerouter_dialect", "rerouter::dialect"),
+            ("pingora_core::server", "pingora_core::server"),
+        ] {
+            assert_eq!(target(module), shown);
+        }
+    }
+
+    #[test]
+    fn frequent_events_are_logged_seldom() {
+        let (seldom, mut said) = (LogThrottle::default(), Vec::new());
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1]);
+        let long_ago = Instant::now().checked_sub(bounds::LOG_THROTTLE);
+        seldom.0.lock().unwrap().0 = long_ago;
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1, 100]);
+    }
+}

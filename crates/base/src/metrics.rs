@@ -1,0 +1,350 @@
+//! Prometheus metrics, on a registry of our own; `docs/reference/metrics.md` lists them, with the
+//! help texts of `metrics/families.rs`. Label
+//! values come from configuration only (routes are the table's patterns, never paths), so their
+//! number is bounded. Series of targets and rules that a reload removed are removed.
+
+mod families;
+mod target_meters;
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::{Registry, TextEncoder};
+
+pub use families::MetricRow;
+use families::{
+    CaptureMetrics, ClusterMetrics, ProcessMetrics, Registrar, RequestMetrics, TARGET,
+    TargetMetrics,
+};
+pub use target_meters::TargetMeters;
+
+/// Results of an offered routing document.
+const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
+/// Outcomes of a capture.
+const CAPTURES: [&str; 6] =
+    ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
+/// Outcomes of an upload.
+const UPLOADS: [&str; 2] = ["stored", "failed"];
+/// Which limit a connection exceeded.
+const REFUSED: [&str; 2] = ["all", "address"];
+/// Which limit of a caller refused a call.
+const LIMITS: [&str; 2] = ["rate", "budget"];
+/// Outcomes of a span.
+const SPANS: [&str; 3] = ["sent", "dropped_full", "dropped_unsent"];
+/// Outcomes of a shadow request.
+const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
+
+/// Every metric of the process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    request: RequestMetrics,
+    target: TargetMetrics,
+    capture: CaptureMetrics,
+    process: ProcessMetrics,
+    cluster: ClusterMetrics,
+    rows: Arc<[MetricRow]>,
+    /// Held while the live revision changes and while series are read, so that exactly one shows.
+    changing: Arc<Mutex<()>>,
+}
+
+impl Metrics {
+    /// All metrics at zero. Fails only if two of them have the same name.
+    pub fn new() -> Result<Self, String> {
+        let registry = Registry::new();
+        let to = Registrar { registry: &registry, rows: RefCell::default() };
+        let made = Metrics {
+            request: RequestMetrics::new(&to)?,
+            target: TargetMetrics::new(&to)?,
+            capture: CaptureMetrics::new(&to)?,
+            process: ProcessMetrics::new(&to)?,
+            cluster: ClusterMetrics::new(&to)?,
+            changing: Arc::default(),
+            rows: to.rows.take().into(),
+            registry,
+        };
+        // Present at zero from the start: a rate sees the first failure only if there was a value
+        // before.
+        for (metric, words) in [
+            (&made.process.reloads, &RELOADS[..]),
+            (&made.capture.captures, &CAPTURES),
+            (&made.capture.uploads, &UPLOADS),
+            (&made.request.connections_refused, &REFUSED),
+            (&made.request.shadows, &SHADOWS),
+            (&made.request.limit_refusals, &LIMITS),
+            (&made.request.spans, &SPANS),
+        ] {
+            words.iter().for_each(|word| drop(metric.with_label_values(&[word])));
+        }
+        Ok(made)
+    }
+
+    /// Counts an answered request.
+    pub fn request(&self, interface: &str, route: &str, code: u16, took: Duration) {
+        let status = StatusCode::from_u16(code);
+        let code = status.as_ref().map_or("0", StatusCode::as_str);
+        self.request.requests.with_label_values(&[interface, route, code]).inc();
+        self.request.duration.with_label_values(&[interface, route]).observe(took.as_secs_f64());
+    }
+
+    /// Records the gateway's own share of a proxied request.
+    pub fn overhead(&self, took: Duration) {
+        self.request.overhead.observe(took.as_secs_f64());
+    }
+
+    /// Every metric, for the reference.
+    pub fn rows(&self) -> &[MetricRow] {
+        &self.rows
+    }
+
+    /// The series of a target, to be kept with it.
+    pub fn of_target(&self, provider: &str, model: &str) -> TargetMeters {
+        TargetMeters::new(&self.target, provider, model)
+    }
+
+    /// Counts an attempt; `outcome` is a word of ours.
+    pub fn attempt(&self, provider: &str, model: &str, outcome: &str) {
+        self.target.attempts.with_label_values(&[provider, model, outcome]).inc();
+    }
+
+    /// Counts a decision by the first target of its plan.
+    pub fn decision(&self, recipe: &str, rule: &str, provider: &str, model: &str) {
+        self.target.decisions.with_label_values(&[recipe, rule, provider, model]).inc();
+    }
+
+    /// Adds the cost of an answer. Amounts that are not positive are ignored.
+    pub fn cost(&self, provider: &str, model: &str, usd: f64) {
+        if usd.is_finite() && usd > 0.0 {
+            self.target.cost.with_label_values(&[provider, model]).inc_by(usd);
+        }
+    }
+
+    /// Sets whether a target's breaker is open or half-open.
+    pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
+        self.target.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
+    }
+
+    /// Counts a connection beyond a limit.
+    pub fn connection_refused(&self, reason: &str) {
+        self.request.connections_refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts a shadow request.
+    pub fn shadow(&self, outcome: &str) {
+        self.request.shadows.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts a call that a limit of its caller refused: `rate` or `budget`.
+    pub fn limit_refusal(&self, limit: &str) {
+        self.request.limit_refusals.with_label_values(&[limit]).inc();
+    }
+
+    /// Counts spans by outcome.
+    pub fn spans(&self, outcome: &str, count: u64) {
+        self.request.spans.with_label_values(&[outcome]).inc_by(count);
+    }
+
+    /// Counts a refused credential; `reason` is a word of ours.
+    pub fn auth_failure(&self, interface: &str, reason: &str) {
+        self.request.auth_failures.with_label_values(&[interface, reason]).inc();
+    }
+
+    /// Sets the number of keys of a status.
+    pub fn keys(&self, interface: &str, status: &str, count: usize) {
+        self.process
+            .keys
+            .with_label_values(&[interface, status])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the number of nodes in a state.
+    pub fn nodes(&self, state: &str, count: usize) {
+        self.process
+            .nodes
+            .with_label_values(&[state])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the number of revoked `keys` or disabled `users` that the store has not written yet.
+    pub fn unsaved_endings(&self, kind: &str, count: usize) {
+        self.process
+            .unsaved_endings
+            .with_label_values(&[kind])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets whether AGENT is open.
+    pub fn agent_open(&self, open: bool) {
+        self.process.agent_open.set(i64::from(open));
+    }
+
+    /// Sets when the certificate of a listener ends.
+    pub fn certificate_ends(&self, listener: &str, end: Timestamp) {
+        self.process.certificates.with_label_values(&[listener]).set(end.as_second());
+    }
+
+    /// Counts captures by outcome.
+    pub fn captures(&self, outcome: &str, count: u64) {
+        self.capture.captures.with_label_values(&[outcome]).inc_by(count);
+    }
+
+    /// Captures counted for an outcome so far.
+    pub fn captures_so_far(&self, outcome: &str) -> u64 {
+        self.capture.captures.with_label_values(&[outcome]).get()
+    }
+
+    /// Captures that were dropped so far.
+    pub fn captures_dropped(&self) -> u64 {
+        let dropped = CAPTURES.iter().filter(|outcome| outcome.starts_with("dropped"));
+        dropped.map(|outcome| self.captures_so_far(outcome)).sum()
+    }
+
+    /// Counts a capture that cannot be read.
+    pub fn capture_unreadable(&self) {
+        self.capture.blocks_damaged.inc();
+    }
+
+    /// Counts the upload of a segment.
+    pub fn capture_upload(&self, outcome: &str) {
+        self.capture.uploads.with_label_values(&[outcome]).inc();
+    }
+
+    /// Sets the age of the captures that wait for an upload.
+    pub fn capture_upload_lag(&self, lag: Duration) {
+        self.capture.upload_lag.set(lag.as_secs_f64());
+    }
+
+    /// Sets the bytes of bodies held.
+    pub fn body_memory(&self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        self.capture.body_memory.set(bytes as f64);
+    }
+
+    /// Sets the bytes waiting for the capture writer.
+    pub fn capture_queue_bytes(&self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        self.capture.capture_queue.set(bytes as f64);
+    }
+
+    /// The bytes waiting for the capture writer, as last set.
+    pub fn capture_queue_bytes_now(&self) -> usize {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it was a usize
+        let bytes = self.capture.capture_queue.get() as usize;
+        bytes
+    }
+
+    /// Counts an offered routing document: `success`, `unchanged` or `failure`.
+    pub fn reload(&self, result: &str) {
+        self.process.reloads.with_label_values(&[result]).inc();
+    }
+
+    /// Counts names that a new routing document removed.
+    pub fn names_gone(&self, count: usize) {
+        self.process.names_gone.inc_by(count as u64);
+    }
+
+    /// Sets the live revision.
+    pub fn live_revision(&self, revision: &str) {
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.process.routing.reset();
+        self.process.routing.with_label_values(&[revision]).set(1);
+    }
+
+    /// Counts a dropped access log line.
+    pub fn log_line_dropped(&self) {
+        self.process.log_dropped.inc();
+    }
+
+    /// What is left of the lease, and microseconds that the machine's clock is ahead.
+    pub fn lease(&self, left: Duration, clock_ahead: i64) {
+        let ahead = SignedDuration::from_micros(clock_ahead).as_secs_f64();
+        self.cluster.clock_offset.with_label_values::<&str>(&[]).set(ahead);
+        self.cluster.lease.with_label_values::<&str>(&[]).set(left.as_secs_f64());
+    }
+
+    /// A change waited so long for the other gateways.
+    pub fn change_acknowledged(&self, waited: Duration) {
+        self.cluster.acknowledged.observe(waited.as_secs_f64());
+    }
+
+    /// How many changes the gateway furthest behind has yet to apply.
+    pub fn gateway_lag(&self, changes: u64) {
+        self.cluster.lag.set(i64::try_from(changes).unwrap_or(i64::MAX));
+    }
+
+    pub fn panic(&self) {
+        self.process.panics.inc();
+    }
+
+    pub fn panics_so_far(&self) -> u64 {
+        self.process.panics.get()
+    }
+
+    /// Removes the series of each (provider, model) that is not in the list.
+    pub fn retain_targets(&self, live: &[(String, String)]) {
+        let keep = |values: &[&str], _: f64| {
+            live.iter().any(|(provider, model)| *values == [provider.as_str(), model.as_str()])
+        };
+        retain(&self.target.first_token, TARGET, keep);
+        retain(&self.target.duration, TARGET, keep);
+        retain(&self.target.token_rate, TARGET, keep);
+        retain(&self.target.attempts, TARGET, keep);
+        retain(&self.target.decisions, TARGET, keep);
+        retain(&self.target.tokens, TARGET, keep);
+        retain(&self.target.cost, TARGET, keep);
+        retain(&self.target.breaker_open, TARGET, keep);
+        // An attempt under way decrements its gauge later: the series stays until it is zero.
+        retain(&self.target.inflight, TARGET, |values, now| now != 0.0 || keep(values, now));
+    }
+
+    /// Removes the decisions of each (recipe, rule) that is not in the list, except `direct`.
+    pub fn retain_rules(&self, live: &[(String, String)]) {
+        retain(&self.target.decisions, &["recipe", "rule"], |values, _| match values {
+            ["direct", _] => true,
+            [recipe, rule] => live.iter().any(|(r, name)| r == recipe && name == rule),
+            _ => false,
+        });
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let gathered = {
+            let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.registry.gather()
+        };
+        TextEncoder::new().encode_to_string(&gathered).unwrap_or_else(|error| {
+            log::error!("cannot encode metrics: {error}");
+            String::new()
+        })
+    }
+}
+
+/// Removes the series that `keep` refuses by the values of the labels `of` and the value of a
+/// gauge.
+fn retain<B: MetricVecBuilder>(
+    metrics: &MetricVec<B>,
+    of: &[&str],
+    keep: impl Fn(&[&str], f64) -> bool,
+) where
+    MetricVec<B>: Collector,
+{
+    for family in metrics.collect() {
+        for series in family.get_metric() {
+            let labels: std::collections::HashMap<&str, &str> =
+                series.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
+            let values: Vec<&str> =
+                of.iter().filter_map(|name| labels.get(name).copied()).collect();
+            if !keep(&values, series.get_gauge().get_value()) && metrics.remove(&labels).is_err() {
+                log::debug!("a series of {} was removed already", family.name());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

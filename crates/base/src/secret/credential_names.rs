@@ -1,0 +1,38 @@
+//! Names of headers and fields that carry credentials.
+
+use std::borrow::Cow;
+
+/// Whether a header or field with this lower-case name carries a credential: known names, and names
+/// that end as such names do, with hyphens or underscores. `idempotency-key` is none.
+pub fn is_credential(name: &str) -> bool {
+    const KNOWN: &[&str] = &[
+        "cookie",
+        "set-cookie",
+        "x-auth",
+        "auth",
+        "key",
+        "secret",
+        "password",
+        "signature",
+        "credential",
+        "credentials",
+    ];
+    const ENDS: &[&str] = &[
+        "-key",
+        "token",
+        "-secret",
+        "-password",
+        "-signature",
+        "apikey",
+        "authorization",
+        "authentication",
+        "-auth",
+        "assertion",
+        "jwt",
+        "oidc-data",
+    ];
+    // Some servers treat hyphens and underscores alike.
+    let name = if name.contains('_') { Cow::from(name.replace('_', "-")) } else { Cow::from(name) };
+    name != "idempotency-key"
+        && (KNOWN.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end)))
+}

@@ -1,0 +1,169 @@
+//! Answers whose clients do not read them: a bound on their bytes, by network and in all. Beyond it
+//! the answer that has waited longest in the network that holds most ends: a client that reads has
+//! seldom waited so long, and no network ends the answers of a lighter one.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use tokio::sync::Notify;
+
+/// What counts as one address, the usual size of one subscriber's network: an address in IPv4, a
+/// /56 in IPv6.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 72)).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// The bound, and the answers that wait, the oldest first.
+pub struct UnreadAnswers {
+    most: usize,
+    waiting: Mutex<Vec<WaitingAnswer>>,
+}
+
+struct WaitingAnswer {
+    network: Option<IpAddr>,
+    bytes: usize,
+    /// Notified when the answer has to end.
+    ends: Arc<Notify>,
+}
+
+/// The place of an answer that waits; free on drop.
+struct WaitingPlace<'a> {
+    of: &'a UnreadAnswers,
+    ends: Arc<Notify>,
+}
+
+impl UnreadAnswers {
+    /// `most` bytes in all, of which one network has at most a half.
+    pub fn new(most: usize) -> Self {
+        UnreadAnswers { most, waiting: Mutex::default() }
+    }
+
+    /// Runs a write. What it holds counts from the moment at which the client does not take it at
+    /// once: so many bytes, for a network if there is one. `None` where the answer has to end.
+    pub async fn write<T>(
+        &self,
+        held: impl FnOnce() -> (Option<IpAddr>, usize),
+        mut writing: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
+        if let Some(written) = writing.as_mut().now_or_never() {
+            return Some(written);
+        }
+        let (network, bytes) = held();
+        let place = self.wait(network, bytes);
+        tokio::select! {
+            biased;
+            written = writing => Some(written),
+            () = place.ends.notified() => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<WaitingAnswer>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an answer, and ends older ones as long as there are too many bytes. The newest stays,
+    /// however large.
+    fn wait(&self, network: Option<IpAddr>, bytes: usize) -> WaitingPlace<'_> {
+        let ends = Arc::new(Notify::new());
+        let mut waiting = self.lock();
+        waiting.push(WaitingAnswer { network, bytes, ends: ends.clone() });
+        if waiting.iter().map(|one| one.bytes).sum::<usize>() <= self.most / 2 {
+            return WaitingPlace { of: self, ends };
+        }
+        loop {
+            let mut held: HashMap<Option<IpAddr>, usize> = HashMap::new();
+            waiting.iter().for_each(|one| *held.entry(one.network).or_default() += one.bytes);
+            let of = |network: &Option<IpAddr>| held.get(network).copied().unwrap_or(0);
+            let too_much_of_own = network.is_some() && of(&network) > self.most / 2;
+            // From the newest to the oldest: of equals the last is taken.
+            let older = waiting.iter().enumerate().rev().skip(1);
+            let counted = older.filter(|(_, one)| !too_much_of_own || one.network == network);
+            let ended = counted.max_by_key(|(_, one)| of(&one.network)).map(|(at, _)| at);
+            match ended.filter(|_| too_much_of_own || held.values().sum::<usize>() > self.most) {
+                Some(ended) => waiting.remove(ended).ends.notify_one(),
+                None => return WaitingPlace { of: self, ends },
+            }
+        }
+    }
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.of.lock().retain(|one| !Arc::ptr_eq(&one.ends, &self.ends));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::pin;
+
+    use futures::future::join;
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+
+    fn at(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    /// Which of the writes has ended, once all have been polled.
+    async fn ended(unread: &UnreadAnswers, writes: &[(Option<IpAddr>, usize)]) -> Vec<bool> {
+        let writes = writes.iter().map(|(client, bytes)| async move {
+            let never = pin!(pending::<()>());
+            let writing = unread.write(|| (*client, *bytes), never);
+            timeout(Duration::from_secs(1), writing).await.is_ok_and(|left| left.is_none())
+        });
+        futures::future::join_all(writes).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_the_share_of_a_network_its_oldest_ends() {
+        let unread = UnreadAnswers::new(100);
+        let (a, b) = (at("192.0.2.1"), at("192.0.2.2"));
+        let writes = [(b, 50), (a, 20), (a, 20), (a, 20), (a, 5)];
+        assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
+        // One answer that is larger than the share is written all the same.
+        assert_eq!(ended(&unread, &[(a, 10), (a, 70)]).await, [true, false]);
+        assert!(unread.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_the_whole_the_oldest_of_the_heaviest_network_ends() {
+        let unread = UnreadAnswers::new(100);
+        let [a, b, c] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(at);
+        let writes = [(b, 30), (a, 25), (a, 20), (c, 20), (None, 10)];
+        assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
+        // Those that fill it end each other's, and not those of a light one.
+        let writes = [(c, 1), (a, 50), (b, 50), (a, 50), (b, 50)];
+        assert_eq!(ended(&unread, &writes).await, [false, true, true, true, false]);
+        // Trusted proxies have no share of their own.
+        let writes = [(None, 40), (None, 40), (a, 30)];
+        assert_eq!(ended(&unread, &writes).await, [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn what_the_client_takes_at_once_counts_nothing() {
+        let unread = UnreadAnswers::new(10);
+        let one = async {
+            let slow = pin!(async {
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                1
+            });
+            unread.write(|| (None, 8), slow).await
+        };
+        let read = async {
+            assert_eq!(unread.lock()[0].bytes, 8);
+            unread.write(|| (None, 1 << 30), pin!(ready(2))).await
+        };
+        let (one, two) = join(one, read).await;
+        assert_eq!((one, two), (Some(1), Some(2)));
+    }
+}

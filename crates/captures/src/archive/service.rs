@@ -1,0 +1,442 @@
+//! The archive: captures are appended, listed, read and deleted here.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::capture_codec::Cipher;
+use super::capture_key::CaptureKeys;
+use super::capture_reader::CaptureReader;
+use super::prepare;
+use super::segment_folder::SegmentFolder;
+use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
+use super::segment_source::{RemoteSegments, SegmentSource};
+use super::unreadable::Unreadable;
+use crate::capture::pace::{Effort, WritePace};
+use crate::capture::packed_capture::PackedCapture;
+use crate::capture::queue::CaptureSink;
+use crate::capture::record::{Bodies, Capture, Head};
+use crate::redaction::Redactor;
+use rerouter_base::blocking::blocking;
+use rerouter_base::bounds;
+use rerouter_base::clock::Clock;
+use rerouter_base::error::{Error, Kind};
+use rerouter_base::id::{KeyId, Random, RequestId, UserId};
+use rerouter_base::metrics::Metrics;
+use rerouter_base::secret::Keyring;
+use rerouter_store::{
+    CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Reach, Store, StoreError,
+};
+
+/// The archive of captures. Cloning is cheap.
+#[derive(Clone)]
+pub struct Archive {
+    pub(super) index: CaptureIndex,
+    pub(super) settings: SegmentSettings,
+    /// Held while a batch is written and inserted.
+    pub(super) log: Arc<tokio::sync::Mutex<SegmentLog>>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) redactor: Arc<Redactor>,
+    pub(super) metrics: Option<Metrics>,
+    /// Where segments go that other gateways read.
+    pub(super) remote: Option<RemoteSegments>,
+}
+
+/// State that clones of an archive share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Captures whose damage was reported.
+    reported: Mutex<HashSet<RequestId>>,
+    /// The index's write-ahead log may hold deleted rows.
+    pub(super) log_holds_deleted: AtomicBool,
+    /// The object store refused the last segment, or could not be reached.
+    pub(super) objects_fail: AtomicBool,
+    /// Another process uses the data directory from now on.
+    pub(super) handed_over: AtomicBool,
+}
+
+/// A page of heads, newest first.
+#[derive(Default)]
+pub struct Page {
+    /// The heads that can be read.
+    pub heads: Vec<Head>,
+    /// Where each of them lies, for [`Archive::bodies`].
+    pub locations: Vec<CaptureLocation>,
+    /// How many captures of the page cannot be read.
+    pub unreadable: usize,
+    /// The next page begins after this id; `None` on the last page.
+    pub next: Option<RequestId>,
+}
+
+impl Archive {
+    /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is
+    /// written from now on; both kinds are read.
+    pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
+        let index = store.capture_index();
+        let settings = SegmentSettings {
+            folder: SegmentFolder::new(store.dir()),
+            cipher: Cipher { keys: CaptureKeys::new(&keys.into()), random, encrypt },
+            clock: Clock::System,
+            bytes: bounds::SEGMENT_BYTES,
+            age: bounds::SEGMENT_AGE,
+            faults: store.faults().clone(),
+            before_first: index.numbers().0,
+            heads_in_index: index.is_shared(),
+        };
+        Archive {
+            index,
+            settings,
+            log: Arc::default(),
+            shared: Arc::default(),
+            redactor: Arc::default(),
+            metrics: None,
+            remote: None,
+        }
+    }
+
+    /// The same with another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.settings.clock = clock;
+        self
+    }
+
+    /// The same for this retention: segments are small enough to follow it.
+    #[must_use]
+    pub fn kept_for(mut self, age: Duration, size: u64) -> Self {
+        let share = u64::from(bounds::SEGMENT_SHARE);
+        self.settings.bytes =
+            (size / share).clamp(bounds::SEGMENT_BYTES_MIN, bounds::SEGMENT_BYTES);
+        self.settings.age =
+            (age / bounds::SEGMENT_SHARE).clamp(bounds::CAPTURE_SYNC, bounds::SEGMENT_AGE);
+        self
+    }
+
+    /// The same with this redacted in captures before they are written.
+    #[must_use]
+    pub fn redacting(self, redactor: Redactor) -> Self {
+        Archive { redactor: Arc::new(redactor), ..self }
+    }
+
+    /// The same with damage and panics counted there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Archive { metrics: Some(metrics), ..self }
+    }
+
+    /// Stores a batch, all or none; returns how many: one that cannot be encoded is left out.
+    pub async fn append(&self, captures: Arc<Vec<Capture>>) -> Result<usize, StoreError> {
+        self.append_with(captures, Effort::Usual).await
+    }
+
+    /// The same at this pace.
+    pub async fn append_with(
+        &self,
+        captures: Arc<Vec<Capture>>,
+        pace: impl Into<WritePace>,
+    ) -> Result<usize, StoreError> {
+        let packed = captures.iter().filter_map(|one| PackedCapture::new(one.clone().into()));
+        self.append_packed(Arc::new(packed.collect()), pace.into()).await
+    }
+
+    /// The same for packed ones. It runs to its end even when the caller is dropped.
+    async fn append_packed(
+        &self,
+        captures: Arc<Vec<PackedCapture>>,
+        pace: WritePace,
+    ) -> Result<usize, StoreError> {
+        let archive = self.clone();
+        let writing = tokio::spawn(async move {
+            let mut log = archive.log.clone().lock_owned().await;
+            archive.make_ready(&mut log).await?;
+            archive.write(log, captures, pace).await.map(|(_, count)| count)
+        });
+        writing.await.map_err(|_| panicked())?
+    }
+
+    /// Recovers before the first batch, and closes a segment that is full or old.
+    pub(super) async fn make_ready(&self, log: &mut SegmentLog) -> Result<(), StoreError> {
+        if log.last.is_none() {
+            self.recover_log(log).await?;
+        }
+        if log.is_due(&self.settings, u64::MAX) { self.close_log(log).await } else { Ok(()) }
+    }
+
+    /// Writes a batch to the active segment and inserts it into the index. Returns the guard, for
+    /// the next batch, and the number of captures.
+    pub(super) async fn write(
+        &self,
+        mut log: OwnedMutexGuard<SegmentLog>,
+        captures: Arc<Vec<PackedCapture>>,
+        pace: WritePace,
+    ) -> Result<(OwnedMutexGuard<SegmentLog>, usize), StoreError> {
+        let archive = self.clone();
+        let (mut log, batch) = blocking(move || {
+            let batch = archive.guarded(|| archive.write_batch(&mut log, &captures, pace));
+            (log, batch)
+        })
+        .await?;
+        let inserted = match batch {
+            None => Err(panicked()),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(WrittenBatch { segment, rows, durable })) => {
+                let count = rows.len();
+                let between = move || _ = pace.give_way();
+                let inserted = self.index.insert(segment.clone(), rows, durable, between).await;
+                inserted.map(|()| log.commit(segment, durable)).map(|()| count)
+            }
+        };
+        if inserted.is_err() {
+            log.roll_back();
+        }
+        inserted.map(|count| (log, count))
+    }
+
+    fn write_batch(
+        &self,
+        log: &mut SegmentLog,
+        captures: &[PackedCapture],
+        pace: WritePace,
+    ) -> std::io::Result<WrittenBatch> {
+        self.settings.faults.pass(PanicPoint::Append);
+        let mut filter = std::mem::take(&mut log.filter);
+        let ready = captures.iter().filter_map(|capture| {
+            pace.give_way();
+            // A panic costs the one capture that it comes with.
+            self.guarded(|| {
+                self.settings.faults.pass(PanicPoint::Ready);
+                prepare::ready(capture, &self.redactor, &mut filter)
+            })?
+        });
+        let written = log.write(&self.settings, ready, pace);
+        log.filter = filter;
+        self.settings.faults.pass(PanicPoint::Written);
+        written
+    }
+
+    /// What `work` returns; `None` if it panicked, which is counted.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        if let (Err(_), Some(metrics)) = (&done, &self.metrics) {
+            metrics.panic();
+        }
+        done.ok()
+    }
+
+    /// Makes everything that was appended survive a loss of power. Costs nothing when it does.
+    pub async fn sync(&self) -> Result<(), StoreError> {
+        let (archive, mut log) = (self.clone(), self.log.clone().lock_owned().await);
+        let (mut log, synced) = blocking(move || {
+            let synced = log.sync(&archive.settings);
+            (log, synced)
+        })
+        .await?;
+        let Some(segment) = synced? else { return Ok(()) };
+        self.index.put_segment(segment.clone()).await?;
+        log.commit(segment, true);
+        Ok(())
+    }
+
+    /// Closes the active segment. All captures are durable then.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.close_log(&mut *self.log.lock().await).await
+    }
+
+    pub(super) async fn close_log(&self, log: &mut SegmentLog) -> Result<(), StoreError> {
+        let Some((segment, file)) = log.take_active() else { return Ok(()) };
+        let (folder, faults) = (self.settings.folder.clone(), self.settings.faults.clone());
+        let number = segment.number;
+        if segment.bytes == 0 {
+            return Ok(blocking(move || folder.delete(number)).await??);
+        }
+        blocking(move || faults.before_sync().and_then(|()| folder.close(&file))).await??;
+        self.index.put_segment(segment).await
+    }
+
+    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter although more
+    /// follow.
+    pub async fn page(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Page, Error> {
+        let mut retried = false;
+        loop {
+            let page = self
+                .index
+                .list(filter.clone(), limit, after.clone())
+                .await
+                .map_err(Error::store_unavailable)?;
+            let archive = self.clone();
+            let (read, absent) = blocking(move || archive.read_heads(page.found)).await?;
+            // A segment may leave after the list was made: the index knows it by now.
+            if absent && !retried {
+                retried = true;
+                continue;
+            }
+            return Ok(Page { next: page.next, ..read });
+        }
+    }
+
+    /// The heads of such a page.
+    pub async fn list(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Vec<Head>, Error> {
+        Ok(self.page(filter, limit, after).await?.heads)
+    }
+
+    /// The heads, and whether the segment of any of them is not there.
+    fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (Page, bool) {
+        let mut page = Page { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
+        let (mut reader, mut absent) = (self.reader(), false);
+        for (id, location) in found {
+            match reader.head(&id, &location) {
+                Ok(head) => {
+                    page.heads.push(head);
+                    page.locations.push(location);
+                }
+                Err(why) => {
+                    absent |= matches!(why, Unreadable::Absent);
+                    self.report(&id, &why);
+                    page.unreadable += 1;
+                }
+            }
+        }
+        (page, absent)
+    }
+
+    /// Reads captures of pages.
+    pub fn reader(&self) -> CaptureReader {
+        let own = self.index.is_shared().then(|| self.index.numbers());
+        let (folder, remote) = (self.settings.folder.clone(), self.remote.clone());
+        let keys = self.settings.cipher.keys.clone();
+        CaptureReader::new(SegmentSource::new(folder, remote, own), keys)
+    }
+
+    /// The bodies of a capture of a page; `None` if there are none, or they cannot be read. It may
+    /// wait for the disk.
+    pub fn bodies(
+        &self,
+        id: &RequestId,
+        location: &CaptureLocation,
+        reader: &mut CaptureReader,
+    ) -> Option<Bodies> {
+        let read = reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok();
+        read.filter(|bodies| *bodies != Bodies::default())
+    }
+
+    /// A whole capture; `None` if there is none.
+    pub async fn get(&self, id: &RequestId) -> Result<Option<Capture>, Error> {
+        let mut retried = false;
+        loop {
+            let Some(location) = self.index.locate(id).await.map_err(Error::store_unavailable)?
+            else {
+                return Ok(None);
+            };
+            let (mut reader, wanted) = (self.reader(), id.clone());
+            let read = blocking(move || reader.capture(&wanted, &location));
+            match read.await? {
+                Ok(capture) => return Ok(Some(capture)),
+                Err(Unreadable::Absent) if !retried => retried = true,
+                Err(Unreadable::Elsewhere(segment)) => return Err(self.elsewhere(segment).await),
+                Err(why @ Unreadable::Away(_)) => {
+                    log::warn!("capture {id} cannot be read now: {why}");
+                    return Err(Error::store_unavailable(why));
+                }
+                Err(why) => {
+                    self.report(id, &why);
+                    let told = "The stored bytes of this capture are damaged or gone.";
+                    let error = Error::new(Kind::Unavailable, told).without_retry();
+                    return Err(error.because(format!("capture {id} cannot be read: {why}")));
+                }
+            }
+        }
+    }
+
+    /// The owner and the key of a capture; `None` if there is no such capture.
+    pub async fn whose(&self, id: &RequestId) -> Result<Option<(UserId, Option<KeyId>)>, Error> {
+        self.index.whose(id).await.map_err(Error::store_unavailable)
+    }
+
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
+    /// are in reach. When it returns their keys are gone, durably. Returns the copies that it
+    /// deleted.
+    pub async fn delete(
+        &self,
+        id: &RequestId,
+        copies: bool,
+        reach: Reach,
+    ) -> Result<Vec<RequestId>, Error> {
+        // Before, for a caller that goes away meanwhile.
+        self.shared.log_holds_deleted.store(true, Ordering::Release);
+        let deleted = self.index.delete(id, copies, reach).await;
+        // And after: retention may have emptied the write-ahead log just before the rows were
+        // deleted.
+        self.shared.log_holds_deleted.store(true, Ordering::Release);
+        deleted.map_err(Error::store_unavailable)
+    }
+
+    /// Deletes all captures that match, in steps, as [`Archive::delete`] does. Returns how many.
+    pub async fn erase(&self, filter: &CaptureFilter) -> Result<usize, StoreError> {
+        // Rows that waited for the index are in it then.
+        self.move_spooled().await?;
+        let (mut erased, mut next) = (0, None);
+        loop {
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            let (count, after) = self.index.erase(filter.clone(), next).await?;
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+            (erased, next) = (erased + count, after);
+            if next.is_none() {
+                return Ok(erased);
+            }
+        }
+    }
+
+    /// Logs and counts, once, that a capture is damaged.
+    fn report(&self, id: &RequestId, why: &Unreadable) {
+        if matches!(why, Unreadable::Absent | Unreadable::Elsewhere(_) | Unreadable::Away(_)) {
+            return;
+        }
+        let mut reported = self.shared.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < bounds::DAMAGED_CAPTURES && reported.insert(id.clone()) {
+            log::error!("capture {id} cannot be read: {why}");
+            if let Some(metrics) = &self.metrics {
+                metrics.capture_unreadable();
+            }
+        }
+    }
+}
+
+impl CaptureSink for Archive {
+    async fn append(
+        &self,
+        batch: Arc<Vec<PackedCapture>>,
+        pace: WritePace,
+    ) -> Result<usize, StoreError> {
+        self.append_packed(batch, pace).await
+    }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        Archive::sync(self).await
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.settings.faults
+    }
+}
+
+fn panicked() -> StoreError {
+    StoreError::unavailable("a panic where captures are written")
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+pub mod tests;

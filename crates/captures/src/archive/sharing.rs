@@ -1,0 +1,227 @@
+//! What an archive does for other gateways: rows that waited here go to the index that all share,
+//! and segments to the object store.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::objects::SegmentObjects;
+use super::recovery::numbered;
+use super::segment_folder::{SegmentFolder, file_name};
+use super::segment_source::RemoteSegments;
+use super::service::Archive;
+use rerouter_base::blocking::blocking;
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind};
+use rerouter_base::id::RequestId;
+use rerouter_store::{CaptureLocation, CaptureRow, SegmentRow, StoreError};
+
+impl Archive {
+    /// Whether other gateways see the captures of this one.
+    pub fn is_shared(&self) -> bool {
+        self.index.is_shared()
+    }
+
+    /// Whether another gateway may have this capture and not have written it yet.
+    pub fn may_come(&self, id: &RequestId) -> bool {
+        let age = |at| self.settings.clock.now().duration_since(at).unsigned_abs();
+        self.is_shared() && id.at().is_some_and(|at| age(at) < bounds::CAPTURE_COMES)
+    }
+
+    /// The same archive, whose segments go to an object store.
+    #[must_use]
+    pub fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
+        self.settings.age = self.settings.age.min(bounds::SEGMENT_AGE_SHARED);
+        let cache = SegmentFolder::of_copies(data);
+        Archive { remote: Some(RemoteSegments::new(objects, cache, self.index.clone())), ..self }
+    }
+
+    /// Notes whether another process has taken over the data directory.
+    pub fn hand_over(&self, done: bool) {
+        self.shared.handed_over.store(done, Ordering::Release);
+    }
+
+    /// Whether another process may write segments: before its end nobody knows which of them are
+    /// complete.
+    fn is_of_two(&self) -> bool {
+        self.index.has_predecessor() || self.shared.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Hands over what waits here: rows, and segments. During an upgrade each process moves rows of
+    /// both; segments are uploaded by the new one, once the one before has ended.
+    pub async fn share(&self) -> Result<(), StoreError> {
+        let moved = self.move_spooled().await?;
+        if moved > 0 {
+            log::info!("{moved} rows of captures that waited in captures.db are in the index");
+        }
+        if self.is_of_two() {
+            return Ok(());
+        }
+        self.upload().await
+    }
+
+    /// Uploads the segments that are written no more, oldest first, up to the first that the object
+    /// store refuses. One that cannot be read here keeps no other from it.
+    async fn upload(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let objects = &remote.objects;
+        self.close_due(u64::MAX).await?;
+        // In this order: what has a row by now is active, or nobody writes to it any more.
+        let mut waiting = self.index.waiting_segments().await?;
+        let active = self.log.lock().await.active();
+        waiting.retain(|(number, _)| Some(*number) != active);
+        // A process that has taken over meanwhile may have begun one of these.
+        if self.is_of_two() || !self.index.is_alone() {
+            return Ok(());
+        }
+        self.tell_lag(waiting.first().map_or(i64::MAX, |(_, newest_us)| *newest_us));
+        // Also before the first segment: what is wrong with the object store is told at the start.
+        if let Err(error) = remote.claim(&self.settings.cipher.keys).await {
+            self.shared.objects_fail.store(true, Ordering::Release);
+            if !waiting.is_empty() {
+                self.count_upload("failed");
+            }
+            return Err(StoreError::unavailable(error));
+        }
+        let mut unreadable = None;
+        for (number, newest_us) in waiting {
+            if unreadable.is_none() {
+                self.tell_lag(newest_us);
+            }
+            match objects.upload(number, self.settings.folder.path(number)).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // If it has a row it was not removed.
+                    if self.index.note_uploaded(number).await? {
+                        log::error!("a segment is lost, and not uploaded: {}", file_name(number));
+                    }
+                    continue;
+                }
+                // Of the system: those of the object store have no number.
+                Err(error) if error.raw_os_error().is_some() => {
+                    let why = format!("{} cannot be read: {error}", file_name(number));
+                    unreadable = unreadable.or(Some(StoreError::unavailable(why)));
+                    continue;
+                }
+                Err(error) => {
+                    self.count_upload("failed");
+                    return Err(StoreError::unavailable(error));
+                }
+            }
+            if !self.index.note_uploaded(number).await? {
+                // It was removed meanwhile.
+                objects.delete(number).await.map_err(StoreError::unavailable)?;
+            }
+            self.count_upload("stored");
+        }
+        self.shared.objects_fail.store(false, Ordering::Release);
+        if let Some(error) = unreadable {
+            return Err(error);
+        }
+        self.tell_lag(i64::MAX);
+        Ok(())
+    }
+
+    /// Whether the object store took what was last sent there; `None` without one, and `true`
+    /// before.
+    pub fn objects_answer(&self) -> Option<bool> {
+        let fails = self.shared.objects_fail.load(Ordering::Acquire);
+        self.remote.is_some().then_some(!fails)
+    }
+
+    fn count_upload(&self, outcome: &str) {
+        self.shared.objects_fail.store(outcome == "failed", Ordering::Release);
+        if let Some(metrics) = &self.metrics {
+            metrics.capture_upload(outcome);
+        }
+    }
+
+    /// Says how long the newest capture of the next segment has been waiting; none is in the
+    /// future.
+    fn tell_lag(&self, newest_us: i64) {
+        if let Some(metrics) = &self.metrics {
+            let us = self.settings.clock.now().as_microsecond().saturating_sub(newest_us);
+            metrics.capture_upload_lag(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+        }
+    }
+
+    /// The error of a capture whose bodies are on another gateway only.
+    pub(super) async fn elsewhere(&self, segment: i64) -> Error {
+        let gateway = match self.index.gateway_of(segment).await {
+            Ok(gateway) => gateway.unwrap_or_else(|| "another one".to_owned()),
+            Err(error) => return Error::store_unavailable(error),
+        };
+        let refused = |remedy: &str| {
+            let detail =
+                format!("The bodies of this capture are on the gateway {gateway} only: {remedy}.");
+            Error::new(Kind::Conflict, detail)
+        };
+        match self.remote.is_some() {
+            true => refused("it uploads them within a minute if it runs; try again")
+                .retry_after(bounds::SEGMENT_AGE_SHARED),
+            false => refused("ask there, or set capture.objects on all gateways"),
+        }
+    }
+
+    /// Removes what gateways that are gone have left of captures older than `before_us`, and copies
+    /// that were not used of late.
+    pub(super) async fn retain_of_others(&self, before_us: i64) -> Result<(), StoreError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let grace = i64::try_from(bounds::SEGMENT_LEFT_BEHIND.as_micros()).unwrap_or(i64::MAX);
+        let before_us = before_us.saturating_sub(grace);
+        let kept_us = self.settings.clock.now().as_microsecond().saturating_sub(before_us);
+        for number in self.index.left_behind(before_us, kept_us).await? {
+            self.remove(number, true).await?;
+        }
+        self.index.forget_deleted(bounds::DELETED_CAPTURES_KEPT).await?;
+        if let Some(remote) = self.remote.clone() {
+            let (bytes, age) = (bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME);
+            blocking(move || remote.make_room(bytes, age)).await??;
+        }
+        Ok(())
+    }
+
+    /// Moves rows that wait in the data directory to the shared index. Returns how many there were.
+    pub(super) async fn move_spooled(&self) -> Result<usize, StoreError> {
+        let mut moved = 0;
+        while let Some((segment, rows)) = self.index.spooled(bounds::CAPTURE_BATCH).await? {
+            let number = segment.number;
+            let to = match numbered(number, self.index.numbers()) {
+                0 => number,
+                to => to,
+            };
+            let (folder, segment) =
+                (self.settings.folder.clone(), SegmentRow { number: to, ..segment });
+            let rows = blocking(move || {
+                if to != number {
+                    folder.rename(number, to)?;
+                }
+                Ok::<_, StoreError>(with_heads(&folder, to, rows))
+            });
+            let rows = rows.await??;
+            moved += rows.len();
+            self.index.move_spooled(number, segment, rows).await?;
+            // Their salts.
+            self.shared.log_holds_deleted.store(true, Ordering::Release);
+        }
+        Ok(moved)
+    }
+}
+
+/// Reads the records of heads. One that cannot be read is left out: the capture is damaged.
+fn with_heads(
+    folder: &SegmentFolder,
+    segment: i64,
+    mut rows: Vec<(CaptureRow, CaptureLocation)>,
+) -> Vec<(CaptureRow, CaptureLocation)> {
+    let file = folder.open(segment).ok();
+    for (_, location) in &mut rows {
+        location.segment = segment;
+        location.head_record =
+            file.as_ref().and_then(|file| file.read(location.head).ok()).map(Into::into);
+    }
+    rows
+}

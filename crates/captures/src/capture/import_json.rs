@@ -1,0 +1,168 @@
+//! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or
+//! evaluated without a gateway.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
+use rerouter_base::error::Kind;
+use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::trace_context::TraceId;
+use rerouter_dialect::usage::Usage;
+use rerouter_routing::{Decision, Inputs};
+
+#[derive(Deserialize)]
+struct ExportedCapture {
+    id: RequestId,
+    created_at: String,
+    state: CaptureState,
+    endpoint: String,
+    key: Option<KeyId>,
+    user: UserId,
+    agent: Option<String>,
+    client_request_id: Option<String>,
+    #[serde(default)]
+    trace_id: Option<TraceId>,
+    decision: Option<ExportedDecision>,
+    inputs: Option<Inputs>,
+    served: Option<Served>,
+    status: u16,
+    stream: bool,
+    usage: Option<Usage>,
+    cost_usd: Option<f64>,
+    latency: ExportedLatency,
+    not_replayable: Option<String>,
+    replay_of: Option<RequestId>,
+    replayed_by: Option<String>,
+    shadow_of: Option<RequestId>,
+    request: ExportedSide,
+    response: ExportedSide,
+    redacted: bool,
+    error: Option<String>,
+}
+
+/// A decision with its outcome.
+#[derive(Deserialize)]
+struct ExportedDecision {
+    #[serde(flatten)]
+    decision: Decision,
+    served: Option<Served>,
+    #[serde(default)]
+    attempts: Vec<Attempt>,
+}
+
+#[derive(Deserialize)]
+struct ExportedLatency {
+    routing_us: u64,
+    ttft_ms: Option<u64>,
+    total_ms: u64,
+}
+
+/// A request or a response.
+#[derive(Deserialize)]
+struct ExportedSide {
+    headers: Map<String, Value>,
+    body: Option<String>,
+    body_base64: Option<String>,
+    truncated: bool,
+    query: Option<String>,
+    #[serde(default)]
+    stream: bool,
+    #[serde(default)]
+    assembled: Value,
+}
+
+impl ExportedSide {
+    fn headers(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+    }
+
+    /// The body; `None` if there is none.
+    fn body(&self) -> Result<Option<Bytes>, String> {
+        match (&self.body, &self.body_base64) {
+            (Some(text), None) => Ok(Some(Bytes::from(text.clone()))),
+            (None, Some(coded)) => {
+                let decoded = base64::engine::general_purpose::STANDARD.decode(coded);
+                Ok(Some(decoded.map_err(|_| "a `body_base64` is not base64")?.into()))
+            }
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err("there are both `body` and `body_base64`".to_owned()),
+        }
+    }
+}
+
+impl Capture {
+    /// Parses what [`Capture::whole`] rendered. Repeated headers stay joined; all else is as it
+    /// was. The error quotes nothing of the capture.
+    pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
+        // The parser's own error may quote the text.
+        let exported: ExportedCapture =
+            serde_json::from_slice(text).map_err(|error| match error.classify() {
+                serde_json::error::Category::Data => {
+                    format!("not a capture, at column {}", error.column())
+                }
+                _ => format!("not JSON, at column {}", error.column()),
+            })?;
+        let created_at: Timestamp =
+            exported.created_at.parse().map_err(|_| "`created_at` is not a time")?;
+        let request = exported.request.body()?;
+        let response = exported.response.body()?;
+        let mut head = Head::new(exported.id, created_at, exported.user, &exported.endpoint);
+        // A redacted stream is stored as the assembled answer.
+        head.response_assembled = exported.response.stream
+            && response.is_none()
+            && !exported.response.assembled.is_null();
+        let response = match head.response_assembled {
+            true => Bytes::from(exported.response.assembled.to_string()),
+            false => response.unwrap_or_default(),
+        };
+        (head.state, head.status, head.stream) = (exported.state, exported.status, exported.stream);
+        (head.key, head.agent, head.client_request_id) =
+            (exported.key, exported.agent, exported.client_request_id);
+        (head.request_headers, head.response_headers) =
+            (exported.request.headers(), exported.response.headers());
+        (head.response_stream, head.response_truncated) =
+            (exported.response.stream, exported.response.truncated);
+        // Without its body it cannot be replayed, whatever the text says.
+        head.request_captured = request.is_some()
+            && exported.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+        let request = request.filter(|_| head.request_captured);
+        (head.request_truncated, head.redacted) = (exported.request.truncated, exported.redacted);
+        head.request_whole = exported.redacted && exported.not_replayable.is_none();
+        // No request's body is empty.
+        head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty())
+            || head.not_replayable().is_some();
+        head.query = exported.request.query;
+        head.inputs = exported.inputs;
+        head.served = exported.served;
+        if let Some(ExportedDecision { decision, served, attempts }) = exported.decision {
+            (head.decision, head.attempts) = (Some(Arc::new(decision)), attempts);
+            // The one of the summary has no node.
+            head.served = served.or(head.served);
+        }
+        (head.usage, head.cost_usd) = (exported.usage, exported.cost_usd);
+        (head.routing_us, head.ttft_ms, head.total_ms) =
+            (exported.latency.routing_us, exported.latency.ttft_ms, exported.latency.total_ms);
+        (head.replay_of, head.replayed_by, head.shadow_of) =
+            (exported.replay_of, exported.replayed_by, exported.shadow_of);
+        head.error = exported.error;
+        head.trace_id = exported.trace_id;
+        // As it is where such a capture is made: builds that would misread it do not read it.
+        head.version = match (&head.agent, head.response_assembled) {
+            (Some(_), _) => Head::AGENT,
+            (None, true) => Head::ASSEMBLED,
+            (None, false) => Head::FIRST,
+        };
+        Ok(Capture { head, bodies: Bodies { request: request.unwrap_or_default(), response } })
+    }
+}
+
+#[cfg(test)]
+#[path = "import_json_tests.rs"]
+mod tests;

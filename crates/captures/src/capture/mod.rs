@@ -1,0 +1,18 @@
+//! Captures: the stored request, inputs, decision and answer of one inference call, and the queue
+//! to the archive. Capturing never delays or fails a request, and a capture never holds a
+//! credential.
+
+mod conversation_json;
+mod export_json;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+pub mod fixtures;
+mod import_json;
+pub mod pace;
+pub mod packed_capture;
+pub mod packed_head;
+mod packing;
+pub mod pending;
+pub mod queue;
+pub mod raw_capture;
+pub mod record;

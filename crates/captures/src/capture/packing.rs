@@ -1,0 +1,293 @@
+//! How values are packed: one after another, without names, in the order of their fields. Numbers
+//! take seven bits a byte (LEB128), texts and lists have their length before them, what may be
+//! absent a byte.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::record::{Attempt, CaptureState, Head, Served};
+use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::trace_context::TraceId;
+use rerouter_dialect::usage::Usage;
+use rerouter_routing::{
+    Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
+    PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, TextMatches, Trace,
+};
+
+/// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
+/// written, and takes no more memory than a few times the bytes that are left.
+pub(super) trait Pack: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn take(from: &mut &[u8]) -> Option<Self>;
+}
+
+pub(super) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    bytes.len().put(out);
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn take_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(skip_bytes(from)?).ok()
+}
+
+pub(super) fn skip_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::take(from)?;
+    let (bytes, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    Some(bytes)
+}
+
+impl Pack for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut rest = *self;
+        while rest > 0x7f {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = from.split_first()?;
+            *from = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Pack for $number {
+            fn put(&self, out: &mut Vec<u8>) {
+                (*self as u64).put(out);
+            }
+
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                u64::take(from)?.try_into().ok()
+            }
+        }
+    )*};
+}
+
+numbers!(u16 u32 usize);
+
+impl Pack for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        (*byte < 2).then_some(*byte == 1)
+    }
+}
+
+impl Pack for f64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_be_bytes());
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (bytes, rest) = from.split_first_chunk()?;
+        *from = rest;
+        Some(f64::from_be_bytes(*bytes))
+    }
+}
+
+/// Microseconds since 1970. What is finer is lost.
+impl Pack for Timestamp {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_microsecond().cast_unsigned().put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        Timestamp::from_microsecond(u64::take(from)?.cast_signed()).ok()
+    }
+}
+
+macro_rules! texts {
+    ($($text:ty: $from:expr, $as:expr;)*) => {$(
+        impl Pack for $text {
+            fn put(&self, out: &mut Vec<u8>) {
+                let text: fn(&$text) -> &str = $as;
+                put_bytes(text(self).as_bytes(), out);
+            }
+
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                take_text(from).map($from)
+            }
+        }
+    )*};
+}
+
+texts! {
+    String: str::to_owned, String::as_str;
+    Arc<str>: Arc::from, AsRef::as_ref;
+    RequestId: RequestId::known, RequestId::as_str;
+    KeyId: KeyId::known, KeyId::as_str;
+    UserId: UserId::known, UserId::as_str;
+}
+
+impl Pack for Cow<'static, str> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_bytes(), out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        String::take(from).map(Cow::Owned)
+    }
+}
+
+impl<T: Pack> Pack for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        Some(if bool::take(from)? { Some(T::take(from)?) } else { None })
+    }
+}
+
+/// The last of a head's fields. Heads without it end before it, as those did that were written
+/// before there was one.
+impl Pack for Option<TraceId> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let Some((bytes, rest)) = from.split_first_chunk() else {
+            return from.is_empty().then_some(None);
+        };
+        *from = rest;
+        TraceId::from_bytes(*bytes).map(Some)
+    }
+}
+
+impl<T: Pack> Pack for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        (0..usize::take(from)?).map(|_| T::take(from)).collect()
+    }
+}
+
+impl<K: Pack + Ord, V: Pack> Pack for BTreeMap<K, V> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        for (key, value) in self {
+            key.put(out);
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        (0..usize::take(from)?).map(|_| Some((K::take(from)?, V::take(from)?))).collect()
+    }
+}
+
+impl<T: Pack> Pack for Arc<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        T::take(from).map(Arc::new)
+    }
+}
+
+/// Enumerations, by their number in a list.
+macro_rules! words {
+    ($($word:ident: $($value:ident)*;)*) => {$(
+        impl Pack for $word {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                let (byte, rest) = from.split_first()?;
+                *from = rest;
+                [$($word::$value),*].into_iter().find(|word| *word as u8 == *byte)
+            }
+        }
+    )*};
+}
+
+words! {
+    CaptureState: Completed Failed Aborted Refused;
+    BreakerState: Closed Open HalfOpen;
+}
+
+/// Structures, field by field. A field that is missing here does not compile.
+macro_rules! structures {
+    ($($name:ident { $($field:ident)* })*) => {$(
+        impl Pack for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                let $name { $($field),* } = self;
+                $($field.put(out);)*
+            }
+
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                Some($name { $($field: Pack::take(from)?),* })
+            }
+        }
+    )*};
+}
+
+structures! {
+    Attempt { provider model node status error duration_ms }
+    Served { provider model node }
+    Usage { prompt_tokens completion_tokens total_tokens cached_tokens estimated }
+    Decision {
+        provider model recipe rule strategy alias revision seed propensity plan candidates trace
+    }
+    PlanEntry { provider model }
+    Candidate { provider model eligible reason }
+    Trace { rule error }
+    Inputs { version at request keywords texts principal seed health }
+    RequestFacts {
+        endpoint model name agent needs prompt_tokens max_tokens choices stream messages tools
+        images audio json_output language headers untranslatable
+    }
+    AgentRef { id name etag }
+    RefusedFeature { member detail }
+    KeywordHit { hash hit }
+    TextMatches { digest matches }
+    PrincipalFacts { key user labels user_labels models }
+    TargetHealth { breaker probe_free cooldown_until ewma_us inflight max nodes node }
+    NodeFacts { models load abilities }
+    Abilities { context capabilities }
+    // The headers are empty where they are packed apart.
+    Head {
+        version id created_at state endpoint owner key agent client_request_id query stream status
+        request_headers response_headers response_stream inputs decision routing_us attempts
+        served usage cost_usd ttft_ms total_ms request_captured request_truncated
+        response_truncated redacted request_whole response_assembled replay_of replayed_by
+        shadow_of error imported trace_id
+    }
+}
+
+impl Pack for (String, String) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        Some((String::take(from)?, String::take(from)?))
+    }
+}

@@ -1,0 +1,183 @@
+//! The thread that sends traces: in batches, again after a wait where the collector asks for it or
+//! cannot be reached, and no further than its bounds.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, HeaderValue};
+use serde_json::Value;
+use ureq::Agent;
+use ureq::unversioned::resolver::Resolver;
+use ureq::unversioned::transport::DefaultConnector;
+
+use super::call_trace::CallTrace;
+use super::{OtlpSettings, TraceMessage, otlp};
+use rerouter_base::bounds;
+use rerouter_base::clock::Clock;
+use rerouter_base::id::{Random, RequestId};
+use rerouter_base::log::LogThrottle;
+use rerouter_base::metrics::Metrics;
+
+/// Why a batch was not taken. It says nothing of where it was sent: that may be a secret.
+#[derive(Debug, PartialEq, Eq)]
+enum NotTaken {
+    /// It may be taken later; after this time, if the collector said so.
+    Later(String, Option<Duration>),
+    /// It never will be.
+    Never(String),
+}
+
+pub(super) struct Exporter {
+    agent: Agent,
+    url: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    resource: Value,
+    metrics: Arc<Metrics>,
+    lost: LogThrottle,
+}
+
+impl Exporter {
+    pub(super) fn new(
+        settings: &OtlpSettings,
+        metrics: Arc<Metrics>,
+        random: &Random,
+        resolver: impl Resolver,
+    ) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // The headers must not follow a redirect to another host.
+            .max_redirects(0)
+            // The library reads no environment, so no proxy from there.
+            .proxy(None)
+            .timeout_global(Some(bounds::TRACE_SEND_TIME))
+            .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let instance = RequestId::new(Clock::System.now(), random);
+        Exporter {
+            agent: Agent::with_parts(config, DefaultConnector::default(), resolver),
+            url: settings.url.clone(),
+            headers: settings.headers.clone(),
+            resource: otlp::resource(instance.as_str().trim_start_matches(RequestId::PREFIX)),
+            metrics,
+            lost: LogThrottle::default(),
+        }
+    }
+
+    /// Sends what comes, until every handle of the queue is dropped.
+    pub(super) fn run(self, calls: &Receiver<TraceMessage>) {
+        while let Ok(first) = calls.recv() {
+            let (batch, flushed) = gather(first, calls);
+            self.send(&batch);
+            if let Some(done) = flushed {
+                // The caller may have timed out.
+                let _gone = done.send(());
+            }
+        }
+    }
+
+    /// Sends a batch, in as many tries as it may take.
+    fn send(&self, batch: &[CallTrace]) {
+        if batch.is_empty() {
+            return;
+        }
+        let spans = batch.iter().map(CallTrace::spans).sum();
+        let body = otlp::export(&self.resource, batch);
+        let mut wait = bounds::TRACE_RETRY;
+        for left in (0..bounds::TRACE_TRIES).rev() {
+            let why = match self.post(&body) {
+                Ok(refused) => return self.count(spans, refused),
+                Err(NotTaken::Later(_, after)) if left > 0 => {
+                    let wanted = after.unwrap_or(wait).min(bounds::TRACE_RETRY_MAX);
+                    std::thread::park_timeout(wanted);
+                    wait *= 2;
+                    continue;
+                }
+                Err(NotTaken::Later(why, _) | NotTaken::Never(why)) => why,
+            };
+            self.metrics.spans("dropped_unsent", spans);
+            self.lost.tell(|batches| {
+                log::warn!("{batches} batch(es) of spans were dropped: the collector: {why}");
+            });
+            return;
+        }
+    }
+
+    fn count(&self, spans: u64, refused: u64) {
+        let refused = refused.min(spans);
+        self.metrics.spans("sent", spans - refused);
+        if refused > 0 {
+            self.metrics.spans("dropped_unsent", refused);
+            self.lost.tell(|_| log::warn!("the collector refused {refused} of {spans} spans"));
+        }
+    }
+
+    /// Sends a body once. Gives how many of its spans the collector refused.
+    fn post(&self, body: &[u8]) -> Result<u64, NotTaken> {
+        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let mut answer = request.send(body).map_err(|error| unreachable(&error))?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers());
+        let after = headers.get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
+        let said = answer.body_mut().with_config().limit(bounds::TRACE_ANSWER).read_to_vec();
+        match status {
+            200..=299 => Ok(said.map_or(0, |said| refused_spans(&said))),
+            429 | 502 | 503 | 504 => {
+                Err(NotTaken::Later(format!("status {status}"), after.map(Duration::from_secs)))
+            }
+            _ => Err(NotTaken::Never(format!("status {status}"))),
+        }
+    }
+}
+
+/// The first message's batch: what comes within [`bounds::TRACE_LINGER`], up to a full batch or a
+/// flush.
+fn gather(
+    first: TraceMessage,
+    calls: &Receiver<TraceMessage>,
+) -> (Vec<CallTrace>, Option<SyncSender<()>>) {
+    let (until, mut batch) = (Instant::now() + bounds::TRACE_LINGER, Vec::new());
+    let mut next = Some(first);
+    while let Some(message) = next {
+        match message {
+            TraceMessage::Call(call) => batch.push(*call),
+            TraceMessage::Flush(done) => return (batch, Some(done)),
+        }
+        if batch.len() >= bounds::TRACE_BATCH {
+            break;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        next = calls.recv_timeout(left).ok();
+    }
+    (batch, None)
+}
+
+/// An error of the connection, by its kind: its text may hold the URL.
+fn unreachable(error: &ureq::Error) -> NotTaken {
+    NotTaken::Later(
+        match error {
+            ureq::Error::Timeout(_) => "no answer in time".to_owned(),
+            ureq::Error::Io(error) => error.kind().to_string(),
+            // The library makes none of these: it is the resolver's.
+            ureq::Error::Other(why) => why.to_string(),
+            ureq::Error::HostNotFound => "its host is not found".to_owned(),
+            ureq::Error::Tls(_) | ureq::Error::Rustls(_) => "no TLS".to_owned(),
+            _ => "it cannot be reached".to_owned(),
+        },
+        None,
+    )
+}
+
+/// How many spans an answer says were refused.
+fn refused_spans(answer: &[u8]) -> u64 {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let refused = answer.pointer("/partialSuccess/rejectedSpans");
+    let count = |refused: &Value| refused.as_u64().or_else(|| refused.as_str()?.parse().ok());
+    refused.and_then(count).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "exporter_tests.rs"]
+mod tests;

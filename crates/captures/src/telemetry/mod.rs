@@ -1,0 +1,106 @@
+//! Traces of finished calls for an OpenTelemetry collector: OTLP over HTTP, as JSON. A call leaves
+//! what it knows at its end, in a bounded queue; a thread of its own makes spans of it and sends
+//! them. No request waits for that, and where there is no room a trace is dropped and counted.
+//!
+//! JSON, because everything that it takes is in the tree: `serde_json` and the client of the
+//! command line. OpenTelemetry's own crates would be a dozen more, and record spans while a
+//! request runs.
+
+mod call_trace;
+mod exporter;
+mod otlp;
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ureq::unversioned::resolver::Resolver;
+
+pub use self::call_trace::{AttemptStep, CallTrace};
+use self::exporter::Exporter;
+use rerouter_base::bounds;
+use rerouter_base::id::Random;
+use rerouter_base::metrics::Metrics;
+use rerouter_base::trace_context::TraceContext;
+
+/// Where traces go: `telemetry.otlp` of the server document.
+#[derive(Clone)]
+pub struct OtlpSettings {
+    /// URL of the collector's endpoint for traces.
+    pub url: String,
+    /// Headers of each request there, marked sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Share of the traces that begin here which is exported, from 0 to 1.
+    pub sample: f64,
+}
+
+enum TraceMessage {
+    Call(Box<CallTrace>),
+    Flush(SyncSender<()>),
+}
+
+/// The export of traces. Clones share it.
+#[derive(Clone, Default)]
+pub struct Telemetry(Option<Arc<TraceQueue>>);
+
+struct TraceQueue {
+    sender: SyncSender<TraceMessage>,
+    sample: f64,
+    metrics: Arc<Metrics>,
+}
+
+impl Telemetry {
+    /// Exports nothing, and leaves the trace contexts of clients alone.
+    pub fn off() -> Self {
+        Telemetry::default()
+    }
+
+    /// Starts the thread that exports. It connects only where the resolver leads.
+    pub fn start(
+        settings: &OtlpSettings,
+        metrics: &Arc<Metrics>,
+        random: &Random,
+        resolver: impl Resolver,
+    ) -> std::io::Result<Self> {
+        let (sender, calls) = sync_channel(bounds::TRACE_QUEUE);
+        let exporter = Exporter::new(settings, metrics.clone(), random, resolver);
+        std::thread::Builder::new().name("telemetry".into()).spawn(move || exporter.run(&calls))?;
+        let queue = TraceQueue { sender, sample: settings.sample, metrics: metrics.clone() };
+        Ok(Telemetry(Some(Arc::new(queue))))
+    }
+
+    /// The trace context of a request with these headers; `None` where nothing is exported.
+    pub fn begin(&self, headers: &HeaderMap, random: &Random) -> Option<Arc<TraceContext>> {
+        let queue = self.0.as_ref()?;
+        Some(Arc::new(TraceContext::of(headers, random, queue.sample)))
+    }
+
+    /// Leaves a finished call. Never waits.
+    pub fn offer(&self, call: CallTrace) {
+        let Some(queue) = &self.0 else { return };
+        let spans = call.spans();
+        if queue.sender.try_send(TraceMessage::Call(Box::new(call))).is_err() {
+            queue.metrics.spans("dropped_full", spans);
+        }
+    }
+
+    /// Waits up to `patience` until what was left so far is sent. Blocks; for the end of the
+    /// process.
+    pub fn flush(&self, patience: Duration) {
+        let Some(queue) = &self.0 else { return };
+        let until = Instant::now() + patience;
+        let (done, sent) = sync_channel(1);
+        let mut flush = TraceMessage::Flush(done);
+        // A full queue still has to be waited for.
+        while let Err(refused) = queue.sender.try_send(flush) {
+            match refused {
+                TrySendError::Full(back) if Instant::now() < until => flush = back,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
+            }
+            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
+        }
+        // On a timeout the traces are lost with the process.
+        let _late = sent.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}

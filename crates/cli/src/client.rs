@@ -1,0 +1,408 @@
+//! HTTP client of a gateway: one address, one key, failures in one line.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body, http};
+
+use super::destination::{ApiClientOptions, ApiDestination, CalledInterface};
+use super::failure::{CommandFailure, problem_list};
+use rerouter_base::bounds;
+use rerouter_base::secret::Secret;
+use rerouter_base::url::encode;
+use rerouter_core::config::{self, Env, Problem};
+
+const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
+
+/// Behind a 401 of AGENT.
+const AGENT_HINT: &str = " (AGENT takes a key of its own: from REROUTER_AGENT_API_KEY, or from a \
+                          profile by `rerouter profile set NAME --agent`)";
+
+pub(super) struct ApiClient {
+    agent: Agent,
+    base: String,
+    key: Option<Secret>,
+    called: CalledInterface,
+}
+
+/// One call of the API.
+pub(super) struct ApiCall<'a> {
+    pub(super) method: &'static str,
+    pub(super) path: &'a str,
+    pub(super) query: &'a [(&'a str, String)],
+    pub(super) headers: &'a [(&'a str, &'a str)],
+    /// Content type and bytes.
+    pub(super) body: Option<(&'static str, &'a [u8])>,
+}
+
+impl<'a> ApiCall<'a> {
+    pub(super) fn new(method: &'static str, path: &'a str) -> ApiCall<'a> {
+        ApiCall { method, path, query: &[], headers: &[], body: None }
+    }
+}
+
+/// An answer that was read to its end.
+pub(super) struct ApiResponse {
+    pub(super) status: u16,
+    pub(super) text: String,
+    pub(super) retry_after: Option<u64>,
+    /// The gateway says that a repeated call gets the same.
+    pub(super) forbids_retry: bool,
+    called: CalledInterface,
+}
+
+impl ApiResponse {
+    pub(super) fn json(&self) -> Result<Value, CommandFailure> {
+        serde_json::from_str(&self.text).map_err(|_| {
+            CommandFailure::Gateway(format!(
+                "the answer (status {}) is not JSON; is this a gateway?",
+                self.status
+            ))
+        })
+    }
+
+    fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The answer if it is a success, else the refusal as an error.
+    pub(super) fn ok(self) -> Result<ApiResponse, CommandFailure> {
+        if self.is_success() { Ok(self) } else { Err(self.refused(None)) }
+    }
+
+    fn refused(&self, file: Option<&str>) -> CommandFailure {
+        match refusal(self.status, &self.text, file) {
+            CommandFailure::Gateway(why)
+                if self.status == 401 && self.called == CalledInterface::Agent =>
+            {
+                CommandFailure::Gateway(format!("{why}{AGENT_HINT}"))
+            }
+            failure => failure,
+        }
+    }
+}
+
+impl ApiClient {
+    pub(super) fn new(
+        options: &ApiClientOptions,
+        env: &Env<'_>,
+    ) -> Result<ApiClient, CommandFailure> {
+        let client = ApiClient::to(options, CalledInterface::PinOrRouter, env)?;
+        match client.key {
+            Some(_) => Ok(client),
+            None => Err(CommandFailure::Usage(
+                "no key: set REROUTER_API_KEY, add a profile, or pass --key".to_owned(),
+            )),
+        }
+    }
+
+    /// A client of an interface; AGENT may be open and take no key.
+    pub(super) fn to(
+        options: &ApiClientOptions,
+        called: CalledInterface,
+        env: &Env<'_>,
+    ) -> Result<ApiClient, CommandFailure> {
+        let ApiDestination { url, key, ca } = options.destination(called, env)?;
+        let base = base_url(&url)?;
+        let is_sendable = |key: &Secret| key.expose().bytes().all(|byte| byte.is_ascii_graphic());
+        if !key.as_ref().is_none_or(is_sendable) {
+            return Err(CommandFailure::Usage(
+                "the key is malformed: it holds a blank, or something that is not ASCII".to_owned(),
+            ));
+        }
+        let mut tls = TlsConfig::builder();
+        if let Some(file) = &ca {
+            tls = tls.root_certs(RootCerts::new_with_certs(&authorities(file)?));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // The key must not follow a redirect to another host.
+            .max_redirects(0)
+            .timeout_connect(Some(bounds::CLIENT_CONNECT))
+            .timeout_recv_response(Some(bounds::CLIENT_ANSWER))
+            .timeout_send_body(Some(bounds::CLIENT_SEND))
+            .user_agent(USER_AGENT)
+            .tls_config(tls.build())
+            .build();
+        Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
+    }
+
+    /// `GET`; any status is an answer.
+    pub(super) fn get(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<ApiResponse, CommandFailure> {
+        self.whole(self.send(&ApiCall { query, ..ApiCall::new("GET", path) }))
+    }
+
+    /// The record at a path.
+    pub(super) fn record(&self, path: &str) -> Result<Value, CommandFailure> {
+        self.get(path, &[])?.ok()?.json()
+    }
+
+    /// A call with a JSON body. Returns the record of the answer, null if it has none.
+    pub(super) fn change(
+        &self,
+        method: &'static str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, CommandFailure> {
+        let text = body.map(Value::to_string);
+        let call = ApiCall {
+            body: text.as_ref().map(|text| ("application/json", text.as_bytes())),
+            ..ApiCall::new(method, path)
+        };
+        let answer = self.call(&call, None)?;
+        if answer.text.is_empty() { Ok(Value::Null) } else { answer.json() }
+    }
+
+    /// Any call. A status that is no success is an error; `file` names the document in the body,
+    /// for its problems.
+    pub(super) fn call(
+        &self,
+        call: &ApiCall<'_>,
+        file: Option<&str>,
+    ) -> Result<ApiResponse, CommandFailure> {
+        let answer = self.whole(self.send(call))?;
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        Err(answer.refused(file))
+    }
+
+    /// `POST` without a body; any status is an answer.
+    pub(super) fn post(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        idempotency_key: Option<&str>,
+    ) -> Result<ApiResponse, CommandFailure> {
+        let headers: Vec<(&str, &str)> =
+            idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();
+        self.whole(self.send(&ApiCall { query, headers: &headers, ..ApiCall::new("POST", path) }))
+    }
+
+    /// `POST` of JSON lines; any status is an answer.
+    pub(super) fn post_lines(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        lines: &[u8],
+    ) -> Result<ApiResponse, CommandFailure> {
+        let body = Some(("application/x-ndjson", lines));
+        self.whole(self.send(&ApiCall { query, body, ..ApiCall::new("POST", path) }))
+    }
+
+    /// `POST` of a JSON body; `line` gets each line of the answer as it arrives. Any status but 200
+    /// is an error. `file` names the document in the body, for its problems.
+    pub(super) fn lines(
+        &self,
+        path: &str,
+        body: &Value,
+        file: Option<&str>,
+        mut line: impl FnMut(&str) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
+        let text = body.to_string();
+        let call = ApiCall {
+            headers: &[("accept", "application/x-ndjson")],
+            body: Some(("application/json", text.as_bytes())),
+            ..ApiCall::new("POST", path)
+        };
+        let answer = self.send(&call).map_err(|error| self.unreachable(&error))?;
+        if answer.status() != http::StatusCode::OK {
+            let answer = self.whole(Ok(answer))?;
+            return Err(refusal(answer.status, &answer.text, file));
+        }
+        let reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
+        for text in BufReader::new(reader).lines() {
+            line(&text.map_err(|error| self.incomplete(&error))?)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, call: &ApiCall<'_>) -> Result<http::Response<Body>, ureq::Error> {
+        let mut target = format!("{}{}", self.base, call.path);
+        for (at, (name, value)) in call.query.iter().enumerate() {
+            let mark = if at == 0 { '?' } else { '&' };
+            target.push_str(&format!("{mark}{name}={}", encode(value)));
+        }
+        let mut request = http::Request::builder().method(call.method).uri(target);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {}", key.expose()));
+        }
+        for (name, value) in call.headers {
+            request = request.header(*name, *value);
+        }
+        match call.body {
+            Some((kind, body)) => self.agent.run(request.header("content-type", kind).body(body)?),
+            None if matches!(call.method, "GET" | "DELETE") => self.agent.run(request.body(())?),
+            // With a length of 0.
+            None => self.agent.run(request.body(&[][..])?),
+        }
+    }
+
+    fn whole(
+        &self,
+        answer: Result<http::Response<Body>, ureq::Error>,
+    ) -> Result<ApiResponse, CommandFailure> {
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status().as_u16();
+        let retry_after =
+            answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let forbids_retry =
+            answer.headers().get("x-should-retry").is_some_and(|value| value == "false");
+        let mut text = String::new();
+        let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
+        reader.read_to_string(&mut text).map_err(|error| self.incomplete(&error))?;
+        Ok(ApiResponse { status, text, retry_after, forbids_retry, called: self.called })
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> CommandFailure {
+        let why = cause(error);
+        let hint = match why == UNTRUSTED {
+            true => "`--ca` names a file with its authority",
+            false => "`--url` or REROUTER_URL names another gateway",
+        };
+        CommandFailure::Gateway(format!("{} cannot be reached: {why} ({hint})", self.base))
+    }
+
+    fn incomplete(&self, error: &std::io::Error) -> CommandFailure {
+        CommandFailure::Gateway(format!("the answer of {} is incomplete: {error}", self.base))
+    }
+}
+
+/// The URL of a gateway without a path. The `/v1` is taken off that SDKs have behind it.
+pub(super) fn base_url(url: &str) -> Result<String, CommandFailure> {
+    let base = url.trim_end_matches('/');
+    let base = base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/');
+    let has_scheme = base.starts_with("http://") || base.starts_with("https://");
+    match has_scheme && !base.contains(['?', '#', '@']) {
+        true => Ok(base.to_owned()),
+        false => Err(CommandFailure::Usage(
+            "the URL of the gateway has to be like https://gateway.example.com".to_owned(),
+        )),
+    }
+}
+
+const UNTRUSTED: &str = "no trusted authority signed its certificate";
+
+/// What rustls says, by a word in it, and what people understand.
+const TLS_FAILURES: [(&str, &str); 3] = [
+    ("InvalidContentType", "it does not speak TLS there: try http:// instead of https://"),
+    ("UnknownIssuer", UNTRUSTED),
+    (
+        "CaUsedAsEndEntity",
+        "its certificate is that of an authority, which no server may use: make one with \
+         `basicConstraints=CA:FALSE`",
+    ),
+];
+
+/// Why a server could not be reached.
+pub(super) fn cause(error: &ureq::Error) -> String {
+    let text = error.to_string();
+    let known = TLS_FAILURES.iter().find(|(word, _)| text.contains(word));
+    known.map_or(text, |(_, told)| (*told).to_owned())
+}
+
+/// The text of a page at a root URL, if it answers with 200 within this time.
+pub(super) fn ask_once(url: &str, wait: Duration) -> Option<String> {
+    let config = Agent::config_builder().max_redirects(0).timeout_global(Some(wait)).build();
+    let answer = Agent::new_with_config(config).get(url).call().ok()?;
+    answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64).read_to_string().ok()
+}
+
+/// How a server answered that was asked once.
+pub(super) struct ProbeAnswer {
+    pub(super) status: u16,
+    /// Its header `Date`.
+    pub(super) date: Option<String>,
+    pub(super) text: String,
+}
+
+/// Asks a server once; any status is an answer. `authorities` in DER are trusted instead of the
+/// public ones.
+pub(super) fn probe(
+    url: &str,
+    headers: &http::HeaderMap,
+    authorities: Option<&[Vec<u8>]>,
+    wait: Duration,
+) -> Result<ProbeAnswer, String> {
+    let mut tls = TlsConfig::builder();
+    if let Some(authorities) = authorities {
+        let found = authorities.iter().map(|der| Certificate::from_der(der).to_owned());
+        tls = tls.root_certs(RootCerts::new_with_certs(&found.collect::<Vec<_>>()));
+    }
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(wait))
+        .tls_config(tls.build())
+        .build();
+    let mut request = Agent::new_with_config(config).get(url);
+    // The address has the host.
+    for (name, value) in headers.iter().filter(|(name, _)| *name != http::header::HOST) {
+        request = request.header(name, value);
+    }
+    let answer = request.call().map_err(|error| cause(&error))?;
+    let date = answer.headers().get("date").and_then(|date| Some(date.to_str().ok()?.to_owned()));
+    let status = answer.status().as_u16();
+    let body = answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64);
+    Ok(ProbeAnswer { status, date, text: body.read_to_string().unwrap_or_default() })
+}
+
+/// A refusal as the gateway states it. Problems of a document are listed like those of
+/// `rerouter check`, under the name of its `file`.
+pub(super) fn refusal(status: u16, text: &str, file: Option<&str>) -> CommandFailure {
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
+    let word = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
+    if let Some(problems) = body.get("problems").and_then(Value::as_array) {
+        let problems: Vec<Problem> = problems.iter().map(|value| problem(value, file)).collect();
+        return CommandFailure::Usage(problem_list(&problems));
+    }
+    // The envelopes of inference have a message.
+    let told = match (word("/error"), word("/detail"), word("/error/message")) {
+        (Some(error), Some(detail), _) => format!("refused ({status} {error}): {detail}"),
+        (Some(error), None, _) => format!("refused ({status} {error})"),
+        (None, _, Some(message)) => format!("refused ({status}): {message}"),
+        (None, _, None) => format!("refused ({status}) without a reason: is its URL right?"),
+    };
+    CommandFailure::Gateway(format!("the gateway {told}"))
+}
+
+fn problem(value: &Value, file: Option<&str>) -> Problem {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let number = |name: &str| {
+        let number = value.get(name).and_then(Value::as_u64).unwrap_or_default();
+        usize::try_from(number).unwrap_or_default()
+    };
+    Problem {
+        warning: false,
+        file: file.unwrap_or(config::NO_FILE).to_owned(),
+        path: text("path"),
+        line: number("line"),
+        column: number("column"),
+        message: text("message"),
+        hint: Some(text("hint")).filter(|hint| !hint.is_empty()),
+    }
+}
+
+/// The certificates of a PEM file.
+pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, CommandFailure> {
+    let text = std::fs::read(file)
+        .map_err(|error| CommandFailure::Usage(format!("{}: {error}", file.display())))?;
+    let found: Vec<Certificate<'static>> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        Err(CommandFailure::Usage(format!("{}: holds no certificate in PEM", file.display())))
+    } else {
+        Ok(found)
+    }
+}

@@ -1,0 +1,24 @@
+//! Why a command ends without what it was asked for.
+
+use rerouter_core::config::Problem;
+
+/// Why a command failed; each reason has its exit code.
+#[derive(Debug)]
+pub(super) enum CommandFailure {
+    /// 0: the reader of standard output has read enough.
+    PipeClosed,
+    /// 1: a bound of `evaluate` was broken, and the verdicts say which.
+    BoundBroken,
+    /// 1: something on this machine.
+    Failed(String),
+    /// 2: an option, a document, a corpus or an output is unusable.
+    Usage(String),
+    /// 3: the gateway could not be reached, or refused.
+    Gateway(String),
+}
+
+/// Problems of a document, one per line, and their number.
+pub(super) fn problem_list(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    format!("{}\n{} problem(s)", lines.join("\n"), lines.len())
+}

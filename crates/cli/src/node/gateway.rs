@@ -1,0 +1,146 @@
+//! Signed callbacks to the gateway (RFC 9421), by the gateway's clock.
+
+use std::io::Read;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use ureq::{Agent, http};
+
+use super::super::client::cause;
+use super::http::{agent, url};
+use rerouter_access::auth::signature::{Covered, Signer};
+use rerouter_base::bounds;
+use rerouter_base::clock::Clock;
+use rerouter_base::id::{NodeId, Random, RequestId};
+use rerouter_base::secret::Secret;
+use rerouter_routing::BaseUrl;
+
+pub(super) struct GatewayClient {
+    agent: Agent,
+    base: BaseUrl,
+    id: NodeId,
+    generation: u32,
+    secret: Secret,
+    clock: Clock,
+    random: Random,
+    /// Seconds that the gateway's clock is ahead of ours.
+    clock_offset: i64,
+    /// Number of our registration. The gateway refuses callbacks with any other.
+    epoch: Option<u64>,
+}
+
+/// What the gateway replied to a callback.
+pub(super) enum Reply {
+    Accepted,
+    /// The gateway does not know the registration.
+    Unregistered,
+    Unavailable(String),
+    /// Retrying is useless: the enrolment or the callback is wrong. With the status.
+    Refused(u16, String),
+}
+
+impl GatewayClient {
+    pub(super) fn new(
+        base: BaseUrl,
+        ca: Option<&Path>,
+        id: NodeId,
+        generation: u32,
+        secret: Secret,
+    ) -> Result<GatewayClient, String> {
+        Ok(GatewayClient {
+            agent: agent(ca)?,
+            base,
+            id,
+            generation,
+            secret,
+            clock: Clock::System,
+            random: Random::System,
+            clock_offset: 0,
+            epoch: None,
+        })
+    }
+
+    /// Sends a callback. A 401 may be due to our clock: retries once by the gateway's.
+    pub(super) fn call(&mut self, name: &str, body: &Value) -> Reply {
+        match self.send(name, body) {
+            Ok((401, _, Some(at))) => {
+                self.clock_offset = at.as_second() - self.clock.now().as_second();
+                self.send(name, body).map_or_else(Reply::Unavailable, |(status, text, _)| {
+                    self.read(name, status, &text)
+                })
+            }
+            Ok((status, text, _)) => self.read(name, status, &text),
+            Err(why) => Reply::Unavailable(why),
+        }
+    }
+
+    fn read(&mut self, name: &str, status: u16, text: &str) -> Reply {
+        if name == "register" && status == 200 {
+            self.epoch = epoch(text);
+        }
+        reply(status, text)
+    }
+
+    /// Returns status and body of the answer, and when the gateway began it.
+    fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
+        let mut body = body.clone();
+        if let (Some(epoch), Value::Object(fields), true) =
+            (self.epoch, &mut body, name != "register")
+        {
+            fields.insert("epoch".to_owned(), epoch.into());
+        }
+        let (path, body, authority) = (
+            format!("{}/v1/agent/{name}", self.base.path),
+            body.to_string(),
+            self.base.authority(),
+        );
+        let covered = Covered {
+            method: &http::Method::POST,
+            authority: &authority,
+            path: &path,
+            query: None,
+        };
+        let signer = Signer {
+            key: self.secret.expose().as_bytes(),
+            node: self.id.as_str(),
+            generation: self.generation,
+        };
+        let created = self.clock.now().as_second() + self.clock_offset;
+        let request =
+            self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
+        let mut request =
+            request.config().timeout_global(Some(bounds::NODE_CALLBACK_TIMEOUT)).build();
+        for (name, value) in signer.sign(&covered, body.as_bytes(), created, &self.random) {
+            request = request.header(name, value);
+        }
+        let answer = request.send(body).map_err(|error| cause(&error))?;
+        // Of the clock by which signatures are judged. `Date` is of the gateway's machine.
+        let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok());
+        let at = id.and_then(RequestId::parse).and_then(|id| id.at());
+        let status = answer.status().as_u16();
+        let mut text = String::new();
+        let mut reader =
+            answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
+        reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        Ok((status, text, at))
+    }
+}
+
+fn epoch(answer: &str) -> Option<u64> {
+    let answer: Value = serde_json::from_str(answer).ok()?;
+    answer.pointer("/node/registered/epoch")?.as_u64()
+}
+
+fn reply(status: u16, text: &str) -> Reply {
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
+    let detail = body.get("detail").and_then(Value::as_str).unwrap_or_default();
+    let refused = || format!("the gateway refused ({status}): {detail}");
+    match status {
+        200..=299 => Reply::Accepted,
+        409 => Reply::Unregistered,
+        // 401 includes a rotated secret, which this process cannot learn.
+        400 | 401 | 403 | 404 | 413 | 415 | 421 => Reply::Refused(status, refused()),
+        _ => Reply::Unavailable(refused()),
+    }
+}

@@ -1,0 +1,32 @@
+//! HTTP clients of the node command.
+
+use std::path::Path;
+
+use ureq::Agent;
+use ureq::tls::{RootCerts, TlsConfig};
+
+use super::super::client::authorities;
+use rerouter_routing::BaseUrl;
+
+/// A client that trusts the authorities of the PEM file `ca`, else the public ones.
+pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
+    let mut tls = TlsConfig::builder();
+    if let Some(file) = ca {
+        let found = authorities(file)
+            .map_err(|_| format!("{}: holds no certificate in PEM", file.display()))?;
+        tls = tls.root_certs(RootCerts::new_with_certs(&found));
+    }
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        // GatewayClient and server are reached directly, even if the environment names a proxy.
+        .proxy(None)
+        .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls.build())
+        .build();
+    Ok(Agent::new_with_config(config))
+}
+
+pub(super) fn url(base: &BaseUrl, path: &str) -> String {
+    format!("{}://{}{path}", if base.tls { "https" } else { "http" }, base.authority())
+}

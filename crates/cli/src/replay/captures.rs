@@ -1,0 +1,44 @@
+//! Captures in the API: their paths, and how their values are printed.
+
+use serde_json::Value;
+
+use super::super::failure::CommandFailure;
+use super::super::records::text;
+use rerouter_base::id::RequestId;
+
+pub(crate) const CAPTURES: &str = "/v1/router/replay";
+
+/// The path of one capture.
+pub(super) fn path(id: &str) -> Result<String, CommandFailure> {
+    match RequestId::parse(id) {
+        Some(id) => Ok(format!("{CAPTURES}/{id}")),
+        None => {
+            Err(CommandFailure::Usage("the id of a capture is `req_` and 26 characters".to_owned()))
+        }
+    }
+}
+
+/// The text of a number below `pointer`, 0 if there is none.
+pub(super) fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// US dollars; `-` for an unknown amount.
+pub(crate) fn dollars(amount: Option<f64>) -> String {
+    amount.map_or_else(|| "-".to_owned(), |amount| format!("${amount:.6}"))
+}
+
+pub(crate) fn target(value: Option<&Value>) -> String {
+    pair(value, "provider", '/', "model")
+}
+
+pub(crate) fn rule(decision: Option<&Value>) -> String {
+    pair(decision, "recipe", '.', "rule")
+}
+
+fn pair(value: Option<&Value>, first: &str, separator: char, second: &str) -> String {
+    match value.filter(|value| value.is_object()) {
+        Some(value) => format!("{}{separator}{}", text(value.get(first)), text(value.get(second))),
+        None => "-".to_owned(),
+    }
+}

@@ -1,0 +1,257 @@
+//! `rerouter replay evaluate`: what a document would have done to captured traffic, asked of a
+//! gateway or decided here from a corpus.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::client::{ApiClient, refusal};
+use super::super::failure::{CommandFailure, problem_list};
+use super::super::output::print;
+use super::super::progress::ProgressLine;
+use super::super::records::text;
+use super::captures::CAPTURES;
+use super::corpus::for_each_capture;
+use super::filters::Filters;
+use super::gate::{Bounds, GateVerdict};
+use super::{junit, report};
+use rerouter_base::bounds;
+use rerouter_core::config::{self, Env, Server};
+use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
+use rerouter_routing::Routing;
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("evaluated").required(true).args(["document", "live"])))]
+pub(super) struct EvaluateArguments {
+    /// Routing document to evaluate.
+    #[arg(long, value_name = "FILE")]
+    document: Option<PathBuf>,
+    /// Evaluate the live document.
+    #[arg(long, conflicts_with = "corpus")]
+    live: bool,
+    #[command(flatten)]
+    filters: Filters,
+    /// Maximum number of captures, the newest first.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MAX))]
+    limit: Option<u64>,
+    /// State of the targets: as recorded, as it is now, or all healthy.
+    #[arg(long, value_enum, default_value_t = HealthArgument::Recorded)]
+    health: HealthArgument,
+    /// Compare with the recorded decisions (default), or with those of the live document.
+    #[arg(long, value_enum)]
+    baseline: Option<Baseline>,
+    /// Decide the captures of this exported file, without a gateway.
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+    /// With --corpus: compare with the decisions of this document instead of the recorded ones.
+    #[arg(long, value_name = "FILE", requires = "corpus")]
+    against: Option<PathBuf>,
+    /// With --corpus: server document whose `routing.signal_headers` the routing documents may use.
+    #[arg(long, value_name = "FILE", requires = "corpus")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// Print the report as JSON, with `verdicts`.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum HealthArgument {
+    Recorded,
+    Current,
+    Healthy,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Baseline {
+    Recorded,
+    Current,
+}
+
+impl HealthArgument {
+    fn as_str(self) -> &'static str {
+        match self {
+            HealthArgument::Recorded => "recorded",
+            HealthArgument::Current => "current",
+            HealthArgument::Healthy => "healthy",
+        }
+    }
+}
+
+impl EvaluateArguments {
+    fn baseline(&self) -> &'static str {
+        match self.baseline {
+            Some(Baseline::Current) => "current",
+            None if self.against.is_some() => "current",
+            _ => "recorded",
+        }
+    }
+
+    /// Writes the file for CI, if one is asked for. `failure` is why there is no report.
+    fn write_junit(
+        &self,
+        verdicts: &[GateVerdict],
+        failure: Option<&str>,
+    ) -> Result<(), CommandFailure> {
+        let Some(path) = &self.bounds.junit else { return Ok(()) };
+        std::fs::write(path, junit::render(verdicts, failure))
+            .map_err(|error| CommandFailure::Usage(format!("{}: {error}", path.display())))
+    }
+}
+
+pub(super) fn run(
+    arguments: &EvaluateArguments,
+    connect: &dyn Fn() -> Result<ApiClient, CommandFailure>,
+    env: &Env<'_>,
+    now: Timestamp,
+) -> Result<(), CommandFailure> {
+    let evaluated = match &arguments.corpus {
+        Some(corpus) => offline(arguments, corpus, env, now),
+        None => connect().and_then(|client| online(arguments, &client, now)),
+    };
+    let mut report = match evaluated {
+        Ok(report) => report,
+        Err(failure) => {
+            // CI must not read the file of an earlier run.
+            if let CommandFailure::Usage(why) | CommandFailure::Gateway(why) = &failure {
+                arguments.write_junit(&[], Some(why))?;
+            }
+            return Err(failure);
+        }
+    };
+    let verdicts = arguments.bounds.judge(&report);
+    let printed = if arguments.json {
+        if let Some(fields) = report.as_object_mut() {
+            fields.insert("verdicts".to_owned(), verdicts.iter().map(GateVerdict::json).collect());
+        }
+        print(&format!("{report}\n"))
+    } else {
+        let lines: String = verdicts.iter().map(GateVerdict::line).collect();
+        print(&(report::render(&report) + &lines))
+    };
+    // The verdict counts even if it could not be printed.
+    arguments.write_junit(&verdicts, None)?;
+    if verdicts.iter().all(GateVerdict::holds) { printed } else { Err(CommandFailure::BoundBroken) }
+}
+
+/// Lets the gateway evaluate its captures.
+fn online(
+    arguments: &EvaluateArguments,
+    client: &ApiClient,
+    now: Timestamp,
+) -> Result<Value, CommandFailure> {
+    let mut body = json!({
+        "filter": arguments.filters.object(client, now)?,
+        "health": arguments.health.as_str(),
+        "baseline": arguments.baseline(),
+    });
+    if let Some(fields) = body.as_object_mut() {
+        if let Some(document) = &arguments.document {
+            let source = config::load(document).map_err(unusable)?;
+            fields.insert("document".to_owned(), source.text.into());
+        }
+        fields.extend(arguments.limit.map(|limit| ("limit".to_owned(), limit.into())));
+    }
+    let file = arguments.document.as_ref().map(|document| document.display().to_string());
+    let (progress, mut report) = (ProgressLine::text(), None);
+    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, file.as_deref(), |line| {
+        let line: Value = serde_json::from_str(line)
+            .map_err(|_| CommandFailure::Gateway("a line of the answer is not JSON".to_owned()))?;
+        match line.get("object").and_then(Value::as_str) {
+            Some("evaluation.progress") => progress.show(&progress_text(&line)),
+            Some("evaluation") => report = Some(line),
+            _ => return Err(refusal(200, &line.to_string(), file.as_deref())),
+        }
+        Ok(())
+    });
+    progress.clear();
+    done?;
+    report.ok_or_else(|| CommandFailure::Gateway("the answer ended before its report".to_owned()))
+}
+
+/// Captures arrive newest first, and their number is unknown, so there is no bar.
+fn progress_text(line: &Value) -> String {
+    let [done, changed, reached] = ["done", "changed", "reached"].map(|name| text(line.get(name)));
+    let back = reached.split('.').next().unwrap_or_default();
+    format!("{done} captures, {changed} changed, back to {back}")
+}
+
+/// Decides the captures of a corpus here.
+fn offline(
+    arguments: &EvaluateArguments,
+    corpus: &Path,
+    env: &Env<'_>,
+    now: Timestamp,
+) -> Result<Value, CommandFailure> {
+    let usage = |why: &str| CommandFailure::Usage(why.to_owned());
+    check_offline(arguments, now)?;
+    let server = match &arguments.config {
+        Some(path) => config::load_server(Some(path), env),
+        None => config::read_server("defaults", "", env),
+    };
+    let server = server.map_err(unusable)?;
+    let candidate =
+        arguments.document.as_ref().ok_or_else(|| usage("--corpus needs --document"))?;
+    let candidate = load_document(candidate, &server)?;
+    let baseline = arguments.against.as_deref().map(|path| load_document(path, &server));
+    let health = match arguments.health {
+        HealthArgument::Healthy => HealthSource::Given(BTreeMap::new()),
+        _ => HealthSource::Recorded,
+    };
+    let limit = arguments.limit.unwrap_or(bounds::EVALUATE_MAX);
+    let revision = candidate.revision().to_string();
+    let mut evaluation = OfflineEvaluation::new(candidate, baseline.transpose()?, health);
+    let (progress, mut captures) = (ProgressLine::bar(), 0);
+    let done = for_each_capture(corpus, |capture, position| {
+        evaluation.add(capture);
+        captures += 1;
+        progress.advance(position.read, position.length, &format!("{captures} captures"));
+        captures < limit
+    });
+    progress.clear();
+    done?;
+    let mut report = evaluation.report().json();
+    if let Some(fields) = report.as_object_mut() {
+        fields.insert("revision".to_owned(), revision.into());
+        fields.insert("baseline".to_owned(), arguments.baseline().into());
+        fields.insert("health".to_owned(), arguments.health.as_str().into());
+        fields.insert("limit".to_owned(), limit.into());
+    }
+    Ok(report)
+}
+
+/// Refuses options that only a gateway can serve.
+fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), CommandFailure> {
+    let usage = |why: &str| Err(CommandFailure::Usage(why.to_owned()));
+    if !arguments.filters.given(now)?.is_empty() {
+        return usage("a corpus is taken whole: filter when exporting");
+    }
+    if arguments.health == HealthArgument::Current {
+        return usage("a corpus holds recorded health only: use --health recorded or healthy");
+    }
+    match (arguments.baseline, &arguments.against) {
+        (Some(Baseline::Current), None) => {
+            usage("--baseline current needs a document: --against FILE")
+        }
+        (Some(Baseline::Recorded), Some(_)) => {
+            usage("--against and --baseline recorded exclude each other")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load_document(path: &Path, server: &Server) -> Result<Routing, CommandFailure> {
+    let source = config::load(path).map_err(unusable)?;
+    config::read_remembered(&source.text, server, None).map_err(|mut problems| {
+        problems.iter_mut().for_each(|problem| problem.file.clone_from(&source.file));
+        unusable(problems)
+    })
+}
+
+fn unusable(problems: Vec<config::Problem>) -> CommandFailure {
+    CommandFailure::Usage(problem_list(&problems))
+}

@@ -1,0 +1,30 @@
+//! The files of a new configuration.
+
+use std::path::{Path, PathBuf};
+
+use super::super::failure::CommandFailure;
+
+/// The server and the routing document in a directory. Documents that are there are replaced with
+/// `force` only.
+pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFailure> {
+    let files = ["rerouter.yaml", "routing.yaml"].map(|name| dir.join(name));
+    if let Some(file) = files.iter().find(|file| file.exists() && !force) {
+        return Err(CommandFailure::Failed(format!(
+            "{} is there already: --force replaces it, --dir writes elsewhere",
+            file.display()
+        )));
+    }
+    Ok(files)
+}
+
+/// Writes a document, and makes its directory.
+pub(crate) fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;
+    }
+    std::fs::write(file, text).map_err(|error| failed(file, &error))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("{}: {error}", path.display()))
+}

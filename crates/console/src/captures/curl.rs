@@ -1,0 +1,66 @@
+//! The request of a capture as a command.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::values::{text, visible};
+use rerouter_dialect::endpoint::Endpoint;
+
+/// Longest body that a command holds.
+const MOST: usize = 32 << 10;
+
+/// The command that sends the request again, with the key in the environment. `None` if its body
+/// was not kept whole, is long, or cannot be written in a command.
+pub(super) fn curl(capture: &Value, base: &str) -> Option<String> {
+    let body = capture.pointer("/request/body")?.as_str()?;
+    // What is hidden in it would be hidden in a terminal, too.
+    let is_plain = matches!(visible(body), Cow::Borrowed(_));
+    let whole = capture.pointer("/request/truncated") == Some(&Value::Bool(false));
+    if !whole || body.len() > MOST || !is_plain {
+        return None;
+    }
+    let path = Endpoint::named(text(capture, "/endpoint"))?.path();
+    let quoted = body.replace('\'', "'\\''");
+    Some(format!(
+        "curl -sS '{base}/v1{path}' \\\n  -H \"Authorization: Bearer $REROUTER_API_KEY\" \\\n  \
+         -H 'Content-Type: application/json' \\\n  --data-raw '{quoted}'"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_shell_reads_the_body_as_it_was() {
+        let body = "{\n\t\"a\":\n\t\t\"it's $HOME `x` \\\\ \\n\"\n}\n";
+        let capture =
+            json!({"endpoint": "messages", "request": {"body": body, "truncated": false}});
+        let command = curl(&capture, "http://localhost:8080").unwrap();
+        assert!(
+            command.starts_with("curl -sS 'http://localhost:8080/v1/messages' \\\n"),
+            "{command}"
+        );
+        let echo = command.replace("curl -sS", "printf %s\\\\n").replace("--data-raw", "");
+        let said = std::process::Command::new("sh").arg("-c").arg(echo).output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.ends_with(&format!("{body}\n")), "{said}");
+    }
+
+    #[test]
+    fn what_no_command_can_hold_gives_none() {
+        for request in [
+            json!({"body": "a\u{1b}b", "truncated": false}),
+            json!({"body": "a\u{202e}b", "truncated": false}),
+            json!({"body": "x".repeat(MOST + 1), "truncated": false}),
+            json!({"body": "{}", "truncated": true}),
+            json!({"body": null, "truncated": false}),
+        ] {
+            let capture = json!({"endpoint": "messages", "request": request});
+            assert_eq!(curl(&capture, "http://localhost"), None);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The list of requests as they end, newest first.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::filters::{COMPARE, ID, ListFilters};
+use super::values::{cost, flag, list, outcome, reason, span, target, text, visible, whole};
+use super::{address, compared};
+use crate::call::PageCall;
+use crate::layout::Tab;
+use crate::pieces::{badge, count, empty, id_link, notice, pager, time};
+use rerouter_base::error::Result;
+use rerouter_core::api::ApiResult;
+
+/// Requests of a page.
+const PAGE: usize = 50;
+
+/// `GET /console/captures`: the list with its filters; for htmx the list alone.
+pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
+    let filters = ListFilters::read(&call);
+    if let Some(id) = call.query(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()) {
+        return call.redirect(&match filters.get(COMPARE) {
+            "" => address(&id, ""),
+            compare => compared(compare, &id),
+        });
+    }
+    let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
+    if call.is_fragment() {
+        return call.page("Captures", Tab::Captures, rows(&filters, &found?));
+    }
+    let listed = listed(&filters, found)?;
+    let compare = filters.get(COMPARE);
+    let main = html! {
+        @if !compare.is_empty() {
+            (notice("info", &html! {
+                p {
+                    "Choose the request to compare with " (id_link(&address(compare, ""), compare))
+                    ". " a href="/console/captures" { "Cancel" }
+                }
+            }))
+        }
+        (filters.form(call.is_admin()))
+        (listed)
+    };
+    call.page("Captures", Tab::Captures, main)
+}
+
+fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
+    let found = match found {
+        // A filter that the API refuses stays in the form, with the reason.
+        Err(error) if error.field().is_some() => {
+            return Ok(notice("bad", &html! { p { (error.detail()) } }));
+        }
+        found => found?,
+    };
+    // Only the first page has news. Where captures themselves are searched, that costs too much.
+    let is_live = filters.after.is_none() && filters.asks_index();
+    Ok(html! {
+        @if is_live {
+            p.row.cap-live hidden {
+                label { input #live type="checkbox" checked; " Live" }
+                span.muted { "New requests appear by themselves." }
+            }
+        }
+        // The region stays when what is in it is renewed, and with it the reader's place.
+        div.scroll tabindex="0" role="region" aria-label="Requests" {
+            div #cap-list data-live[is_live] data-quiet
+                hx-get=[is_live.then(|| filters.address(None))]
+                hx-trigger=[is_live.then_some("renew")] hx-sync="this:drop" {
+                (rows(filters, &found))
+            }
+        }
+    })
+}
+
+/// The table, and the way to older requests.
+fn rows(filters: &ListFilters, found: &Value) -> Markup {
+    let entries = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let next = found.get("next").and_then(Value::as_str);
+    let next = next.map(|next| filters.address(Some(next)));
+    let compare = filters.get(COMPARE);
+    html! {
+        @if entries.is_empty() {
+            @if next.is_some() {
+                (empty("None among the requests that were looked at.", "Older ones may follow."))
+            } @else if filters.is_empty() {
+                (empty("No requests yet.", "Each inference request appears here when it ends."))
+                p.row {
+                    a.button href="/console/playground" { "Send one in the playground" }
+                    a.button href="/console/clients" { "Set up a client" }
+                }
+            } @else {
+                (empty("No request fits these filters.", ""))
+            }
+        } @else {
+            table.table.cap-table {
+                thead {
+                    tr {
+                        th scope="col" { "Time" }
+                        th scope="col" { "Outcome" }
+                        th scope="col" { "Model → target" }
+                        th.num scope="col" { "Tokens" }
+                        th.num scope="col" { "Cost" }
+                        th.num scope="col" { "First token" }
+                        th.num scope="col" { "Total" }
+                        th.num scope="col" { "Tries" }
+                        @if !compare.is_empty() { th scope="col" { "Compare" } }
+                    }
+                }
+                tbody { @for entry in entries { (row(entry, compare)) } }
+            }
+        }
+        @if let Some(unreadable) = whole(found, "/unreadable") {
+            p.error { (count(unreadable)) " damaged captures are left out." }
+        }
+        (pager(next.as_deref()))
+    }
+}
+
+/// `compare` is the capture that another one is chosen for, or empty.
+fn row(entry: &Value, compare: &str) -> Markup {
+    let id = text(entry, "/id");
+    let (asked, rule) = (text(entry, "/model"), text(entry, "/decision/rule"));
+    let served = target(entry, "/served");
+    // Another target than the first of the plan.
+    let decided = target(entry, "/decision").filter(|decided| Some(decided) != served.as_ref());
+    let tries = whole(entry, "/attempts").unwrap_or(0);
+    html! {
+        tr {
+            td { a href=(address(id, "")) { (time(text(entry, "/created_at"))) } }
+            td { (outcome(entry)) }
+            td.cap-target {
+                span { (visible(if asked.is_empty() { "–" } else { asked })) }
+                @if let Some(served) = &served { " → " span { (served) } }
+                @if let Some(decided) = &decided {
+                    @let before = if served.is_some() { " instead of " } else { " → " };
+                    span.muted { (before) (decided) }
+                }
+                @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
+                @for left_out in list(entry, "/decision/left_out") {
+                    @let (name, why) = (target(left_out, ""), text(left_out, "/reason"));
+                    " " (badge("warn", &format!("without {}: {}", name.unwrap_or_default(),
+                        visible(reason(why)))))
+                }
+                (marks(entry))
+            }
+            td.num { (tokens(entry)) }
+            td.num { (cost(entry, "/cost_usd")) }
+            td.num { (span(entry, "/latency/ttft_ms")) }
+            td.num { (span(entry, "/latency/total_ms")) }
+            td.num { (tries) }
+            @if !compare.is_empty() {
+                td { @if id != compare { a href=(compared(compare, id)) { "compare" } } }
+            }
+        }
+    }
+}
+
+/// What is special about a request.
+pub(super) fn marks(entry: &Value) -> Markup {
+    let marks = [
+        (!text(entry, "/replay_of").is_empty(), "replay"),
+        (!text(entry, "/shadow_of").is_empty(), "shadow"),
+        (flag(entry, "/imported"), "imported"),
+        (flag(entry, "/stream"), "streamed"),
+    ];
+    html! {
+        @for (_, mark) in marks.iter().filter(|(is, _)| *is) { " " (badge("info", mark)) }
+    }
+}
+
+/// Tokens of prompt and answer.
+pub(super) fn tokens(entry: &Value) -> String {
+    let of = |pointer| whole(entry, pointer).map_or_else(|| "–".to_owned(), count);
+    match entry.get("usage").filter(|usage| !usage.is_null()) {
+        None => "–".to_owned(),
+        Some(_) => format!(
+            "{}{} + {}",
+            if flag(entry, "/usage/estimated") { "≈ " } else { "" },
+            of("/usage/prompt_tokens"),
+            of("/usage/completion_tokens")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_which_target_was_left_out() {
+        let entry = json!({"id": "req_1", "status": 200, "state": "completed", "model": "auto",
+            "served": {"provider": "south", "model": "medium"},
+            "decision": {"provider": "south", "model": "medium", "rule": "code", "left_out": [
+                {"provider": "north", "model": "<big>", "reason": "cooldown"}]}});
+        let shown = row(&entry, "").into_string();
+        assert!(shown.contains("without north/&lt;big&gt;: pause"), "{shown}");
+    }
+}

@@ -1,0 +1,200 @@
+//! The way of one request as bars over its time.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::values::{list, number, outcome, span, target, text, visible, whole};
+use crate::pieces::{badge, duration_ms};
+
+/// Units of a bar.
+const WIDTH: f64 = 1000.0;
+/// Units that a span takes at least, to be seen.
+const LEAST: f64 = 4.0;
+
+/// One line: what took from when to when, in milliseconds.
+struct TimelineStep {
+    name: String,
+    from: f64,
+    to: f64,
+    /// `ok`, `warn` (an answer that is an error), `bad` or empty.
+    kind: &'static str,
+    said: String,
+}
+
+/// The attempts one after another, up to the end of the request.
+fn steps(capture: &Value) -> Vec<TimelineStep> {
+    let total = number(capture, "/latency/total_ms").unwrap_or(0.0);
+    let attempts = list(capture, "/decision/attempts");
+    let took = |attempt: &Value| number(attempt, "/duration_ms").unwrap_or(0.0);
+    let routing = number(capture, "/latency/routing_us").map(|us| us / 1_000.0);
+    // What comes before the first attempt is what is left of the whole, in whole milliseconds.
+    let rest = total - attempts.iter().map(took).sum::<f64>();
+    let mut at = rest.max(routing.unwrap_or(0.0));
+    let is_decided = capture.get("decision").is_some_and(|decision| !decision.is_null());
+    let mut steps = vec![TimelineStep {
+        name: if is_decided { "Received and decided" } else { "Received and refused" }.to_owned(),
+        from: 0.0,
+        to: if attempts.is_empty() { total } else { at },
+        kind: "",
+        said: routing
+            .filter(|_| is_decided)
+            .map(|ms| format!("the decision took {}", duration_ms(ms)))
+            .unwrap_or_default(),
+    }];
+    for attempt in attempts {
+        let from = at;
+        at += took(attempt);
+        let error = text(attempt, "/error");
+        let status = whole(attempt, "/status").map(|status| format!("status {status}"));
+        let node = Some(text(attempt, "/node")).filter(|node| !node.is_empty());
+        let node = node.map(|node| format!("node {}", visible(node)));
+        let error_words =
+            (!error.is_empty()).then(|| visible(&error.replace('_', " ")).into_owned());
+        let said: Vec<String> = [status, error_words, node].into_iter().flatten().collect();
+        steps.push(TimelineStep {
+            name: target(attempt, "").unwrap_or_default(),
+            from,
+            to: at,
+            kind: match whole(attempt, "/status") {
+                _ if !error.is_empty() => "bad",
+                Some(400..) => "warn",
+                _ => "ok",
+            },
+            said: said.join(", "),
+        });
+    }
+    steps
+}
+
+pub(super) fn timeline(capture: &Value) -> Markup {
+    let steps = steps(capture);
+    let end = steps.last().map_or(0.0, |last| last.to);
+    let total = number(capture, "/latency/total_ms").unwrap_or(0.0).max(end);
+    let first = number(capture, "/latency/ttft_ms");
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Steps" {
+            table.table.cap-timeline {
+                thead {
+                    tr {
+                        th scope="col" { "Step" }
+                        th.cap-bar scope="col" { "When" }
+                        th.num scope="col" { "Took" }
+                        th scope="col" { "Outcome" }
+                    }
+                }
+                tbody {
+                    @for step in &steps {
+                        tr {
+                            th scope="row" { (step.name) }
+                            td { (bar(step, total)) }
+                            td.num { (duration_ms(step.to - step.from)) }
+                            td {
+                                @match step.kind {
+                                    "ok" => { (badge("ok", "answered")) " " }
+                                    "warn" => { (badge("warn", "answered with an error")) " " }
+                                    "bad" => { (badge("bad", "failed")) " " }
+                                    _ => {}
+                                }
+                                (step.said)
+                            }
+                        }
+                    }
+                    @if let Some(first) = first {
+                        tr {
+                            th scope="row" { "First token" }
+                            td { (mark(first, total)) }
+                            td.num { (duration_ms(first)) }
+                            td.muted { "since the request began" }
+                        }
+                    }
+                    tr {
+                        th scope="row" { "End" }
+                        td { (mark(total, total)) }
+                        td.num { (span(capture, "/latency/total_ms")) }
+                        td { (outcome(capture)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a time lies on a bar.
+fn place(at: f64, total: f64) -> f64 {
+    if total > 0.0 { (at / total * WIDTH).clamp(0.0, WIDTH) } else { 0.0 }
+}
+
+fn bar(step: &TimelineStep, total: f64) -> Markup {
+    let from = place(step.from, total).min(WIDTH - LEAST);
+    let width = (place(step.to, total) - from).max(LEAST);
+    drawn(from, width, step.kind)
+}
+
+fn mark(at: f64, total: f64) -> Markup {
+    drawn(place(at, total).min(WIDTH - LEAST), LEAST, "mark")
+}
+
+fn drawn(from: f64, width: f64, kind: &str) -> Markup {
+    html! {
+        svg.bar viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect.rest x="0" y="4" width="1000" height="2" {}
+            rect class=(format!("cap-{kind}")) x=(format!("{from:.1}")) y="0"
+                width=(format!("{width:.1}")) height="10" {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn attempts_follow_each_other_up_to_the_end() {
+        let answered = |status: u64| {
+            json!({"latency": {"total_ms": 9}, "status": status, "state": "completed",
+                "decision": {"attempts": [{"provider": "p", "model": "m", "status": status}]}})
+        };
+        assert_eq!(steps(&answered(400))[1].kind, "warn");
+        let shown = timeline(&answered(400)).into_string();
+        assert!(!shown.contains("badge-ok") && !shown.contains("completed"), "{shown}");
+        assert!(timeline(&answered(200)).into_string().contains("badge-ok"));
+        let attempt = |model: &str, ms: u64, error: Option<&str>| {
+            json!({"provider": "p", "model": model, "status": 503, "error": error,
+                "duration_ms": ms})
+        };
+        let capture = json!({
+            "state": "completed",
+            "latency": {"routing_us": 120, "ttft_ms": 260, "total_ms": 400},
+            "decision": {"attempts": [attempt("a", 90, Some("server_error")),
+                attempt("b", 300, None)]},
+        });
+        let steps = steps(&capture);
+        let spans: Vec<(f64, f64)> = steps.iter().map(|step| (step.from, step.to)).collect();
+        assert_eq!(spans, [(0.0, 10.0), (10.0, 100.0), (100.0, 400.0)]);
+        assert_eq!(steps[1].said, "status 503, server error");
+        let html = timeline(&capture).into_string();
+        assert!(
+            html.contains("<rect class=\"cap-bad\" x=\"25.0\" y=\"0\" width=\"225.0\""),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn odd_times_stay_within_the_bar() {
+        for capture in [
+            json!({}),
+            json!({"latency": {"total_ms": 5, "ttft_ms": 9},
+                "decision": {"attempts": [{"provider": "<p>", "model": "m\u{202e}",
+                    "duration_ms": 50}]}}),
+        ] {
+            let html = timeline(&capture).into_string();
+            assert!(!html.contains("NaN") && !html.contains("<p>") && !html.contains("\u{202e}"));
+            for width in html.split("width=\"").skip(1) {
+                let width: f64 = width.split('"').next().unwrap().parse().unwrap();
+                assert!((0.0..=1000.0).contains(&width), "{html}");
+            }
+        }
+    }
+}

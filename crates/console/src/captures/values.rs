@@ -1,0 +1,152 @@
+//! Values of the API's JSON, as pages show them.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::pieces::{badge, duration_ms, money};
+
+/// The text at a JSON pointer; empty where there is none.
+pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn number(value: &Value, pointer: &str) -> Option<f64> {
+    value.pointer(pointer)?.as_f64()
+}
+
+pub(super) fn whole(value: &Value, pointer: &str) -> Option<u64> {
+    value.pointer(pointer)?.as_u64()
+}
+
+pub(super) fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn flag(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// `provider/model` of an object at a pointer.
+pub(super) fn target(value: &Value, pointer: &str) -> Option<String> {
+    let found = value.pointer(pointer).filter(|found| found.is_object())?;
+    Some(visible(&format!("{}/{}", text(found, "/provider"), text(found, "/model"))).into_owned())
+}
+
+/// A span in milliseconds at a pointer; a dash where there is none.
+pub(super) fn span(value: &Value, pointer: &str) -> String {
+    number(value, pointer).map_or_else(|| "–".to_owned(), duration_ms)
+}
+
+pub(super) fn cost(value: &Value, pointer: &str) -> String {
+    number(value, pointer).map_or_else(|| "–".to_owned(), money)
+}
+
+/// Why a target was left out, in a few words.
+pub(super) fn reason(word: &str) -> &str {
+    match word {
+        "breaker_open" => "too many failures",
+        "cooldown" => "pause",
+        "concurrency" => "at its limit of requests",
+        "no_node" => "no node was ready",
+        "context" => "the request is too long for it",
+        "capability" => "it lacks a capability",
+        "translation" => "the request cannot be translated",
+        "endpoint" => "it does not serve this endpoint",
+        other => other,
+    }
+}
+
+/// How a request ended.
+pub(super) fn outcome(summary: &Value) -> Markup {
+    let (status, state) = (whole(summary, "/status").unwrap_or(0), text(summary, "/state"));
+    let kind = match (status, state) {
+        (200..300, "completed") => "ok",
+        (_, "aborted") | (400..500, _) => "warn",
+        _ => "bad",
+    };
+    let word = if state == "completed" { String::new() } else { format!(" {state}") };
+    html! { (badge(kind, &format!("{status}{word}"))) }
+}
+
+/// The text with every character visible that could hide or reorder others. Line breaks and tabs
+/// stay, and joiners, which many scripts need.
+pub(super) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match u32::from(letter) {
+            _ if !is_hidden(letter) => shown.push(letter),
+            // The pictures of the control characters have the same order.
+            code @ 0..0x20 => shown.extend(char::from_u32(0x2400 + code)),
+            0x7f => shown.push('\u{2421}'),
+            // Writing to a string does not fail.
+            code => write!(shown, "⟨U+{code:04X}⟩").unwrap_or_default(),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_hidden(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\0'..' ' | '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' => true,
+        '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
+        '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        _ => false,
+    }
+}
+
+/// JSON in lines, if the text is JSON; else the text.
+pub(super) fn pretty(text: &str) -> Cow<'_, str> {
+    /// Longer texts stay as they are.
+    const MOST: usize = 64 << 10;
+    let value = (text.len() <= MOST).then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+    let written = value.filter(|value| value.is_object() || value.is_array());
+    let written = written.and_then(|value| serde_json::to_string_pretty(&value).ok());
+    written.map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_hides_or_reorders_is_visible() {
+        for (hidden, shown) in [
+            ("a\0b", "a␀b"),
+            ("\u{1b}[31m", "␛[31m"),
+            ("line\r\nend\t.", "line␍\nend\t."),
+            ("x\u{7f}", "x␡"),
+            ("\u{85}", "⟨U+0085⟩"),
+            ("gpt\u{202e}evil", "gpt⟨U+202E⟩evil"),
+            ("\u{feff}\u{e0041}", "⟨U+FEFF⟩⟨U+E0041⟩"),
+            ("<b>क्\u{200d}ष 👩\u{200d}💻</b>", "<b>क्\u{200d}ष 👩\u{200d}💻</b>"),
+        ] {
+            assert_eq!(visible(hidden), shown);
+        }
+    }
+
+    #[test]
+    fn only_json_is_set_in_lines() {
+        assert_eq!(pretty("{\"a\":1}"), "{\n  \"a\": 1\n}");
+        for text in ["1", "plain", "{broken", ""] {
+            assert_eq!(pretty(text), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hidden_is_left(text: String) {
+            let shown = visible(&text);
+            prop_assert!(!shown.chars().any(is_hidden));
+            prop_assert!(visible(&shown) == shown);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `/console/keys/{id}`: one key, its limits, and what can be done about it.
+
+use http::Method;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::super::call::PageCall;
+use super::super::form::Form;
+use super::super::form_state::{
+    FormState, Input, is_of_form, pairs_of, pairs_text, patch_to, refused_page, unconfirmed, words,
+};
+use super::super::layout::Tab;
+use super::super::{limits, pieces, times};
+use super::create::made_page;
+use super::{collection, interface, link, status_class};
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::interface::Interface;
+use rerouter_base::url::encode;
+use rerouter_core::api::ApiResult;
+
+const GRACES: [(&str, &str); 5] = [
+    ("0", "none: the old secret ends now"),
+    ("3600", "an hour"),
+    ("86400", "a day"),
+    ("259200", "three days"),
+    ("604800", "a week"),
+];
+
+/// A page of one key: who asks, in which collection, for which key.
+struct KeyPage<'a> {
+    call: PageCall<'a>,
+    interface: Interface,
+    id: String,
+}
+
+/// `GET /console/keys/{id}?interface=`. Without an interface, as the audit names keys, it leads to
+/// the one that has the key.
+pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
+    if call.query("interface").is_some() {
+        return KeyPage::of(call).shown(FormState::default(), html! {}).await;
+    }
+    for interface in [Interface::Router, Interface::Pin, Interface::Agent] {
+        let page = KeyPage { interface, ..KeyPage::of(call) };
+        match page.read().await {
+            Ok(_) => return page.again(),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::not_found("key"))
+}
+
+/// `POST /console/keys/{id}?interface=`: the fields that differ from the key as it is.
+pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
+    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let Some(patch) = patch(&page.read().await?, &sent) else { return page.again() };
+    match page.ask(Method::PATCH, "", Some(&patch)).await {
+        Err(error) if is_of_form(&error) => {
+            let shown = page.shown(FormState::refused(&sent, &error), html! {}).await;
+            refused_page(shown, &error)
+        }
+        changed => page.after(changed).await,
+    }
+}
+
+/// `POST /console/keys/{id}/status?interface=`
+pub(in super::super) async fn set_status(call: PageCall<'_>) -> ApiResult {
+    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let patch = json!({"status": sent.get("status")});
+    page.after(page.ask(Method::PATCH, "", Some(&patch)).await).await
+}
+
+/// `POST /console/keys/{id}/revoke?interface=`
+pub(in super::super) async fn revoke(call: PageCall<'_>) -> ApiResult {
+    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let query = sent.get("descendants").map_or("", |_| "?descendants=true");
+    page.after(page.ask(Method::DELETE, query, None).await).await
+}
+
+/// `POST /console/keys/{id}/rotate?interface=`: answered with the new secret, at no address of its
+/// own.
+pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
+    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let grace = sent.get("grace").and_then(|text| text.parse::<u64>().ok());
+    let body = json!({"grace_period_seconds": grace});
+    match page.ask(Method::POST, "/rotate", Some(&body)).await {
+        Ok(key) => call.page("New secret", Tab::Keys, made_page(&call, page.interface, &key).await),
+        refused => page.after(refused).await,
+    }
+}
+
+/// What a form changes, as a merge patch: only what differs, since each field asks for a right.
+fn patch(before: &Value, sent: &Form) -> Option<Value> {
+    let mut patch = Map::new();
+    let text = |name: &str| sent.get(name).map(str::trim);
+    if let Some(name) = text("name").filter(|name| before.get("name") != Some(&json!(name))) {
+        patch.insert("name".to_owned(), json!(name));
+    }
+    if let Some(at) = text("expires_at").filter(|at| !at.is_empty()) {
+        let ends = before.get("expires_at").and_then(Value::as_str).unwrap_or_default();
+        if times::minute(ends) != at {
+            patch.insert("expires_at".to_owned(), json!(times::utc(at)));
+        }
+    }
+    let before = |name: &str| before.get(name).unwrap_or(&Value::Null);
+    let labels = text("labels").and_then(|text| patch_to(before("labels"), &pairs_of(text)));
+    for (name, change) in [("limits", limits::change(before("limits"), sent)), ("labels", labels)] {
+        patch.extend(change.map(|change| (name.to_owned(), change)));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+impl<'a> KeyPage<'a> {
+    fn of(call: PageCall<'a>) -> Self {
+        KeyPage { call, interface: interface(&call), id: call.param(0) }
+    }
+
+    async fn ask(&self, method: Method, end: &str, body: Option<&Value>) -> Result<Value> {
+        let path = format!("{}/{}{end}", collection(self.interface), encode(&self.id));
+        self.call.call(method, &path, body).await
+    }
+
+    async fn read(&self) -> Result<Value> {
+        self.ask(Method::GET, "", None).await
+    }
+
+    /// The page after a change, or with its refusal.
+    async fn after(&self, answer: Result<Value>) -> ApiResult {
+        match answer {
+            Ok(changed) if changed.get("unconfirmed").is_some() => {
+                self.shown(FormState::default(), unconfirmed(&changed)).await
+            }
+            Ok(_) => self.again(),
+            Err(error) if is_of_form(&error) => {
+                let why = pieces::notice("bad", &html! { (error.detail()) });
+                refused_page(self.shown(FormState::default(), why).await, &error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Leads to the page of the key as it is now.
+    fn again(&self) -> ApiResult {
+        self.call.redirect(&link(self.interface, &self.id, ""))
+    }
+
+    async fn shown(&self, state: FormState<'_>, notice: Markup) -> ApiResult {
+        let key = self.read().await?;
+        let text = |name: &str| key.get(name).and_then(Value::as_str);
+        let status = text("status").unwrap_or_default();
+        let (name, lives) = (text("name").unwrap_or_default(), status != "revoked");
+        let main = html! {
+            p { a href={ "/console/keys?interface=" (self.interface.as_str()) } {
+                "Keys of " (self.interface.as_str().to_uppercase())
+            } }
+            p { (pieces::badge(status_class(status), status)) }
+            (notice)
+            (state.notice())
+            (self.facts(&key))
+            @if self.interface == Interface::Router && key.get("usage").is_some() {
+                section .card {
+                    h2 { "What remains of its limits" }
+                    (limits::remaining(key.get("usage").unwrap_or(&Value::Null)))
+                }
+            }
+            @if lives {
+                (self.edit(&key, &state))
+                (self.actions(status))
+            }
+        };
+        self.call.page(name, Tab::Keys, main)
+    }
+
+    fn facts(&self, key: &Value) -> Markup {
+        let text = |name: &str| key.get(name).and_then(Value::as_str);
+        let limits = key.get("limits").unwrap_or(&Value::Null);
+        let owner = text("owner").filter(|_| self.interface != Interface::Agent);
+        let created_by = key.pointer("/created_by/id").and_then(Value::as_str);
+        let times = [
+            ("Created", "created_at"),
+            ("Last used", "last_used_at"),
+            ("Expires", "expires_at"),
+            ("Rotated", "rotated_at"),
+            ("Secret before is valid until", "previous_secret_expires_at"),
+            ("Revoked", "revoked_at"),
+        ];
+        html! {
+            dl .access-facts .card {
+                dt { "Id" } dd .mono { (self.id) }
+                dt { "Secret" } dd .mono { (text("redacted").unwrap_or_default()) }
+                dt { "Scopes" } dd { (words(key.get("scopes"))) }
+                dt { "Models" } dd { (limits::models(limits)) }
+                dt { "Limits" } dd { (limits::summary(limits)) }
+                @if let Some(owner) = owner {
+                    dt { "Owner" }
+                    dd .mono {
+                        @if self.call.is_admin() {
+                            a href={ "/console/users/" (owner) } { (owner) }
+                        } @else { (owner) }
+                    }
+                }
+                @if let Some(by) = created_by { dt { "Created by" } dd .mono { (by) } }
+                @for (label, name) in times {
+                    @if let Some(at) = text(name) { dt { (label) } dd { (pieces::time(at)) } }
+                }
+                @let labels = pairs_text(key.get("labels").unwrap_or(&Value::Null));
+                @if !labels.is_empty() { dt { "Labels" } dd .mono { (labels) } }
+                @if self.interface == Interface::Router {
+                    dt { "Captures" }
+                    dd { a href={ "/console/captures?key=" (self.id) } { "of this key" } }
+                }
+            }
+        }
+    }
+
+    fn edit(&self, key: &Value, state: &FormState<'_>) -> Markup {
+        let text = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default();
+        let limits = key.get("limits").unwrap_or(&Value::Null);
+        html! {
+            section .card {
+                h2 { "Change" }
+                form .form method="post" action=(link(self.interface, &self.id, "")) {
+                    (state.line(&Input {
+                        label: "Name", name: "name", before: text("name"), hint: "",
+                    }))
+                    (state.of_kind(&Input {
+                        label: "Expires (UTC)", name: "expires_at",
+                        before: times::minute(text("expires_at")),
+                        hint: "It can only come earlier.",
+                    }, "datetime-local"))
+                    (limits::inputs(state, limits, self.interface))
+                    @if self.call.is_admin() && self.interface != Interface::Agent {
+                        (state.lines(&Input {
+                            label: "Labels", name: "labels",
+                            before: &pairs_text(key.get("labels").unwrap_or(&Value::Null)),
+                            hint: "name=value, one a line.",
+                        }, 2))
+                    }
+                    p .hint { "An admin may change all of it, others what narrows their own keys." }
+                    button type="submit" { "Save" }
+                }
+            }
+        }
+    }
+
+    fn actions(&self, status: &str) -> Markup {
+        let (to, label) = match status {
+            "inactive" => ("active", "Enable"),
+            _ => ("inactive", "Disable"),
+        };
+        html! {
+            section .card {
+                h2 { "Secret" }
+                form .row method="post" action=(link(self.interface, &self.id, "/rotate"))
+                    {
+                    (pieces::field("Grace for the old secret", "grace", &html! {
+                        select #grace name="grace" {
+                            @for (seconds, label) in GRACES {
+                                option value=(seconds) selected[seconds == "3600"] { (label) }
+                            }
+                        }
+                    }, "The id, the limits and the counts stay."))
+                    button type="submit" { "Rotate" }
+                }
+            }
+            section .card {
+                h2 { "End" }
+                form .row method="post" action=(link(self.interface, &self.id, "/status")) {
+                    button type="submit" name="status" value=(to) { (label) }
+                    span .hint { "A disabled key is refused until it is enabled again." }
+                }
+                details .confirm {
+                    summary .button .bad { "Revoke…" }
+                    form .form method="post" action=(link(self.interface, &self.id, "/revoke")) {
+                        p { "A revoked key is dead at once and for ever." }
+                        label .access-check {
+                            input type="checkbox" name="descendants" value="true";
+                            "Revoke the keys that it made too, and theirs"
+                        }
+                        button .bad type="submit" { "Revoke this key" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_asked_for() {
+        let before = json!({
+            "name": "a", "expires_at": "2026-11-21T10:00:30.000000Z",
+            "limits": {"rpm": 5, "budget": {"usd": 2.0, "per": "day"}}, "labels": {"team": "x"},
+        });
+        let of = |text: &str| patch(&before, &Form::read(text.as_bytes()).unwrap());
+        let same = "name=a&expires_at=2026-11-21T10:00&limits.rpm=5&limits.budget.usd=2&\
+                    limits.budget.per=day&limits.keys_per_user=&labels=team%3Dx";
+        assert_eq!(of(same), None);
+        assert_eq!(of(&same.replace("rpm=5", "rpm=")), Some(json!({"limits": {"rpm": null}})));
+        assert_eq!(
+            of(&same.replace("usd=2", "usd=1.5").replace("name=a", "name=b")),
+            Some(json!({"name": "b", "limits": {"budget": {"usd": 1.5}}}))
+        );
+        assert_eq!(
+            of(&same.replace("team%3Dx", "").replace("T10:00", "T09:00")),
+            Some(json!({"expires_at": "2026-11-21T09:00:00Z", "labels": {"team": null}}))
+        );
+        assert_eq!(of("name=a"), None, "what has no input stays");
+    }
+}

@@ -1,0 +1,258 @@
+//! The traffic as a part of the page: numbers, charts, and the largest recipes, targets, keys or
+//! users.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::traffic::{Traffic, maybe_number, number, whole};
+use super::view::{Dimension, Range, View};
+use crate::pieces::{Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money};
+use rerouter_base::url::encode;
+
+pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
+    html! {
+        section aria-labelledby="traffic" {
+            h2 #traffic { "Traffic" }
+            (choices(view, is_admin))
+            @if whole(&traffic.total, "/requests") == 0 {
+                (empty("No request ended in this time.",
+                    "Requests show here a moment after they end."))
+                p.row {
+                    a.button href="/console/playground" { "Send one in the playground" }
+                    a.button href="/console/keys/new?interface=router" { "Make a key" }
+                    a.button href="/console/clients" { "Set up a client" }
+                }
+            } @else {
+                (numbers(&traffic.total))
+                (charts(traffic, view))
+                (largest(traffic, view))
+            }
+        }
+    }
+}
+
+/// Links to other views.
+fn choices(view: &View, is_admin: bool) -> Markup {
+    html! {
+        nav aria-label="Time" {
+            ul.tabs {
+                @for range in Range::ALL {
+                    li { (tab(&View { range, ..view.clone() }, view, range.label())) }
+                }
+            }
+        }
+        nav.row.overview-by aria-label="Grouped by" {
+            span.muted { "by" }
+            @for by in Dimension::ALL {
+                @if is_admin || by != Dimension::User {
+                    (tab(&View { by, ..view.clone() }, view, by.as_str()))
+                }
+            }
+            @if let Some((dimension, value)) = &view.only {
+                span.badge.badge-info { "only " (dimension.as_str()) " " (value) }
+                a href=(View { only: None, ..view.clone() }.href()) { "show all" }
+            }
+        }
+    }
+}
+
+fn tab(to: &View, now: &View, label: &str) -> Markup {
+    html! { a.tab href=(to.href()) aria-current=[(to == now).then_some("true")] { (label) } }
+}
+
+fn numbers(total: &Value) -> Markup {
+    let (requests, errors) = (whole(total, "/requests"), whole(total, "/errors"));
+    let share = errors as f64 / (requests.max(1)) as f64 * 100.0;
+    let cost = maybe_number(total, "/cost_usd").map_or_else(|| "unknown".to_owned(), money);
+    let cached = whole(total, "/cached_tokens");
+    html! {
+        div.grid.overview-numbers {
+            (stat("requests", "Requests", &count(requests), &html! {
+                @let replays = whole(total, "/replays/requests");
+                @if replays == 1 { "1 reroute beside them" }
+                @else if replays > 1 { (count(replays)) " reroutes beside them" }
+            }))
+            (stat("errors", "Errors", &count(errors), &html! {
+                (format!("{share:.1} %")) "; without what was "
+                a href="/console/captures?outcome=refused" { "refused at once" }
+            }))
+            (stat("latency", "Latency", &quantile(total, "/latency_ms/p50"), &html! {
+                "median; 95 % below " (quantile(total, "/latency_ms/p95"))
+            }))
+            (stat("first-token", "First token", &quantile(total, "/first_token_ms/p50"), &html! {
+                "median; 95 % below " (quantile(total, "/first_token_ms/p95"))
+            }))
+            (stat("tokens", "Tokens", &count(whole(total, "/total_tokens")), &html! {
+                (count(whole(total, "/prompt_tokens"))) " in, "
+                (count(whole(total, "/completion_tokens"))) " out"
+                @if cached > 0 { ", " (count(cached)) " cached" }
+            }))
+            (stat("cost", "Cost", &cost, &html! {
+                @let unpriced = whole(total, "/unpriced_requests");
+                @if unpriced > 0 { (count(unpriced)) " requests without a price" }
+            }))
+        }
+    }
+}
+
+fn stat(name: &str, label: &str, value: &str, more: &Markup) -> Markup {
+    html! {
+        div.card.stat data-stat=(name) {
+            div.muted { (label) }
+            div.value { (value) }
+            div.hint { (more) }
+        }
+    }
+}
+
+/// A duration of a record; a dash where there is none.
+fn quantile(record: &Value, pointer: &str) -> String {
+    maybe_number(record, pointer).map_or_else(|| "–".to_owned(), duration_ms)
+}
+
+fn charts(traffic: &Traffic, view: &View) -> Markup {
+    let line = |label: &str, pointer: &str| ChartSeries {
+        label: label.to_owned(),
+        values: values(traffic, &traffic.over_time, |row| maybe_number(row, pointer)),
+    };
+    let bars = |label: &str, pointer: &str| ChartSeries {
+        label: label.to_owned(),
+        values: sums(traffic, &traffic.over_time, pointer),
+    };
+    let plot = |title: &str, unit, series| Chart {
+        title: title.to_owned(),
+        x: traffic.times.clone(),
+        series,
+        unit,
+    };
+    let latency = [
+        line("median", "/latency_ms/p50"),
+        line("95 % below", "/latency_ms/p95"),
+        line("first token, median", "/first_token_ms/p50"),
+    ];
+    let tokens = [bars("in", "/prompt_tokens"), bars("out", "/completion_tokens")];
+    html! {
+        div.split {
+            (bar_chart(&plot("Requests", "count", parts(traffic, view.by, "/requests"))))
+            (bar_chart(&plot("Cost", "usd", parts(traffic, view.by, "/cost_usd"))))
+            (chart(&plot("Latency", "ms", latency.into())))
+            (bar_chart(&plot("Errors", "count", vec![bars("errors", "/errors")])))
+            (bar_chart(&plot("Tokens", "count", tokens.into())))
+        }
+    }
+}
+
+/// The values of the steps.
+fn values(
+    traffic: &Traffic,
+    steps: &BTreeMap<i64, Value>,
+    of: impl Fn(&Value) -> Option<f64>,
+) -> Vec<Option<f64>> {
+    traffic.times.iter().map(|time| steps.get(time).and_then(&of)).collect()
+}
+
+/// The sums of the steps: nothing is 0.
+fn sums(traffic: &Traffic, steps: &BTreeMap<i64, Value>, pointer: &str) -> Vec<Option<f64>> {
+    values(traffic, steps, |row| Some(number(row, pointer)))
+        .into_iter()
+        .map(|value| Some(value.unwrap_or(0.0)))
+        .collect()
+}
+
+/// A sum over time: of the largest values, and of all others together.
+fn parts(traffic: &Traffic, by: Dimension, pointer: &str) -> Vec<ChartSeries> {
+    let mut rest = sums(traffic, &traffic.over_time, pointer);
+    let mut parts = Vec::new();
+    for (value, steps) in &traffic.series {
+        let values = sums(traffic, steps, pointer);
+        for (rest, value) in rest.iter_mut().zip(&values) {
+            *rest = rest.zip(*value).map(|(rest, value)| (rest - value).max(0.0));
+        }
+        let label = traffic.name(by, Some(value)).to_owned();
+        parts.push(ChartSeries { label, values });
+    }
+    // Sums of dollars differ in their last digits.
+    if parts.is_empty() || rest.iter().flatten().any(|value| *value > 1e-9) {
+        let label = if parts.is_empty() { "all" } else { "others" };
+        parts.push(ChartSeries { label: label.to_owned(), values: rest });
+    }
+    parts
+}
+
+/// The table of the values with most requests.
+fn largest(traffic: &Traffic, view: &View) -> Markup {
+    let most = traffic.largest.first().map_or(0.0, |row| number(row, "/requests")).max(1.0);
+    html! {
+        h3 { "Most requests by " (view.by.as_str()) }
+        div.scroll tabindex="0" role="region" aria-label="Most requests" {
+            table.table.overview-largest {
+                thead {
+                    tr {
+                        th scope="col" { (view.by.as_str()) }
+                        @for column in
+                            ["Requests", "Errors", "Median", "95 % below", "First token", "Tokens",
+                                "Cost"]
+                        {
+                            th.num scope="col" { (column) }
+                        }
+                        th scope="col" { span.visually-hidden { "Captures" } }
+                    }
+                }
+                tbody {
+                    @for row in &traffic.largest { (line(traffic, view, row, most)) }
+                }
+            }
+        }
+        @if traffic.has_more { p.muted { "There are more." } }
+    }
+}
+
+fn line(traffic: &Traffic, view: &View, row: &Value, most: f64) -> Markup {
+    let value = row.get(view.by.column()).and_then(Value::as_str);
+    let name = traffic.name(view.by, value);
+    let share = number(row, "/requests") / most * 100.0;
+    html! {
+        tr {
+            th scope="row" {
+                @if let Some(value) = value {
+                    @let only = Some((view.by, value.to_owned()));
+                    a href=(View { only, ..view.clone() }.href()) title=(value) { (name) }
+                } @else {
+                    (name)
+                }
+                svg.bar viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" {
+                    rect.rest width="100" height="6" {}
+                    rect width=(format!("{share:.1}")) height="6" {}
+                }
+            }
+            td.num { (count(whole(row, "/requests"))) }
+            td.num { (count(whole(row, "/errors"))) }
+            td.num { (quantile(row, "/latency_ms/p50")) }
+            td.num { (quantile(row, "/latency_ms/p95")) }
+            td.num { (quantile(row, "/first_token_ms/p50")) }
+            td.num { (count(whole(row, "/total_tokens"))) }
+            td.num { (maybe_number(row, "/cost_usd").map_or_else(|| "–".to_owned(), money)) }
+            td {
+                @if let Some(href) = value.and_then(|value| captures(view.by, value)) {
+                    a href=(href) aria-label=(format!("Captures of {name}")) { "captures" }
+                }
+            }
+        }
+    }
+}
+
+/// The captures of a value.
+fn captures(by: Dimension, value: &str) -> Option<String> {
+    let filter = match by {
+        Dimension::Recipe => format!("recipe={}", encode(value)),
+        Dimension::Target => {
+            let (provider, model) = value.split_once('/')?;
+            format!("provider={}&model={}", encode(provider), encode(model))
+        }
+        Dimension::Key => format!("key={}", encode(value)),
+        Dimension::User => format!("owner={}", encode(value)),
+    };
+    Some(format!("/console/captures?{filter}"))
+}

@@ -1,0 +1,264 @@
+//! A change, before and when it becomes live: the difference, the gate, and what is told if
+//! another one came first.
+
+use http::header::{CONTENT_TYPE, IF_MATCH};
+use http::{Method, Request, StatusCode};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::document::{check_text, revision_text};
+use super::fields::{list, text};
+use super::workbench::{Draft, LiveRouting, RoutingTab, messages, report_place, tabs};
+use super::{diff, report};
+use crate::call::PageCall;
+use crate::form::Form;
+use crate::layout::Tab;
+use crate::{pieces, refusal};
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::url::encode;
+use rerouter_core::api::{ApiRequest, ApiResult};
+
+/// The conditions of a change, as a form has them.
+struct GateFields {
+    max_changed: String,
+    forbid_unroutable: bool,
+    allow_empty: bool,
+}
+
+impl GateFields {
+    /// Those of a form that has them; else careful ones.
+    fn read(form: &Form) -> GateFields {
+        match form.get("max_changed") {
+            None => GateFields {
+                max_changed: "10%".to_owned(),
+                forbid_unroutable: true,
+                allow_empty: false,
+            },
+            Some(most) => GateFields {
+                max_changed: most.trim().to_owned(),
+                forbid_unroutable: form.get("forbid_unroutable").is_some(),
+                allow_empty: form.get("allow_empty").is_some(),
+            },
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.max_changed.is_empty() && !self.forbid_unroutable
+    }
+
+    /// The change as a call of the API.
+    fn change(&self, draft: &Draft) -> Result<ApiRequest> {
+        let mut query = Vec::new();
+        if !self.max_changed.is_empty() {
+            query.push(format!("max_changed={}", encode(&self.max_changed)));
+        }
+        if self.forbid_unroutable {
+            query.push("forbid_unroutable=true".to_owned());
+        }
+        if self.allow_empty && !self.is_open() {
+            query.push("allow_empty=true".to_owned());
+        }
+        Request::builder()
+            .method(Method::PUT)
+            .uri(format!("/v1/router/config?{}", query.join("&")))
+            .header(CONTENT_TYPE, "application/yaml")
+            .header(IF_MATCH, format!("\"{}\"", draft.base))
+            .body(draft.text.clone().into())
+            .map_err(|_| Error::invalid("base", "The form names no revision."))
+    }
+
+    fn show(&self) -> Markup {
+        html! {
+            fieldset {
+                legend { "Only if, of the requests of the last 24 hours," }
+                div.field {
+                    label for="max_changed" { "no more would go elsewhere than" }
+                    input #max_changed name="max_changed" value=(self.max_changed) size="6"
+                        placeholder="any" aria-describedby="max_changed-hint";
+                    p.hint #max_changed-hint { "A share such as 2%. Empty: any number." }
+                }
+                div.field { label {
+                    input type="checkbox" name="forbid_unroutable" checked[self.forbid_unroutable];
+                    " none would lose its last target"
+                } }
+                div.field { label {
+                    input type="checkbox" name="allow_empty" checked[self.allow_empty];
+                    " apply it also if there were no requests in that time"
+                } }
+            }
+        }
+    }
+}
+
+/// `POST /console/routing/review`: the difference to the live document, and the gate.
+pub(crate) async fn review(call: PageCall<'_>) -> ApiResult {
+    let form = call.form()?;
+    let draft = Draft::read(&form);
+    let live = LiveRouting::read(call).await?;
+    if draft.base != live.revision {
+        return conflict(call, &draft, &live, None).await;
+    }
+    review_page(call, (&draft, &live), &GateFields::read(&form), StatusCode::OK, &html! {}).await
+}
+
+async fn review_page(
+    call: PageCall<'_>,
+    (draft, live): (&Draft, &LiveRouting),
+    gate: &GateFields,
+    status: StatusCode,
+    told: &Markup,
+) -> ApiResult {
+    let diff = diff::compare(live.text.clone(), draft.text.clone()).await?;
+    let (can_run, messages) = check_text(call, &draft.text).await?;
+    let main = html! {
+        (tabs(RoutingTab::Document))
+        (told)
+        h2 { "Your change" }
+        @if diff.is_empty() {
+            p { "The text is that of the live document." }
+        } @else {
+            (diff.show("Difference between the live document and yours"))
+        }
+        div #rt-messages.rt-messages { (messages) }
+        form method="post" action="/console/routing/apply" {
+            (draft.hidden())
+            @if can_run { (gate.show()) }
+            div.row.rt-buttons {
+                @if can_run {
+                    button.primary { "Make it live" }
+                    button formaction="/console/routing/evaluate" { "What would this change?" }
+                }
+                button formaction="/console/routing/check" { "Back to the editor" }
+                button formaction="/console/routing/download" { "Download" }
+            }
+        }
+        @if can_run {
+            p.muted {
+                "The requests are decided again first, which may take some seconds. "
+                @if let Some(file) = &live.file { "The text is written to " code { (file) } "." }
+            }
+        } @else {
+            p { "This document cannot become live. Mend it in the editor." }
+        }
+        (report_place(&html! {}))
+    };
+    with_status(status, call.page("Review and apply", Tab::Routing, main))
+}
+
+fn with_status(status: StatusCode, page: ApiResult) -> ApiResult {
+    page.map(|mut page| {
+        *page.status_mut() = status;
+        page
+    })
+}
+
+/// `POST /console/routing/apply`.
+pub(crate) async fn apply(call: PageCall<'_>) -> ApiResult {
+    let form = call.form()?;
+    let (draft, gate) = (Draft::read(&form), GateFields::read(&form));
+    let told = match call.send(gate.change(&draft)?).await {
+        Ok(response) => {
+            let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+            if response.status().is_success() {
+                return applied(call, &body);
+            }
+            (response.status(), refused(&body))
+        }
+        Err(error) if error.kind() == Kind::PreconditionFailed => {
+            let live = LiveRouting::read(call).await?;
+            return conflict(call, &draft, &live, Some(&error)).await;
+        }
+        Err(error) => match error.kind() {
+            Kind::InvalidRequest if error.field() == Some("max_changed") => {
+                // The page's own word for it.
+                let says = error.detail().replace("max_changed", "How many may go elsewhere");
+                (error.status(), pieces::notice("bad", &html! { p { (says) } }))
+            }
+            Kind::Unauthorized | Kind::Forbidden | Kind::InsufficientScope => return Err(error),
+            // The text stays on the page.
+            _ => (error.status(), refusal::words(&error)),
+        },
+    };
+    let live = LiveRouting::read(call).await?;
+    review_page(call, (&draft, &live), &gate, told.0, &told.1).await
+}
+
+/// What the gate refused with its report, or the problems of the document.
+fn refused(body: &Value) -> Markup {
+    html! {
+        @let why = html! { p { (text(body, "detail")) } p { "Nothing has changed." } };
+        (pieces::notice("bad", &why))
+        @if let Some(found) = body.get("report") { (report::report(found)) }
+        @else { (messages(body)) }
+    }
+}
+
+/// The answer to a change that is live.
+pub(super) fn applied(call: PageCall<'_>, taken: &Value) -> ApiResult {
+    let (revision, previous) = (text(taken, "revision"), text(taken, "previous"));
+    let warnings = list(taken, "warnings");
+    let main = html! {
+        (tabs(RoutingTab::Document))
+        (pieces::notice("ok", &html! {
+            @if revision == previous {
+                "Revision " code { (revision) } " is live, as it was: the text says the same."
+            } @else {
+                "Revision " code #live { (revision) } " is live, after " code { (previous) } "."
+            }
+        }))
+        @if !warnings.is_empty() {
+            h2 { "What to know" }
+            ul { @for warning in warnings.iter().filter_map(Value::as_str) { li { (warning) } } }
+        }
+        p.row {
+            a.button href="/console/routing" { "Document" }
+            a.button href="/console/routing/revisions" { "Revisions" }
+            a.button href="/console/captures" { "Captures" }
+        }
+    };
+    call.page("The change is live", Tab::Routing, main)
+}
+
+/// Another change came first: both differences, and the way on.
+async fn conflict(
+    call: PageCall<'_>,
+    draft: &Draft,
+    live: &LiveRouting,
+    error: Option<&Error>,
+) -> ApiResult {
+    let base = revision_text(call, &draft.base).await.ok();
+    let theirs = match base {
+        Some(base) => Some(diff::compare(base, live.text.clone()).await?),
+        None => None,
+    };
+    let yours = diff::compare(live.text.clone(), draft.text.clone()).await?;
+    let onto = Draft { text: draft.text.clone(), base: live.revision.clone(), is_written: true };
+    let main = html! {
+        (tabs(RoutingTab::Document))
+        (pieces::notice("bad", &html! {
+            @if draft.base == live.revision {
+                @if let Some(error) = error { p { (error.detail()) } }
+            } @else {
+                p {
+                    "You edited revision " code { (draft.base) } ". Meanwhile revision "
+                    code { (live.revision) } " became live. Nothing of yours was applied."
+                }
+            }
+        }))
+        @if let Some(theirs) = theirs.filter(|theirs| !theirs.is_empty()) {
+            h2 { "What changed meanwhile" }
+            (theirs.show("What changed meanwhile"))
+        }
+        h2 { "What applying yours would do now" }
+        @if yours.is_empty() { p { "Nothing: the texts are the same." } }
+        @else { (yours.show("Difference between the live document and yours")) }
+        form.row method="post" action="/console/routing/check" {
+            (onto.hidden())
+            button.primary { "Edit yours again" }
+            button formaction="/console/routing/review" { "Review it against the live one" }
+            a.button href="/console/routing" { "Drop yours" }
+        }
+    };
+    let page = call.page("Another change came first", Tab::Routing, main);
+    with_status(StatusCode::PRECONDITION_FAILED, page)
+}

@@ -1,0 +1,216 @@
+//! The document: its text in an editor, what is wrong with it, and its picture.
+
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::fields::{list, text};
+use super::graph::{self, HealthTable, RouteGraph};
+use super::picture;
+use super::traffic::DayTraffic;
+use super::workbench::{
+    self, Draft, EvaluateOptions, LiveRouting, RoutingTab, editor, report_place, tabs,
+};
+use crate::answer::protect;
+use crate::call::PageCall;
+use crate::form::Form;
+use crate::layout::Tab;
+use crate::pieces;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::url::encode;
+use rerouter_core::api::ApiResult;
+
+/// Edges that are drawn: more is no picture.
+const DRAWN: usize = 1_500;
+/// Pages of providers whose health is looked up, of 100 each.
+const PROVIDER_PAGES: usize = 10;
+
+/// `GET /console/routing`; with `from` the text of that revision is in the editor.
+pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
+    let live = LiveRouting::read(call).await?;
+    let draft = draft(call, &live).await?;
+    page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
+}
+
+/// The live text, or with `from` that of another revision, to replace the live one.
+pub(super) async fn draft(call: PageCall<'_>, live: &LiveRouting) -> Result<Draft> {
+    let text = match call.query("from") {
+        Some(revision) => revision_text(call, &revision).await?,
+        None => live.text.clone(),
+    };
+    Ok(Draft { text, base: live.revision.clone(), is_written: false })
+}
+
+/// Which revision's text is in the editor, where it is not the live one's.
+pub(super) fn source(call: PageCall<'_>) -> Markup {
+    let revision = call.query("from").filter(|_| call.request.method() == Method::GET);
+    html! {
+        @if let Some(revision) = revision {
+            (pieces::notice("info", &html! {
+                p { "The text below is that of revision " code { (revision) } "." }
+            }))
+        }
+    }
+}
+
+/// The text of a document that was live.
+pub(super) async fn revision_text(call: PageCall<'_>, revision: &str) -> Result<String> {
+    let path = format!("/v1/router/config/revisions/{}", encode(revision));
+    Ok(text(&call.get(&path).await?, "document").to_owned())
+}
+
+/// `POST /console/routing/check`: what is wrong with the text; without htmx the page with it.
+pub(crate) async fn check(call: PageCall<'_>) -> ApiResult {
+    let form = call.form()?;
+    let draft = Draft::read(&form);
+    let (_, messages) = check_text(call, &draft.text).await?;
+    if call.is_fragment() {
+        return call.fragment(http::StatusCode::OK, messages);
+    }
+    let live = LiveRouting::read(call).await?;
+    page(call, &live, &draft, &EvaluateOptions::read(&form), &messages).await
+}
+
+/// Whether the text could become live, and what the gateway says of it.
+pub(super) async fn check_text(call: PageCall<'_>, document: &str) -> Result<(bool, Markup)> {
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri("/v1/router/config/validate")
+        .header(CONTENT_TYPE, "application/yaml")
+        .body(document.to_owned().into())
+        .map_err(Error::internal)?;
+    match call.send(request).await {
+        Ok(response) => {
+            let validation: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+            Ok((list(&validation, "problems").is_empty(), workbench::messages(&validation)))
+        }
+        Err(error) if error.kind() == Kind::InvalidRequest => {
+            let says = html! { p { (pieces::badge("bad", "problem")) " " (error.detail()) } };
+            Ok((false, says))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// `POST /console/routing/download`: the text as a file.
+pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
+    let draft = Draft::read(&call.form()?);
+    let mut response = http::Response::new(draft.text.into());
+    let headers = response.headers_mut();
+    protect(headers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    headers.insert(
+        CONTENT_DISPOSITION,
+        HeaderValue::from_static("attachment; filename=\"routing.yaml\""),
+    );
+    Ok(response)
+}
+
+async fn page(
+    call: PageCall<'_>,
+    live: &LiveRouting,
+    draft: &Draft,
+    options: &EvaluateOptions,
+    messages: &Markup,
+) -> ApiResult {
+    let drawing = drawing(call, &live.outline).await;
+    let main = html! {
+        (tabs(RoutingTab::Document))
+        (standing(live, draft))
+        (source(call))
+        (editor(draft, options, messages))
+        (report_place(&html! {}))
+        (drawing)
+    };
+    call.page("Routing", Tab::Routing, main)
+}
+
+/// What is live, and where a change goes.
+fn standing(live: &LiveRouting, draft: &Draft) -> Markup {
+    html! {
+        p {
+            "Revision " code { (live.revision) } " is live since " (pieces::time(&live.since)) ". "
+            @if let Some(file) = &live.file {
+                "A change is written to " code { (file) } "."
+            }
+        }
+        @if live.is_built_in {
+            (pieces::notice("warn", &html! {
+                "The document that is built in is live. It cannot be replaced here: set "
+                code { "routing.file" } " or " code { "routing: { store: true }" }
+                " in the server document. You can still check, evaluate and download a document."
+            }))
+        }
+        @if draft.base != live.revision {
+            (pieces::notice("warn", &html! {
+                "You edit revision " code { (draft.base) } ", and another one is live now. Before \
+                 yours is applied, you see what changed."
+            }))
+        }
+    }
+}
+
+/// The picture of the live document, with the traffic of a day and the health of targets. What the
+/// API does not tell is left out.
+async fn drawing(call: PageCall<'_>, outline: &Value) -> Markup {
+    let traffic = DayTraffic::read(call).await.ok();
+    let health = health(call).await;
+    let graph = graph::graph(outline, traffic.as_ref(), &health);
+    let total = traffic.as_ref().map_or(0, |traffic| traffic.total);
+    html! {
+        section aria-labelledby="picture" {
+            h2 #picture { "The live document" }
+            (caption(traffic.as_ref(), &graph))
+            @if graph.edges.len() > DRAWN {
+                (pieces::empty("The document is too large for a picture.", ""))
+            } @else {
+                div.scroll.rt-frame tabindex="0" role="group" aria-label="Picture" {
+                    (picture::draw(&graph, total))
+                }
+                details {
+                    summary { "The same in words" }
+                    (picture::in_words(&graph, total))
+                }
+            }
+        }
+    }
+}
+
+async fn health(call: PageCall<'_>) -> HealthTable {
+    let mut table = HealthTable::new();
+    let mut after = String::new();
+    for _ in 0..PROVIDER_PAGES {
+        let Ok(page) = call.get(&format!("/v1/router/providers?limit=100{after}")).await else {
+            break;
+        };
+        graph::read_health(&page, &mut table);
+        match page.get("next").and_then(Value::as_str) {
+            Some(next) => after = format!("&after={}", encode(next)),
+            None => break,
+        }
+    }
+    table
+}
+
+/// Which requests the numbers count, and which of them are on no edge.
+fn caption(traffic: Option<&DayTraffic>, graph: &RouteGraph) -> Markup {
+    let Some(traffic) = traffic.filter(|traffic| traffic.total > 0) else {
+        return html! { p.muted { "There are no requests of yesterday or today to show." } };
+    };
+    let gone = traffic.total.saturating_sub(traffic.direct).saturating_sub(graph.requests(0));
+    html! {
+        p.muted {
+            "Numbers on the edges are shares of the " (pieces::count(traffic.total))
+            " requests of " @if traffic.is_today { "today so far" } @else { "yesterday" }
+            " (" (traffic.day) ", UTC)."
+            @if traffic.direct > 0 {
+                " " (pieces::count(traffic.direct)) " asked for a target by its own name."
+            }
+            @if gone > 0 {
+                " " (pieces::count(gone)) " took ways that this document does not have."
+            }
+            @if traffic.is_partial { " There are more ways than are counted here." }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! "What would this change?": a document against the live one, over captured requests. The page
+//! gets progress as lines, and last the report as HTML; without a script, the whole page.
+
+use http::header::ACCEPT;
+use http::{HeaderMap, Method, Response, StatusCode};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::workbench::{
+    Draft, EvaluateOptions, LiveRouting, RoutingTab, editor, messages, report_place, tabs,
+};
+use super::{document, report};
+use crate::call::{self, PageCall};
+use crate::form::Form;
+use crate::layout::Tab;
+use crate::refusal;
+use rerouter_base::error::{Error, Result};
+use rerouter_core::api::{ApiResult, ProgressStep, ProgressStream};
+
+const TITLE: &str = "What would this change?";
+
+/// `GET /console/routing/evaluate`.
+pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
+    let live = LiveRouting::read(call).await?;
+    let draft = document::draft(call, &live).await?;
+    page(call, &draft, &EvaluateOptions::read(&Form::default()), &html! {})
+}
+
+fn page(
+    call: PageCall<'_>,
+    draft: &Draft,
+    options: &EvaluateOptions,
+    report: &Markup,
+) -> ApiResult {
+    let main = html! {
+        (tabs(RoutingTab::Evaluate))
+        p {
+            "Captured requests are decided again under the document below, and compared with the \
+             decisions of the live one. No provider is called."
+        }
+        (document::source(call))
+        (editor(draft, options, &html! {}))
+        (report_place(report))
+    };
+    call.page(TITLE, Tab::Routing, main)
+}
+
+/// `POST /console/routing/evaluate`. Leaving the page ends the work.
+pub(crate) async fn run(call: PageCall<'_>) -> Result<ProgressStream> {
+    match begin(call).await {
+        Ok(stream) => Ok(stream),
+        Err(error) => Ok(at_once(call.refusal(error))),
+    }
+}
+
+async fn begin(call: PageCall<'_>) -> Result<ProgressStream> {
+    let form = call.form()?;
+    let (draft, options) = (Draft::read(&form), EvaluateOptions::read(&form));
+    let ask = options.ask(&draft.text, call.app.clock.now());
+    let request = call::request(Method::POST, "/v1/router/replay/evaluate", Some(&ask))?;
+    if wants_lines(call.request.headers()) {
+        let work = call.progress(request).await?;
+        let (step, steps) = mpsc::channel(1);
+        tokio::spawn(pass_on(work.steps, step));
+        return Ok(ProgressStream { lines: true, steps });
+    }
+    let report = shown(call.send(request).await);
+    Ok(at_once(page(call, &draft, &options, &report)))
+}
+
+fn at_once(answer: ApiResult) -> ProgressStream {
+    let (step, steps) = mpsc::channel(1);
+    // The channel has room for one.
+    let _sent = step.try_send(ProgressStep::Answer(answer));
+    ProgressStream { lines: false, steps }
+}
+
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.trim().eq_ignore_ascii_case("application/x-ndjson"))
+}
+
+/// Passes lines on, and the answer as HTML in a line. The work ends when the browser leaves.
+async fn pass_on(mut steps: mpsc::Receiver<ProgressStep>, out: mpsc::Sender<ProgressStep>) {
+    loop {
+        let step = tokio::select! {
+            step = steps.recv() => step,
+            () = out.closed() => return,
+        };
+        let next = match step {
+            Some(ProgressStep::Line(line)) => ProgressStep::Line(line),
+            Some(ProgressStep::Answer(answer)) => last_line(answer),
+            None => last_line(Err(Error::panicked("an evaluation ended without an answer"))),
+        };
+        let is_last = matches!(next, ProgressStep::Answer(_));
+        if out.send(next).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn last_line(answer: ApiResult) -> ProgressStep {
+    let line = json!({ "html": shown(answer).into_string() });
+    ProgressStep::Answer(Ok(Response::new(line.to_string().into())))
+}
+
+/// The answer of an evaluation: its report, the problems of the document, or why there is none.
+fn shown(answer: ApiResult) -> Markup {
+    let response = match answer {
+        Ok(response) => response,
+        Err(error) => return refusal::words(&error),
+    };
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    if response.status() == StatusCode::OK {
+        return report::report(&body);
+    }
+    html! {
+        h2 { "The document cannot be evaluated" }
+        (messages(&body))
+    }
+}

@@ -1,0 +1,336 @@
+//! The report of an evaluation for people: what would go elsewhere and why, and what it would cost.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::fields::{count, dollars, list, percent, text};
+use super::flow::{self, NONE, TargetFlows, label_of};
+use crate::pieces;
+use rerouter_base::url::encode;
+
+/// Rows of a table: the largest come first.
+const ROWS: usize = 100;
+
+pub(super) fn report(report: &Value) -> Markup {
+    let flows = TargetFlows::of(report);
+    let nothing = Value::Null;
+    html! {
+        (summary(report))
+        @if count(report, "evaluated") > 0 {
+            (cost(report.get("cost").unwrap_or(&nothing), count(report, "evaluated")))
+            h2 { "First choices" }
+            p.muted {
+                "The first choice is the target that is asked first. If it fails, another one of \
+                 the rule may answer: so this is not who answered."
+            }
+            div.scroll.rt-frame tabindex="0" role="group" aria-label="Flow between targets" {
+                (flow::draw(&flows))
+            }
+            (shift(report))
+            (changes(report))
+        }
+        (doubts(report))
+    }
+}
+
+fn summary(report: &Value) -> Markup {
+    let [evaluated, changed, unroutable] =
+        ["evaluated", "changed", "unroutable"].map(|name| count(report, name));
+    html! {
+        h2 { "What would change" }
+        @if evaluated == 0 {
+            (pieces::empty(
+                "There are no captured requests to decide again.",
+                "Send some, or choose older ones.",
+            ))
+        } @else {
+            p.rt-answer {
+                strong { (pieces::count(changed)) " of " (pieces::count(evaluated)) }
+                " requests (" (percent(changed, evaluated)) ") would have another first choice."
+            }
+        }
+        @if unroutable > 0 {
+            (pieces::notice("bad", &html! {
+                (pieces::count(unroutable))
+                " requests would find no target: they would get an error."
+            }))
+        }
+    }
+}
+
+/// The costs of so many requests.
+fn cost(cost: &Value, evaluated: u64) -> Markup {
+    let (before, after) = (dollars(cost, "before"), dollars(cost, "after"));
+    let nothing = Value::Null;
+    let estimated = cost.get("estimated").unwrap_or(&nothing);
+    let unpriced = count(cost, "unpriced");
+    html! {
+        h2 { "Cost" }
+        dl.rt-stats {
+            div.stat { dt { "With the live document" } dd.num { (pieces::money(before)) } }
+            div.stat { dt { "With yours" } dd.num { (pieces::money(after)) } }
+            div.stat {
+                dt { "Difference" }
+                dd.num {
+                    @if unpriced == 0 { (difference(before, after)) }
+                    @else { (partly_known(after - before, unpriced, evaluated)) }
+                }
+            }
+        }
+        p.muted {
+            "What the first choices cost, by the tokens of the recorded answers. It is not what \
+             was paid."
+        }
+        @if dollars(estimated, "before") > 0.0 || dollars(estimated, "after") > 0.0 {
+            p.muted {
+                "Of this, " (pieces::money(dollars(estimated, "before"))) " (live) and "
+                (pieces::money(dollars(estimated, "after"))) " (yours) rest on estimated tokens."
+            }
+        }
+        @if unpriced > 0 {
+            p.muted {
+                "The cost of " (pieces::count(unpriced)) " requests is not known: "
+                @for (at, row) in list(cost, "unpriced_targets").iter().take(5).enumerate() {
+                    @if at > 0 { ", " }
+                    code { (text(row, "target")) }
+                    @if text(row, "lacks") == "usage" { " reported no usage" }
+                    @else { " has no known price" }
+                    " (" (pieces::count(count(row, "count"))) ")"
+                }
+                ". Both sums count them the same."
+            }
+        }
+    }
+}
+
+/// A difference in dollars with its sign, and in percent of what was.
+fn difference(before: f64, after: f64) -> String {
+    let difference = after - before;
+    let shown = signed(difference);
+    match before > 0.0 {
+        true => {
+            format!("{shown} ({}{:.1} %)", sign(difference), (difference / before * 100.0).abs())
+        }
+        false => shown,
+    }
+}
+
+/// A difference that is not known for some of the requests. One of nothing says nothing then.
+fn partly_known(difference: f64, unpriced: u64, all: u64) -> String {
+    let unknown = format!("not known for {} of {}", pieces::count(unpriced), pieces::count(all));
+    match difference == 0.0 {
+        true => unknown,
+        false => format!("{}, {unknown}", signed(difference)),
+    }
+}
+
+fn signed(difference: f64) -> String {
+    format!("{}{}", sign(difference), pieces::money(difference.abs()))
+}
+
+fn sign(difference: f64) -> &'static str {
+    match difference {
+        more if more > 0.0 => "+",
+        less if less < 0.0 => "−",
+        _ => "",
+    }
+}
+
+fn shift(report: &Value) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="group" aria-label="First choices" {
+            table.table {
+                thead { tr {
+                    th scope="col" { "First choice" }
+                    th.num scope="col" { "With the live document" }
+                    th.num scope="col" { "With yours" }
+                } }
+                tbody {
+                    @for row in list(report, "shift").iter().take(ROWS) { tr {
+                        th.mono scope="row" { (label_of(text(row, "target"))) }
+                        td.num { (pieces::count(count(row, "before"))) }
+                        td.num { (pieces::count(count(row, "after"))) }
+                    } }
+                }
+            }
+        }
+        (more(list(report, "shift").len()))
+    }
+}
+
+fn changes(report: &Value) -> Markup {
+    let changes = list(report, "by_change");
+    html! {
+        h2 { "Changed requests" }
+        @if changes.is_empty() { p { "Each request would have the first choice that it has now." } }
+        @else {
+            div.scroll tabindex="0" role="group" aria-label="Changed requests" {
+                table.table {
+                    thead { tr {
+                        th scope="col" { "From" } th scope="col" { "To" }
+                        th.num scope="col" { "Requests" } th.num scope="col" { "Cost" }
+                        th scope="col" { "Why" } th scope="col" { "Look at" }
+                    } }
+                    tbody { @for change in changes.iter().take(ROWS) { (changed(change)) } }
+                }
+            }
+            (more(changes.len()))
+        }
+        @let (rules, plans) = (count(report, "rule_changed"), count(report, "plan_changed"));
+        p.muted {
+            "Another rule would decide " (pieces::count(rules))
+            " requests. The order of targets to \
+             try would differ for " (pieces::count(plans)) "."
+        }
+    }
+}
+
+fn changed(change: &Value) -> Markup {
+    let (from, to) = (text(change, "from"), text(change, "to"));
+    html! {
+        tr {
+            td.mono { (label_of(from)) }
+            td.mono {
+                @if to == NONE { (pieces::badge("bad", "no target")) } @else { (to) }
+            }
+            td.num { (pieces::count(count(change, "count"))) }
+            td.num {
+                @let unpriced = count(change, "unpriced");
+                @match change.get("cost_delta_usd").and_then(Value::as_f64) {
+                    Some(delta) if unpriced == 0 => (signed(delta)),
+                    Some(delta) => (partly_known(delta, unpriced, count(change, "count"))),
+                    None => "not known",
+                }
+            }
+            td {
+                ul.rt-list {
+                    @for reason in list(change, "reasons") { li {
+                        (pieces::badge("info", text(reason, "reason"))) " "
+                        (text(reason, "detail")) " "
+                        span.muted.num { "(" (pieces::count(count(reason, "count"))) ")" }
+                    } }
+                }
+            }
+            td {
+                @for id in list(change, "examples").iter().filter_map(Value::as_str) {
+                    // In a tab of its own: the report and the text stay.
+                    a.mono href=(format!("/console/captures/{}", encode(id))) title=(id)
+                        target="_blank" { (pieces::short_id(id)) } " "
+                }
+            }
+        }
+    }
+}
+
+fn more(rows: usize) -> Markup {
+    html! {
+        @if rows > ROWS {
+            p.muted { "There are " (rows - ROWS) " more rows, with fewer requests each." }
+        }
+    }
+}
+
+/// Why captures are skipped, by the words of the API.
+const SKIPPED: [(&str, &str); 6] = [
+    ("replays", "replays"),
+    ("shadows", "copies for a shadow"),
+    ("undecided", "refused before a decision"),
+    ("version", "recorded by a version that kept other facts"),
+    ("imported", "imported from elsewhere"),
+    ("redacted", "without a name that the decision needs, by redaction"),
+];
+
+/// What the report does not know.
+fn doubts(report: &Value) -> Markup {
+    let nothing = Value::Null;
+    let skipped = report.get("skipped").unwrap_or(&nothing);
+    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says} (left out)")));
+    let others = [
+        ("inexact", "decided without a text that was not kept: another rule may match"),
+        ("assumed", "with targets that did not exist then: these count as healthy and idle"),
+        ("unroutable_before", "without a target under the live document too"),
+        ("unreadable", "not readable (left out)"),
+    ];
+    let rows: Vec<(u64, String)> = rows
+        .into_iter()
+        .chain(others.map(|(name, says)| (count(report, name), says.to_owned())))
+        .filter(|(requests, _)| *requests > 0)
+        .collect();
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What could not be judged" }
+            ul {
+                @for (requests, says) in rows { li { (pieces::count(requests)) ": " (says) } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_changes_and_what_it_does_not_know() {
+        let shown = report(&json!({
+            "evaluated": 2000, "changed": 500, "unroutable": 3, "unroutable_before": 0,
+            "rule_changed": 7, "plan_changed": 9, "inexact": 4, "assumed": 0,
+            "by_change": [{
+                "from": "p/<b>", "to": "none", "count": 500, "cost_delta_usd": -0.5,
+                "reasons": [{ "reason": "rule", "detail": "<script>", "count": 500 }],
+                "examples": ["req_1"],
+            }, {
+                "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0, "unpriced": 99,
+            }],
+            "shift": [
+                { "target": "p/<b>", "before": 2000, "after": 1500 },
+                { "target": "none", "before": 0, "after": 500 },
+            ],
+            "cost": {
+                "before": 2.0, "after": 1.5, "estimated": { "before": 0.0, "after": 0.0 },
+                "skipped": 0.0, "unpriced": 5,
+                "unpriced_targets": [{ "target": "p/<i>", "lacks": "price", "count": 5 }],
+            },
+            "skipped": { "replays": 6, "shadows": 0 },
+        }))
+        .into_string();
+        for there in [
+            "500 of 2\u{2009}000",
+            "(25 %)",
+            "3 requests would find no target",
+            "−$0.5000, not known for 5 of 2\u{2009}000",
+            "not known for 99 of 101",
+            "href=\"/console/captures/req_1\"",
+            "&lt;script&gt;",
+            "6: replays (left out)",
+            "4: decided without a text",
+            "has no known price",
+        ] {
+            assert!(shown.contains(there), "no {there} in {shown}");
+        }
+        assert!(!shown.contains("<script") && !shown.contains("<b>") && !shown.contains("<i>"));
+    }
+
+    #[test]
+    fn a_report_on_nothing_says_so() {
+        let shown = report(&Value::Null).into_string();
+        assert!(shown.contains("There are no captured requests") && !shown.contains("<svg"));
+    }
+
+    #[test]
+    fn an_unknown_cost_is_not_a_saving_of_nothing() {
+        let shown = cost(&json!({ "before": 0.3602, "after": 0.3602, "unpriced": 226 }), 297);
+        let shown = shown.into_string();
+        assert!(shown.contains("<dd class=\"num\">not known for 226 of 297</dd>"), "{shown}");
+        assert!(!shown.contains("0.0 %") && !shown.contains("$0.00"), "{shown}");
+    }
+
+    #[test]
+    fn differences_have_a_sign() {
+        assert_eq!(difference(1.0, 3.0), "+$2.0000 (+200.0 %)");
+        assert_eq!(difference(0.0, -0.25), "−$0.2500");
+        assert_eq!(difference(1.0, 1.0), "$0.00 (0.0 %)");
+    }
+}

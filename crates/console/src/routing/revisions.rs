@@ -1,0 +1,217 @@
+//! Revisions: which documents were live, who made them live, how they differ, and back to one.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::apply::applied;
+use super::diff;
+use super::document::revision_text;
+use super::fields::{list, text};
+use super::workbench::{LiveRouting, RoutingTab, tabs};
+use crate::audit::actor_name;
+use crate::call::PageCall;
+use crate::layout::Tab;
+use crate::pieces;
+use rerouter_base::error::Error;
+use rerouter_base::url::encode;
+use rerouter_core::api::ApiResult;
+
+/// Time from the beginning of a change to its document being live, at most: it may wait for the
+/// gate.
+const CHANGE_SECONDS: i64 = 600;
+
+/// `GET /console/routing/revisions`; with `a` and `b` it leads to their difference.
+pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
+    if let (Some(a), Some(b)) = (call.query("a"), call.query("b")) {
+        return call.redirect(&compare_path(&a, &b));
+    }
+    let after = call.query("after").map(|after| format!("?after={}", encode(&after)));
+    let path = format!("/v1/router/config/revisions{}", after.unwrap_or_default());
+    let page = call.get(&path).await?;
+    let rows = list(&page, "data");
+    let authors = Authors::read(call, rows).await;
+    let live = LiveRouting::read(call).await?.revision;
+    let next = page.get("next").and_then(Value::as_str);
+    let next = next.map(|next| format!("/console/routing/revisions?after={}", encode(next)));
+    let main = html! {
+        (tabs(RoutingTab::Revisions))
+        p.muted {
+            "A revision stands for what a document says. Two texts that differ only in comments \
+             have the same revision, and the later text is kept."
+        }
+        // Forms do not nest, and each row has one to roll back.
+        form #rt-compare method="get" action="/console/routing/revisions" {}
+        div.scroll tabindex="0" role="group" aria-label="Revisions" {
+            table.table {
+                thead { tr {
+                    th scope="col" { "From" } th scope="col" { "To" } th scope="col" { "Revision" }
+                    th scope="col" { "Went live" } th scope="col" { "First made" }
+                    th scope="col" { "By" } th scope="col" { "Actions" }
+                } }
+                tbody {
+                    @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors, &live)) }
+                }
+            }
+        }
+        p { button form="rt-compare" { "Compare the two" } }
+        (pieces::pager(next.as_deref()))
+    };
+    call.page("Revisions", Tab::Routing, main)
+}
+
+fn compare_path(a: &str, b: &str) -> String {
+    format!("/console/routing/revisions/{}/{}", encode(a), encode(b))
+}
+
+fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
+    let revision = text(row, "revision");
+    let is_live = row.get("live").and_then(Value::as_bool).unwrap_or_default();
+    // The newest two are chosen first: what the last change did.
+    let choice = |name: &str, label: &str, chosen: bool| {
+        html! {
+            input type="radio" name=(name) value=(revision) form="rt-compare" checked[chosen]
+                aria-label=(format!("{label} {revision}"));
+        }
+    };
+    html! {
+        tr {
+            td { (choice("a", "From", at == 1)) }
+            td { (choice("b", "To", at == 0)) }
+            td.mono {
+                (revision) " " @if is_live { (pieces::badge("ok", "live")) }
+            }
+            td { (pieces::time(text(row, "live_at"))) }
+            td { (pieces::time(text(row, "created_at"))) }
+            td { (authors.of(row)) }
+            td {
+                @if !is_live {
+                    a href=(format!("/console/routing?from={}", encode(revision))) { "Edit" } " "
+                    a href=(compare_path(live, revision)) { "Compare with live" } " "
+                    (pieces::confirm_form(
+                        &format!("/console/routing/revisions/{}/rollback", encode(revision)),
+                        "Roll back",
+                        "This text becomes live at once. No requests are decided again first.",
+                    ))
+                }
+            }
+        }
+    }
+}
+
+/// `GET /console/routing/revisions/{a}/{b}`.
+pub(crate) async fn compare(call: PageCall<'_>) -> ApiResult {
+    let (a, b) = (call.param(0), call.param(1));
+    let (before, after) = (revision_text(call, &a).await?, revision_text(call, &b).await?);
+    let diff = diff::compare(before, after).await?;
+    let main = html! {
+        (tabs(RoutingTab::Revisions))
+        p {
+            "From " code { (a) } " to " code { (b) } ". "
+            a href=(compare_path(&b, &a)) { "The other way round" }
+        }
+        @if diff.is_empty() { p { "The texts are the same." } }
+        @else { (diff.show("Difference between the revisions")) }
+        p.row {
+            a.button href=(format!("/console/routing?from={}", encode(&a))) { "Edit " (a) }
+            a.button href=(format!("/console/routing?from={}", encode(&b))) { "Edit " (b) }
+            a.button href=(format!("/console/routing/evaluate?from={}", encode(&b))) {
+                "What would " (b) " change?"
+            }
+        }
+    };
+    call.page("Two revisions", Tab::Routing, main)
+}
+
+/// `POST /console/routing/revisions/{revision}/rollback`.
+pub(crate) async fn rollback(call: PageCall<'_>) -> ApiResult {
+    let body = json!({ "revision": call.param(0) });
+    let path = "/v1/router/config/rollback";
+    let response = call.send(crate::call::request(Method::POST, path, Some(&body))?).await?;
+    let taken: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    match response.status().is_success() {
+        true => applied(call, &taken),
+        // A document that ran once may not any more, as when a variable is gone.
+        false => Err(Error::invalid("revision", text(&taken, "detail"))),
+    }
+}
+
+/// Who made revisions live, from the audit: the newest row of each.
+#[derive(Default)]
+struct Authors {
+    changes: BTreeMap<String, Value>,
+    /// Names of actors by id.
+    names: BTreeMap<String, String>,
+}
+
+impl Authors {
+    /// For those who may not read the audit it is empty.
+    async fn read(call: PageCall<'_>, rows: &[Value]) -> Authors {
+        let mut authors = Authors::default();
+        for row in rows {
+            let Some(change) = change(call, text(row, "revision")).await else { continue };
+            let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
+            if !authors.names.contains_key(actor) {
+                let name = actor_name(call, actor).await;
+                authors.names.insert(actor.to_owned(), name);
+            }
+            authors.changes.insert(text(row, "revision").to_owned(), change);
+        }
+        authors
+    }
+
+    fn of(&self, row: &Value) -> Markup {
+        let change = self.changes.get(text(row, "revision"));
+        let change = change.filter(|change| is_of(text(change, "at"), text(row, "live_at")));
+        let Some(change) = change else { return html! { span.muted { "a file, or a start" } } };
+        let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
+        html! {
+            (self.names.get(actor).map_or(actor, String::as_str))
+            @if text(change, "action") == "config.rollback" { " " (pieces::badge("", "rollback")) }
+        }
+    }
+}
+
+/// The newest change that made a revision live.
+async fn change(call: PageCall<'_>, revision: &str) -> Option<Value> {
+    let mut newest: Option<Value> = None;
+    for action in ["config.put", "config.rollback"] {
+        let path = format!("/v1/audit?limit=1&action={action}&target={}", encode(revision));
+        let found = call.get(&path).await.ok()?;
+        let Some(row) = found.pointer("/data/0") else { continue };
+        if newest.as_ref().is_none_or(|other| text(other, "at") < text(row, "at")) {
+            newest = Some(row.clone());
+        }
+    }
+    newest
+}
+
+/// Whether a change that began at one time made what is live since another.
+fn is_of(began: &str, live_at: &str) -> bool {
+    let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    let took = time(began).zip(time(live_at));
+    took.is_some_and(|(began, live)| {
+        (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_made_what_is_live_since_shortly_after_it() {
+        let began = "2026-11-21T10:00:00.000000Z";
+        for (live_at, is) in [
+            ("2026-11-21T10:00:00.500000Z", true),
+            ("2026-11-21T10:01:00.000000Z", true),
+            ("2026-11-21T10:30:00.000000Z", false),
+            ("2026-11-21T09:59:00.000000Z", false),
+            ("", false),
+        ] {
+            assert_eq!(is_of(began, live_at), is, "{live_at}");
+        }
+    }
+}

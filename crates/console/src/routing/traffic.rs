@@ -1,0 +1,89 @@
+//! Yesterday's requests by the way that they took through the document, from the sums of usage.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::fields::{count, list, text};
+use crate::call::PageCall;
+use rerouter_base::error::Result;
+
+/// The requests of a day in UTC.
+#[derive(Debug, Default)]
+pub(super) struct DayTraffic {
+    pub(super) day: String,
+    /// Whether the day is not over: a gateway that had no requests yesterday shows today.
+    pub(super) is_today: bool,
+    /// Whether there are more ways than the API tells at once.
+    pub(super) is_partial: bool,
+    pub(super) total: u64,
+    /// Requests for targets by their own name.
+    pub(super) direct: u64,
+    aliases: BTreeMap<(String, String), u64>,
+    rules: BTreeMap<(String, String), u64>,
+    targets: BTreeMap<(String, String, String), u64>,
+}
+
+impl DayTraffic {
+    /// Of yesterday; of today so far if there was none.
+    pub(super) async fn read(call: PageCall<'_>) -> Result<DayTraffic> {
+        let today = call.app.clock.now().to_zoned(TimeZone::UTC).date();
+        let yesterday = today.yesterday().unwrap_or(today);
+        let found = DayTraffic::of(call, yesterday, Some(today)).await?;
+        if found.total > 0 {
+            return Ok(found);
+        }
+        Ok(DayTraffic { is_today: true, ..DayTraffic::of(call, today, None).await? })
+    }
+
+    async fn of(call: PageCall<'_>, since: Date, until: Option<Date>) -> Result<DayTraffic> {
+        let until = until.map(|until| format!("&until={until}")).unwrap_or_default();
+        let ways = "group_by=alias,recipe,rule,model";
+        let usage = call.get(&format!("/v1/router/usage?since={since}{until}&{ways}")).await?;
+        Ok(DayTraffic { day: since.to_string(), ..DayTraffic::sum(&usage) })
+    }
+
+    /// Sums the rows of usage by alias, rule and target.
+    pub(super) fn sum(usage: &Value) -> DayTraffic {
+        let mut traffic = DayTraffic {
+            is_partial: usage.get("has_more").and_then(Value::as_bool).unwrap_or_default(),
+            ..DayTraffic::default()
+        };
+        for row in list(usage, "data") {
+            let requests = count(row, "requests");
+            let [alias, recipe, rule, model] =
+                ["alias", "recipe", "rule", "model"].map(|name| text(row, name).to_owned());
+            // Without a recipe the request was refused before a decision.
+            if recipe.is_empty() {
+                continue;
+            }
+            traffic.total += requests;
+            if rule.is_empty() {
+                traffic.direct += requests;
+                continue;
+            }
+            *traffic.aliases.entry((alias, recipe.clone())).or_default() += requests;
+            *traffic.rules.entry((recipe.clone(), rule.clone())).or_default() += requests;
+            *traffic.targets.entry((recipe, rule, model)).or_default() += requests;
+        }
+        traffic
+    }
+
+    /// Requests for an alias that led to a recipe.
+    pub(super) fn of_alias(&self, alias: &str, recipe: &str) -> u64 {
+        self.aliases.get(&(alias.to_owned(), recipe.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// Requests that matched a rule.
+    pub(super) fn of_rule(&self, recipe: &str, rule: &str) -> u64 {
+        self.rules.get(&(recipe.to_owned(), rule.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// Requests of a rule that a target answered.
+    pub(super) fn of_target(&self, recipe: &str, rule: &str, target: &str) -> u64 {
+        let way = (recipe.to_owned(), rule.to_owned(), target.to_owned());
+        self.targets.get(&way).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,255 @@
+//! The editor of the routing document, as more than one page has it: the text, what is wrong with
+//! it, and what can be done with it.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::fields::{count, list, text};
+use crate::call::PageCall;
+use crate::form::Form;
+use crate::pieces;
+use rerouter_base::clock::rfc3339;
+use rerouter_base::error::Result;
+
+/// The live document, as `GET /v1/router/config` has it.
+pub(super) struct LiveRouting {
+    pub(super) revision: String,
+    pub(super) since: String,
+    pub(super) text: String,
+    /// The file that a change is written to.
+    pub(super) file: Option<String>,
+    /// Whether it is the one in the binary, which cannot be replaced.
+    pub(super) is_built_in: bool,
+    pub(super) outline: Value,
+}
+
+impl LiveRouting {
+    pub(super) async fn read(call: PageCall<'_>) -> Result<LiveRouting> {
+        let mut found = call.get("/v1/router/config").await?;
+        let file = Some(text(&found, "file")).filter(|_| text(&found, "source") == "file");
+        Ok(LiveRouting {
+            revision: text(&found, "revision").to_owned(),
+            since: text(&found, "live_since").to_owned(),
+            text: text(&found, "document").to_owned(),
+            file: file.map(str::to_owned),
+            is_built_in: text(&found, "source") == "built_in",
+            outline: found.get_mut("outline").map(Value::take).unwrap_or_default(),
+        })
+    }
+}
+
+/// A document that somebody edits.
+pub(super) struct Draft {
+    pub(super) text: String,
+    /// The revision that it is to replace.
+    pub(super) base: String,
+    /// Whether somebody wrote it, so that it is lost with the page.
+    pub(super) is_written: bool,
+}
+
+impl Draft {
+    pub(super) fn read(form: &Form) -> Draft {
+        Draft {
+            text: form.text("document").to_owned(),
+            base: form.text("base").to_owned(),
+            is_written: true,
+        }
+    }
+
+    /// It as fields of a form that nobody sees.
+    pub(super) fn hidden(&self) -> Markup {
+        html! {
+            input type="hidden" name="base" value=(self.base);
+            textarea name="document" hidden aria-label="Routing document"
+                data-rt-written[self.is_written] { "\n" (self.text) }
+        }
+    }
+}
+
+/// On which captures a document is evaluated.
+pub(super) struct EvaluateOptions {
+    limit: u64,
+    since: &'static str,
+    health: &'static str,
+}
+
+const LIMITS: [(u64, &str); 3] = [
+    (1_000, "the last 1\u{2009}000"),
+    (10_000, "the last 10\u{2009}000"),
+    (100_000, "the last 100\u{2009}000"),
+];
+/// Word, hours, label.
+const AGES: [(&str, Option<i64>, &str); 3] = [
+    ("day", Some(24), "of the last 24 hours"),
+    ("week", Some(7 * 24), "of the last 7 days"),
+    ("all", None, "of any age"),
+];
+const HEALTH: [(&str, &str); 3] = [
+    ("recorded", "as they were then"),
+    ("current", "as they are now"),
+    ("healthy", "as if all were healthy"),
+];
+
+impl EvaluateOptions {
+    /// The options of a form; the usual ones where it has none.
+    pub(super) fn read(form: &Form) -> EvaluateOptions {
+        let limit = form.text("limit").parse().ok();
+        let limit = limit.filter(|limit| LIMITS.iter().any(|(known, _)| known == limit));
+        let age = AGES.iter().find(|(word, ..)| *word == form.text("since"));
+        let health = HEALTH.iter().find(|(word, _)| *word == form.text("health"));
+        EvaluateOptions {
+            limit: limit.unwrap_or(10_000),
+            since: age.map_or("day", |(word, ..)| word),
+            health: health.map_or("recorded", |(word, _)| word),
+        }
+    }
+
+    /// The body of `POST /v1/router/replay/evaluate`, which compares with the live document.
+    pub(super) fn ask(&self, document: &str, now: Timestamp) -> Value {
+        let age = AGES.iter().find(|(word, ..)| *word == self.since).and_then(|(_, age, _)| *age);
+        let filter = match age {
+            Some(hours) => json!({ "since": rfc3339(now - jiff::Span::new().hours(hours)) }),
+            None => json!({}),
+        };
+        json!({
+            "document": document, "baseline": "current", "health": self.health,
+            "limit": self.limit, "filter": filter,
+        })
+    }
+
+    fn show(&self) -> Markup {
+        html! {
+            details.rt-options {
+                summary { "Which requests are decided again" }
+                div.row {
+                    label { "Requests " select name="limit" {
+                        @for (limit, label) in LIMITS {
+                            option value=(limit) selected[limit == self.limit] { (label) }
+                        }
+                    } }
+                    label { "Age " select name="since" {
+                        @for (word, _, label) in AGES {
+                            option value=(word) selected[word == self.since] { (label) }
+                        }
+                    } }
+                    label { "Targets are " select name="health" {
+                        @for (word, label) in HEALTH {
+                            option value=(word) selected[word == self.health] { (label) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// The pages on routing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoutingTab {
+    Document,
+    Evaluate,
+    Revisions,
+}
+
+pub(super) fn tabs(open: RoutingTab) -> Markup {
+    let tabs = [
+        (RoutingTab::Document, "/console/routing", "Document"),
+        (RoutingTab::Evaluate, "/console/routing/evaluate", "Evaluate"),
+        (RoutingTab::Revisions, "/console/routing/revisions", "Revisions"),
+    ];
+    html! {
+        nav.tabs aria-label="Routing" {
+            @for (tab, path, label) in tabs {
+                a.tab href=(path) aria-current=[(tab == open).then_some("page")] { (label) }
+            }
+        }
+    }
+}
+
+/// The form with the text and its buttons. `messages` is what is known to be wrong with it.
+pub(super) fn editor(draft: &Draft, options: &EvaluateOptions, messages: &Markup) -> Markup {
+    html! {
+        form.rt-form method="post" action="/console/routing/check" {
+            input type="hidden" name="base" value=(draft.base);
+            label for="rt-text" { "Routing document" }
+            div.rt-editor {
+                pre.rt-gutter aria-hidden="true" {}
+                // A browser drops the first line end.
+                textarea #rt-text.mono name="document" rows="26" wrap="off" spellcheck="false"
+                    autocomplete="off" autocapitalize="off" aria-describedby="rt-messages"
+                    data-rt-written[draft.is_written]
+                    hx-post="/console/routing/check" hx-trigger="load, input changed delay:400ms"
+                    hx-target="#rt-messages" hx-sync="this:replace" { "\n" (draft.text) }
+            }
+            div #rt-messages.rt-messages aria-live="polite" { (messages) }
+            div.row.rt-buttons {
+                button { "Check" }
+                button.primary formaction="/console/routing/evaluate" {
+                    "What would this change?"
+                }
+                button formaction="/console/routing/review" { "Review and apply…" }
+                button formaction="/console/routing/download" { "Download" }
+            }
+            (options.show())
+        }
+    }
+}
+
+/// Where the report of an evaluation comes, and its progress until then.
+pub(super) fn report_place(report: &Markup) -> Markup {
+    html! {
+        div #rt-progress.notice.info hidden {
+            label for="rt-bar" { "Deciding captured requests again" }
+            progress #rt-bar {}
+            p #rt-reached.num role="status" {}
+            button #rt-stop type="button" { "Stop" }
+        }
+        section #rt-report tabindex="-1" aria-label="Report" { (report) }
+    }
+}
+
+/// Problems and warnings of a document, each a link to its place.
+pub(super) fn messages(validation: &Value) -> Markup {
+    let (problems, warnings) = (list(validation, "problems"), list(validation, "warnings"));
+    html! {
+        @if problems.is_empty() && warnings.is_empty() {
+            p { (pieces::badge("ok", "valid")) " No problem was found." }
+        } @else {
+            p {
+                @if problems.is_empty() { (pieces::badge("ok", "valid")) " " }
+                (tally(problems.len(), "problem")) ", " (tally(warnings.len(), "warning")) "."
+            }
+            ul.rt-list {
+                @for problem in problems { (message(problem, "problem", "bad")) }
+                @for warning in warnings { (message(warning, "warning", "warn")) }
+            }
+        }
+    }
+}
+
+fn message(problem: &Value, kind: &str, look: &str) -> Markup {
+    let (line, column) = (count(problem, "line"), count(problem, "column"));
+    html! {
+        li {
+            (pieces::badge(look, kind)) " "
+            a href="#rt-text" data-rt-line=(line) data-rt-column=(column) data-rt-kind=(kind) {
+                "Line " (line) ", column " (column)
+            }
+            @if !text(problem, "path").is_empty() { " " code { (text(problem, "path")) } }
+            ": " (pieces::prose(text(problem, "message")))
+            @if !text(problem, "hint").is_empty() {
+                span.muted { " – " (pieces::prose(text(problem, "hint"))) }
+            }
+        }
+    }
+}
+
+/// `no problem`, `1 problem`, `2 problems`.
+pub(super) fn tally(number: usize, noun: &str) -> String {
+    match number {
+        0 => format!("no {noun}"),
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", pieces::count(number as u64)),
+    }
+}

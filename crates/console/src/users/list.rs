@@ -1,0 +1,105 @@
+//! `/console/users`, and a new one.
+
+use http::Method;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::super::call::PageCall;
+use super::super::form_state::{FormState, Input, is_of_form, refused_page};
+use super::super::layout::Tab;
+use super::super::links::with_query;
+use super::super::{limits, pieces};
+use super::{ROLES, status};
+use rerouter_base::interface::Interface;
+use rerouter_core::api::ApiResult;
+
+const NEW: &str = "New user";
+
+/// `GET /console/users?after=`
+pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
+    let after = call.query("after").unwrap_or_default();
+    let found = call.get(&with_query("/v1/users", &[("after", &after)])).await?;
+    let next = found.get("next").and_then(Value::as_str);
+    let next = next.map(|next| with_query("/console/users", &[("after", next)]));
+    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let main = html! {
+        p { a .button href="/console/users/new" { (NEW) } }
+        @if rows.is_empty() {
+            (pieces::empty("No users yet.", "A user signs in here and owns keys and captures."))
+        } @else {
+            (pieces::table(
+                "Users",
+                &["E-mail", "Name", "Role", "Status", "Limits", "Created"],
+                &html! { @for user in rows { (row(user)) } },
+            ))
+        }
+        (pieces::pager(next.as_deref()))
+    };
+    call.page("Users", Tab::Users, main)
+}
+
+fn row(user: &Value) -> Markup {
+    let text = |name: &str| user.get(name).and_then(Value::as_str).unwrap_or_default();
+    html! {
+        tr {
+            td { a href={ "/console/users/" (text("id")) } { (text("email")) } }
+            td { (text("name")) }
+            td { (text("role")) }
+            td { (status(user)) }
+            td { (limits::summary(user.get("limits").unwrap_or(&Value::Null))) }
+            td { (pieces::time(text("created_at"))) }
+        }
+    }
+}
+
+/// `GET /console/users/new`
+pub(in super::super) async fn blank(call: PageCall<'_>) -> ApiResult {
+    // A refusal comes before anything is written.
+    call.get("/v1/users?limit=1").await?;
+    call.page(NEW, Tab::Users, form(FormState::default()))
+}
+
+/// `POST /console/users`
+pub(in super::super) async fn create(call: PageCall<'_>) -> ApiResult {
+    let sent = call.form()?;
+    let mut user = Map::new();
+    for name in ["email", "password", "role"] {
+        user.insert(name.to_owned(), json!(sent.text(name)));
+    }
+    let name = sent.get("name").map(str::trim).filter(|name| !name.is_empty());
+    user.extend(name.map(|name| ("name".to_owned(), json!(name))));
+    user.insert("limits".to_owned(), Value::Object(limits::read(&sent)));
+    match call.call(Method::POST, "/v1/users", Some(&Value::Object(user))).await {
+        Ok(made) => {
+            let id = made.get("id").and_then(Value::as_str).unwrap_or_default();
+            call.redirect(&format!("/console/users/{id}"))
+        }
+        Err(error) if is_of_form(&error) => {
+            let main = form(FormState::refused(&sent, &error));
+            refused_page(call.page(NEW, Tab::Users, main), &error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn form(state: FormState<'_>) -> Markup {
+    html! {
+        (state.notice())
+        form .form method="post" action="/console/users" {
+            (state.of_kind(&Input {
+                label: "E-mail", name: "email", before: "", hint: "To sign in with.",
+            }, "email"))
+            (state.new_password(&Input {
+                label: "Password", name: "password", before: "",
+                hint: "Give it to the user, who changes it after the first sign-in.",
+            }))
+            (state.line(&Input { label: "Name", name: "name", before: "", hint: "" }))
+            (state.choice(&Input {
+                label: "Role", name: "role", before: "user",
+                hint: "Admins see and do everything.",
+            }, &ROLES))
+            (limits::inputs(&state, &Value::Null, Interface::Router))
+            button .primary type="submit" { "Create user" }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `GET /v1/audit`, and which routes write to the audit. A mutation writes its row in its own
+//! transaction. A read of another user's capture writes it before the answer: without the row there
+//! is no answer. Lists of captures have no bodies and are not audited.
+
+use std::net::IpAddr;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::page::{self, Query};
+use super::{ClientOrigin, answer};
+use crate::api::{ApiRequest, ApiResult};
+use crate::app::App;
+use rerouter_access::auth::Principal;
+use rerouter_base::clock::rfc3339;
+use rerouter_base::error::{Error, Result};
+use rerouter_base::id::{AuditId, RequestId, UserId};
+pub use rerouter_store::Action;
+use rerouter_store::{AuditFilter, AuditRow, Event};
+
+/// Query parameters of the list.
+pub(super) const PARAMETERS: &[&str] =
+    &["limit", "after", "since", "until", "actor", "action", "target"];
+
+/// The routes whose success writes a row, with its action. A `PATCH` that disables a user writes
+/// [`Action::UserDisable`].
+#[rustfmt::skip]
+pub const NOTED: &[(&str, &str, Action)] = &[
+    ("POST",   "/v1/auth/register",              Action::UserCreate),
+    ("POST",   "/v1/auth/login",                 Action::SessionCreate),
+    ("POST",   "/v1/auth/logout",                Action::SessionEnd),
+    ("POST",   "/v1/auth/password",              Action::PasswordChange),
+    ("POST",   "/v1/apikeys",                    Action::KeyCreate),
+    ("PATCH",  "/v1/apikeys/{id}",               Action::KeyUpdate),
+    ("DELETE", "/v1/apikeys/{id}",               Action::KeyRevoke),
+    ("POST",   "/v1/apikeys/{id}/rotate",        Action::KeyRotate),
+    ("POST",   "/v1/users",                      Action::UserCreate),
+    ("PATCH",  "/v1/users/{id}",                 Action::UserUpdate),
+    ("DELETE", "/v1/users/{id}",                 Action::UserDelete),
+    ("POST",   "/v1/agents",                     Action::AgentCreate),
+    ("PATCH",  "/v1/agents/{id}",                Action::AgentUpdate),
+    ("DELETE", "/v1/agents/{id}",                Action::AgentDelete),
+    ("POST",   "/v1/nodes",                      Action::NodeCreate),
+    ("DELETE", "/v1/nodes/{id}",                 Action::NodeDelete),
+    ("POST",   "/v1/nodes/{id}/rotate",          Action::NodeRotate),
+    ("DELETE", "/v1/gateways/{id}",              Action::GatewayForget),
+    ("POST",   "/v1/router/replay/import",       Action::CaptureImport),
+    ("POST",   "/v1/api-keys",                   Action::KeyCreate),
+    ("PATCH",  "/v1/api-keys/{id}",              Action::KeyUpdate),
+    ("DELETE", "/v1/api-keys/{id}",              Action::KeyRevoke),
+    ("POST",   "/v1/api-keys/{id}/rotate",       Action::KeyRotate),
+    ("POST",   "/v1/router/keys",                Action::KeyCreate),
+    ("PATCH",  "/v1/router/keys/{id}",           Action::KeyUpdate),
+    ("DELETE", "/v1/router/keys/{id}",           Action::KeyRevoke),
+    ("POST",   "/v1/router/keys/{id}/rotate",    Action::KeyRotate),
+    ("PUT",    "/v1/router/config",              Action::ConfigPut),
+    ("POST",   "/v1/router/config/rollback",     Action::ConfigRollback),
+    ("DELETE", "/v1/router/replay",              Action::CaptureErase),
+    ("DELETE", "/v1/router/replay/{id}",         Action::CaptureDelete),
+];
+
+/// The unsafe routes that write no row, with the reason.
+#[rustfmt::skip]
+#[cfg(test)]
+const NOT_NOTED: &[(&str, &str, &str)] = &[
+    ("POST", "/v1/router/replay/{id}/reroute",
+        "captured; an admin\'s reroute of another user\'s capture is audited as capture.reroute"),
+    ("POST", "/v1/router/replay/evaluate",
+        "audited as capture.evaluate if it reads captures of others"),
+    ("POST", "/v1/router/decide",              "changes nothing"),
+    ("POST", "/v1/router/config/validate",     "changes nothing"),
+    ("POST", "/v1/agent/register",
+        "self-report of a node within its enrolment; logged"),
+    ("POST", "/v1/agent/heartbeat",            "self-report of a node, every ten seconds"),
+    ("POST", "/v1/agent/events",               "written to the log"),
+    ("POST", "/v1/agent/deregister",           "self-report of a node; logged"),
+    ("POST", "/v1/chat/completions",           "captured itself"),
+    ("POST", "/v1/embeddings",                 "captured itself"),
+    ("POST", "/v1/responses",                  "captured itself"),
+    ("POST", "/v1/messages",                   "captured itself"),
+    ("POST", "/v1/messages/count_tokens",      "captured itself"),
+];
+
+/// The event of this request, for [`Store::noting`](rerouter_store::Store::noting).
+pub(super) fn event(
+    app: &App,
+    who: &Principal,
+    request: &ApiRequest,
+    action: Action,
+    kind: &str,
+    id: &str,
+) -> Event {
+    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
+    Event::new(app.clock.now(), who.actor(), action, kind, id)
+        .by(request.extensions().get::<RequestId>().cloned(), address)
+}
+
+/// Audits that an admin reads or reroutes another user's capture. 503 if the row cannot be written:
+/// the capture must not be shown then.
+pub async fn foreign(
+    app: &App,
+    who: &Principal,
+    action: Action,
+    (capture, owner): (&RequestId, &UserId),
+    (request, address): (Option<RequestId>, Option<IpAddr>),
+) -> Result<()> {
+    if who.user_id().as_ref() == Some(owner) {
+        return Ok(());
+    }
+    let event = Event::new(app.clock.now(), who.actor(), action, "capture", capture.as_str())
+        .by(request, address);
+    Ok(app.store.note(event).await?)
+}
+
+/// `GET /v1/audit`, newest first.
+pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+    let query = Query::read(request.uri().query(), PARAMETERS)?;
+    let limit = query.limit()?;
+    let malformed = || Error::invalid("after", "after must be the id of an audit row.");
+    let after =
+        query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
+    let time = |name: &str| match query.get(name) {
+        None => Ok(None),
+        Some(text) => text
+            .parse::<Timestamp>()
+            .map(Some)
+            .map_err(|_| Error::invalid(name, format!("{name} must be an RFC 3339 time."))),
+    };
+    let unknown =
+        || Error::invalid("action", "Unknown action; the OpenAPI document lists all actions.");
+    let filter = AuditFilter {
+        since: time("since")?,
+        until: time("until")?,
+        actor: query.get("actor").map(str::to_owned),
+        action: query
+            .get("action")
+            .map(|word| Action::parse(word).ok_or_else(unknown))
+            .transpose()?,
+        target: query.get("target").map(str::to_owned),
+    };
+    let found = app.store.audit(filter, limit + 1, after).await?.ok_or_else(malformed)?;
+    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+}
+
+fn record(row: &AuditRow) -> Value {
+    json!({
+        "object": "audit_event", "id": row.id, "at": rfc3339(row.at), "actor": row.actor,
+        "action": row.action, "target": row.target,
+        "request_id": row.request, "address": row.address,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::api::ROUTES;
+
+    #[test]
+    fn every_unsafe_route_is_noted_or_says_why_not() {
+        let noted = NOTED.iter().map(|(method, path, _)| format!("{method} {path}"));
+        let named: Vec<String> = noted
+            .chain(NOT_NOTED.iter().map(|(method, path, _)| format!("{method} {path}")))
+            .collect();
+        let routes: BTreeSet<String> = ROUTES
+            .iter()
+            .filter(|route| !route.method.is_safe())
+            .map(|route| format!("{} {}", route.method, route.path))
+            .collect();
+        assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), routes);
+        assert_eq!(named.len(), routes.len(), "a route stands twice");
+        assert!(NOT_NOTED.iter().all(|(.., reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn every_word_is_read_back() {
+        for action in Action::ALL {
+            assert_eq!(Action::parse(action.as_str()), Some(*action));
+            assert!(action.meaning().ends_with('.'), "{}", action.as_str());
+        }
+        assert_eq!(Action::parse("key.creat"), None);
+    }
+}

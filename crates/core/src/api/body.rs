@@ -1,0 +1,216 @@
+//! The JSON object of a management call, taken field by field. A field that the endpoint does not
+//! take is refused by name, so that no misspelt field is ignored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::Method;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::api::ApiRequest;
+use rerouter_base::error::{Error, Kind, Result};
+
+/// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
+pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// The fields of a body that are not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct BodyFields {
+    left: BTreeMap<String, Value>,
+    twice: Option<String>,
+}
+
+impl BodyFields {
+    /// Reads a required body.
+    pub(super) fn read(request: &ApiRequest) -> Result<Self> {
+        if request.body().is_empty() {
+            return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
+        }
+        Self::read_if_any(request)
+    }
+
+    /// Reads an optional body; an empty one counts as `{}`.
+    pub(super) fn read_if_any(request: &ApiRequest) -> Result<Self> {
+        if request.body().is_empty() {
+            return Ok(BodyFields::default());
+        }
+        if !is_json(request) {
+            return Err(Error::new(
+                Kind::UnsupportedMediaType,
+                "The body must be application/json.",
+            ));
+        }
+        let fields: BodyFields = serde_json::from_slice(request.body()).map_err(|error| {
+            Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
+        })?;
+        match fields.twice {
+            Some(name) => Err(Error::invalid(name.clone(), format!("Duplicate field {name}."))),
+            None => Ok(fields),
+        }
+    }
+
+    /// Whether a field is present and not null.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.left.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a field is present, null included.
+    pub(super) fn speaks_of(&self, name: &str) -> bool {
+        self.left.contains_key(name)
+    }
+
+    /// Whether a field is null, by which a merge patch removes it.
+    pub(super) fn is_null(&self, name: &str) -> bool {
+        self.left.get(name).is_some_and(Value::is_null)
+    }
+
+    /// Takes a field; `None` if absent or null. `what` describes the expected value.
+    pub(super) fn take<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        what: &str,
+    ) -> Result<Option<T>> {
+        match self.left.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value)
+                .map(Some)
+                .map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
+        }
+    }
+
+    /// Applies the merge patch (RFC 7396) of a field to its value `before`: `None` if the field is
+    /// absent, else the new value, if any.
+    pub(super) fn patched<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        before: &impl Serialize,
+        what: &str,
+    ) -> Result<Option<Option<T>>> {
+        let Some(patch) = self.left.remove(name) else { return Ok(None) };
+        let before = serde_json::to_value(before).map_err(Error::internal)?;
+        self.left.insert(name.to_owned(), merge(before, patch));
+        self.take(name, what).map(Some)
+    }
+
+    /// Takes a required string.
+    pub(super) fn text(&mut self, name: &str) -> Result<String> {
+        self.take(name, "a string")?
+            .ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
+    }
+
+    /// Refuses fields that were not taken.
+    pub(super) fn finish(self) -> Result<()> {
+        match self.left.into_keys().next() {
+            Some(name) => Err(Error::invalid(name.clone(), format!("Unknown field {name}."))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl BodyFields {
+    /// The fields that were not taken.
+    pub(super) fn into_object(self) -> Map<String, Value> {
+        self.left.into_iter().collect()
+    }
+}
+
+impl From<Map<String, Value>> for BodyFields {
+    fn from(object: Map<String, Value>) -> Self {
+        BodyFields { left: object.into_iter().collect(), twice: None }
+    }
+}
+
+impl<'de> Deserialize<'de> for BodyFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = BodyFields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<BodyFields, A::Error> {
+                let mut fields = BodyFields::default();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if fields.left.insert(name.clone(), value).is_some() {
+                        fields.twice.get_or_insert(name);
+                    }
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+/// Applies a merge patch (RFC 7396 section 2).
+pub(super) fn merge(target: Value, patch: Value) -> Value {
+    let Value::Object(patch) = patch else { return patch };
+    let mut merged = match target {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    for (name, value) in patch {
+        let before = merged.shift_remove(&name).unwrap_or_default();
+        if !value.is_null() {
+            merged.insert(name, merge(before, value));
+        }
+    }
+    Value::Object(merged)
+}
+
+fn is_json(request: &ApiRequest) -> bool {
+    let mut lines = request.headers().get_all(http::header::CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next())
+    else {
+        return false;
+    };
+    let essence = line.split(';').next().unwrap_or_default().trim();
+    let is_patch = request.method() == Method::PATCH && essence.eq_ignore_ascii_case(MERGE_PATCH);
+    is_patch || essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Checks a display name.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    let characters = name.chars().count();
+    if characters == 0
+        || characters > rerouter_base::bounds::NAME_CHARS
+        || name.chars().any(char::is_control)
+    {
+        let most = rerouter_base::bounds::NAME_CHARS;
+        return Err(Error::invalid(
+            "name",
+            format!("name must have 1 to {most} characters and no control characters."),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the pairs of `metadata` or `labels`.
+pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+    use rerouter_base::bounds::{METADATA_NAME_CHARS, METADATA_PAIRS, METADATA_VALUE_CHARS};
+    let fits = |name: &str, value: &str| {
+        (1..=METADATA_NAME_CHARS).contains(&name.chars().count())
+            && value.chars().count() <= METADATA_VALUE_CHARS
+    };
+    if pairs.len() > METADATA_PAIRS || !pairs.iter().all(|(name, value)| fits(name, value)) {
+        return Err(Error::invalid(
+            field,
+            format!(
+                "{field} may have up to {METADATA_PAIRS} pairs, with names of 1 to \
+                 {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters."
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -1,0 +1,247 @@
+//! `POST /v1/router/replay/evaluate`: decides captured requests again under a document, without
+//! calling providers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::body::BodyFields;
+use super::page::Query;
+use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
+use crate::api::ApiRequest;
+use crate::app::App;
+use crate::evaluate::{
+    self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
+    EvaluationReport, HealthSource,
+};
+use rerouter_access::auth::Principal;
+use rerouter_base::bounds;
+use rerouter_base::clock::rfc3339;
+use rerouter_base::error::{Error, Result};
+use rerouter_routing::Routing;
+use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
+
+/// The captures that are asked for. The names are the parameters of lists, without those of pages
+/// and those that the index does not know.
+fn filter(asked: Vec<(String, String)>, reach: Reach) -> Result<CaptureFilter> {
+    let is_filter =
+        |name: &&str| !matches!(*name, "limit" | "after") && !replays::OF_HEADS.contains(name);
+    let names: Vec<_> = replays::PARAMETERS.iter().copied().filter(is_filter).collect();
+    let query = Query::of(asked, &names)?;
+    let mut filter = replays::filter(&query, reach)?;
+    if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
+        // The evaluation counts what it skips.
+        filter.shadows = Shadows::With;
+    }
+    Ok(filter)
+}
+
+pub async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Result<ProgressStream> {
+    Query::read(request.uri().query(), &[])?;
+    let lines = wants_lines(request.headers());
+    let asked = EvaluateRequest::read(request)?;
+    if asked.document.is_some() {
+        who.require("evaluate")?;
+    }
+    let permit = super::limits::draw(app, who)?;
+    let turn = evaluate::turn(&app.evaluations, &app.auth.tenant(who)).await?;
+    let conditions = asked.document.is_some() || who.has_scope("config");
+    let live = app.live();
+    let candidate = match asked.document {
+        None => Document::Live(live.clone()),
+        Some(text) => match routing::read(app, text).await? {
+            Ok(candidate) => Document::Given(Arc::new(candidate)),
+            Err(problems) => return Ok(at_once(lines, routing::problems(&problems))),
+        },
+    };
+    let health = health_source(app, &asked.health, &candidate, &live.routing);
+    let baseline = (asked.baseline == "current").then(|| Document::Live(live));
+    let filter = filter(asked.filter, app.auth.reach(who))?;
+    // Wait for captures of answers that the caller has seen.
+    app.captures.settle(filter.reach.owner(), bounds::CAPTURE_SETTLE).await;
+    let heading = json!({
+        "revision": candidate.routing().revision(), "baseline": asked.baseline,
+        "health": asked.health, "limit": asked.limit,
+    });
+    // The report of a given document reveals captured text, as its expressions may ask anything.
+    let others = filter.reach.owner() != who.user_id().as_ref();
+    if let (Document::Given(given), true) = (&candidate, others) {
+        let (action, revision) = (Action::CaptureEvaluate, given.revision());
+        app.store.note(audit::event(app, who, request, action, "config", revision)).await?;
+    }
+    let asked = Evaluation {
+        candidate,
+        baseline,
+        health,
+        filter,
+        limits: CaptureLimits::of(asked.limit),
+        without_imported: false,
+        conditions,
+    };
+    let told = evaluate::begin(app, turn, asked)?;
+    let (step, steps) = mpsc::channel(1);
+    tokio::spawn(async move {
+        pass_on(told, step, heading).await;
+        // Counts as a request of the caller until it ends.
+        drop(permit);
+    });
+    Ok(ProgressStream { lines, steps })
+}
+
+fn health_source(app: &App, word: &str, candidate: &Document, live: &Routing) -> HealthSource {
+    match word {
+        "recorded" => HealthSource::Recorded,
+        "current" => HealthSource::Given(current(app, candidate, live)),
+        _ => HealthSource::Given(BTreeMap::new()),
+    }
+}
+
+/// The present health of the live document's targets and of all nodes. Other targets of the
+/// candidate count as idle.
+fn current(
+    app: &App,
+    candidate: &Document,
+    live: &Routing,
+) -> BTreeMap<String, rerouter_routing::TargetHealth> {
+    let now = app.clock.now();
+    let mut snapshot = app.standing(live, None, now);
+    snapshot.retain(|name, told| told.node.is_some() || candidate.routing().has_target(name));
+    app.nodes.look(candidate.routing(), None, now, &mut snapshot);
+    snapshot
+}
+
+/// Turns progress of the work into steps for the client. Ends the work when the client leaves.
+async fn pass_on(
+    mut told: mpsc::Receiver<EvaluationEvent>,
+    step: mpsc::Sender<ProgressStep>,
+    heading: Value,
+) {
+    loop {
+        let event = tokio::select! {
+            event = told.recv() => event,
+            () = step.closed() => return,
+        };
+        let next = match event {
+            Some(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
+            Some(EvaluationEvent::Done(report)) => ProgressStep::Answer(
+                report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report))),
+            ),
+            None => {
+                ProgressStep::Answer(Err(Error::panicked("an evaluation ended without a result")))
+            }
+        };
+        let last = matches!(next, ProgressStep::Answer(_));
+        if step.send(next).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+fn line(progress: EvaluationProgress) -> Value {
+    let EvaluationProgress { done, limit, changed, reached } = progress;
+    json!({
+        "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed,
+        "reached": rfc3339(reached)
+    })
+}
+
+/// The report, with what was asked for.
+fn whole(heading: Value, report: &EvaluationReport) -> Value {
+    let mut whole = report.json();
+    if let (Some(fields), Value::Object(heading)) = (whole.as_object_mut(), heading) {
+        fields.extend(heading);
+    }
+    whole
+}
+
+fn at_once(lines: bool, response: http::Response<Bytes>) -> ProgressStream {
+    let (step, steps) = mpsc::channel(1);
+    // The channel has room for one.
+    let _sent = step.try_send(ProgressStep::Answer(Ok(response)));
+    ProgressStream { lines, steps }
+}
+
+struct EvaluateRequest {
+    document: Option<String>,
+    filter: Vec<(String, String)>,
+    limit: u64,
+    health: String,
+    baseline: String,
+}
+
+impl EvaluateRequest {
+    fn read(request: &ApiRequest) -> Result<EvaluateRequest> {
+        let mut fields = BodyFields::read_if_any(request)?;
+        let document = match fields.take::<Value>("document", "a routing document")? {
+            None => None,
+            Some(Value::String(text)) if !text.trim().is_empty() => Some(text),
+            Some(document @ Value::Object(_)) => Some(document.to_string()),
+            Some(_) => {
+                return Err(Error::invalid(
+                    "document",
+                    "document must be a routing document, as text or object.",
+                ));
+            }
+        };
+        if document.as_ref().is_some_and(|text| text.len() > bounds::DOCUMENT_BYTES) {
+            return Err(Error::invalid(
+                "document",
+                format!("document must have at most {} bytes.", bounds::DOCUMENT_BYTES),
+            ));
+        }
+        let filter = match fields.take::<Map<String, Value>>("filter", "an object")? {
+            None => Vec::new(),
+            Some(filter) => {
+                filter.into_iter().map(|(name, value)| text(name, value)).collect::<Result<_>>()?
+            }
+        };
+        let limit =
+            fields.take::<u64>("limit", "a whole number")?.unwrap_or(bounds::EVALUATE_DEFAULT);
+        if !(1..=bounds::EVALUATE_MAX).contains(&limit) {
+            return Err(Error::invalid(
+                "limit",
+                format!("limit must be 1 to {}.", bounds::EVALUATE_MAX),
+            ));
+        }
+        let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;
+        let baseline = word(&mut fields, "baseline", &["recorded", "current"])?;
+        fields.finish()?;
+        Ok(EvaluateRequest { document, filter, limit, health, baseline })
+    }
+}
+
+/// A value of the filter as text, as in a query.
+fn text(name: String, value: Value) -> Result<(String, String)> {
+    match value {
+        Value::String(text) => Ok((name, text)),
+        Value::Number(_) | Value::Bool(_) => Ok((name, value.to_string())),
+        _ => Err(Error::invalid(
+            format!("filter.{name}"),
+            format!("filter.{name} must be a string, a number, true or false."),
+        )),
+    }
+}
+
+/// Reads one of some words; the first is the default.
+fn word(fields: &mut BodyFields, name: &str, words: &[&str]) -> Result<String> {
+    let written: Option<String> = fields.take(name, "a string")?;
+    let written = written.unwrap_or_else(|| words.first().copied().unwrap_or_default().to_owned());
+    match words.contains(&written.as_str()) {
+        true => Ok(written),
+        false => Err(Error::invalid(name, format!("{name} must be {}.", words.join(" or ")))),
+    }
+}
+
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|part| {
+        part.split(';')
+            .next()
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-ndjson"))
+    })
+}

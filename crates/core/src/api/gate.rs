@@ -1,0 +1,126 @@
+//! The gate of `PUT /v1/router/config`: refuses a document that would change the target of too many
+//! recent requests, or leave some without a target.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use super::answer;
+use super::page::Query;
+use crate::app::{App, Live};
+use crate::evaluate::{
+    self, CaptureLimits, Document, Evaluation, EvaluationReport, HealthSource, share,
+};
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_routing::Routing;
+use rerouter_store::CaptureFilter;
+
+/// The conditions of a change.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Gate {
+    /// Share of requests that may get another target, 0 to 1.
+    max_changed: Option<f64>,
+    /// Whether no request may lose its last target.
+    forbid_unroutable: bool,
+    /// Whether a change passes without captures to evaluate it on.
+    allow_empty: bool,
+}
+
+impl Gate {
+    /// The parameters of a gated change.
+    pub(super) const PARAMETERS: &[&str] = &["max_changed", "forbid_unroutable", "allow_empty"];
+
+    /// Reads the gate; `None` if no condition is given.
+    pub(super) fn read(query: &Query) -> Result<Option<Gate>> {
+        let truth = |name: &str| match query.get(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Error::invalid(name, format!("{name} must be true or false."))),
+        };
+        let refused =
+            || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));
+        let max_changed = query
+            .get("max_changed")
+            .map(|text| share::read(text).ok_or_else(refused))
+            .transpose()?;
+        let gate = Gate {
+            max_changed,
+            forbid_unroutable: truth("forbid_unroutable")?,
+            allow_empty: truth("allow_empty")?,
+        };
+        if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
+            return Err(Error::invalid(
+                "allow_empty",
+                "allow_empty needs max_changed or forbid_unroutable.",
+            ));
+        }
+        Ok((gate != Gate::default()).then_some(gate))
+    }
+
+    /// Evaluates the candidate on the captures of the last day; returns the answer of a refusal.
+    /// `examples`: whether that answer may name captures.
+    pub(super) async fn try_on(
+        &self,
+        app: &App,
+        candidate: Routing,
+        live: Arc<Live>,
+        examples: bool,
+    ) -> Result<Option<Response<Bytes>>> {
+        let turn = evaluate::turn(&app.gates, "").await?;
+        app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
+        let since = app.clock.now() - bounds::GATE_AGE;
+        let asked = Evaluation {
+            candidate: Document::Given(Arc::new(candidate)),
+            // Recorded decisions may be those of an older document.
+            baseline: Some(Document::Live(live)),
+            health: HealthSource::Recorded,
+            filter: CaptureFilter {
+                since_us: Some(since.as_microsecond()),
+                ..CaptureFilter::default()
+            },
+            limits: CaptureLimits { read: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
+            // Imported captures are not traffic of this gateway.
+            without_imported: true,
+            // The caller may read the document.
+            conditions: true,
+        };
+        let mut report = evaluate::finish(evaluate::begin(app, turn, asked)?).await?;
+        if report.evaluated == 0 && !self.allow_empty {
+            let unread = Some(report.unreadable)
+                .filter(|unread| *unread > 0)
+                .map(|unread| format!(" ({unread} captures cannot be read)"));
+            let unread = unread.unwrap_or_default();
+            let why = format!(
+                "There are no captures of the last 24 hours to evaluate the document on{unread}. \
+                 `allow_empty` skips the evaluation."
+            );
+            return Err(Error::new(Kind::NoCaptures, why));
+        }
+        if !examples {
+            report.forget_examples();
+        }
+        Ok(self.against(&report).map(|why| {
+            let word = Kind::GateRefused.row().word;
+            let body = json!({ "error": word, "detail": why, "report": report.json() });
+            answer::json(StatusCode::CONFLICT, &body)
+        }))
+    }
+
+    /// Why the report refuses the change.
+    fn against(&self, report: &EvaluationReport) -> Option<String> {
+        let EvaluationReport { changed, evaluated, routed_before, unroutable, .. } = report;
+        if self.forbid_unroutable && *unroutable > 0 {
+            return Some(format!("{unroutable} of {evaluated} requests would have no target."));
+        }
+        let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
+        let share = report.changed_share() * 100.0;
+        Some(format!(
+            "{changed} of {routed_before} requests ({share:.2} %) would change their target; the \
+             maximum is {:.2} %.",
+            most * 100.0
+        ))
+    }
+}

@@ -1,0 +1,79 @@
+//! `/v1/gateways`: the gateways that share the store.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::page::{self, Query};
+use super::{answer, audit};
+use crate::api::{ApiRequest, ApiResult, PathParams};
+use crate::app::App;
+use rerouter_access::auth::Principal;
+use rerouter_base::bounds;
+use rerouter_base::clock::rfc3339;
+use rerouter_base::error::{Error, Kind};
+use rerouter_store::{Action, GatewayRow};
+
+/// `GET /v1/gateways`; none where the store is not shared.
+pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+    Query::read(request.uri().query(), &[])?;
+    let found = app.store.gateways().await?;
+    let records = found.iter().map(|row| record(app, row)).collect();
+    Ok(answer::json(StatusCode::OK, &page::list(records, bounds::GATEWAYS)))
+}
+
+/// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had
+/// `on_lease_lost: serve_stale`. One that lives registers anew.
+pub async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    Query::read(request.uri().query(), &[])?;
+    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    let event = audit::event(app, who, request, Action::GatewayForget, "gateway", id);
+    let rows = app.store.gateways().await?;
+    let row = rows.iter().find(|row| row.id == id).ok_or_else(|| Error::not_found("gateway"))?;
+    let conflict = |why| Err(Error::new(Kind::Conflict, why).retry_after(lease(app, row)));
+    // It may answer by what it knows until its lease is over.
+    if !row.serves_stale {
+        return conflict("This gateway leaves the list by itself when its lease is over.");
+    }
+    if left_us(app, row) > 0 {
+        return conflict("This gateway has a lease, so it lives, or did a moment ago.");
+    }
+    match app.store.noting(event).forget_gateway(row).await? {
+        true => Ok(answer::no_content()),
+        false => conflict("This gateway has a lease, so it lives, or did a moment ago."),
+    }
+}
+
+/// How long the lease of a gateway is.
+fn lease(app: &App, row: &GatewayRow) -> Duration {
+    match row.lease.is_zero() {
+        true => app.store.lease().unwrap_or_default(),
+        false => row.lease,
+    }
+}
+
+/// Microseconds that are left of it, by the clock of the database.
+fn left_us(app: &App, row: &GatewayRow) -> i64 {
+    let lease_us = i64::try_from(lease(app, row).as_micros()).unwrap_or(i64::MAX);
+    lease_us.saturating_sub(row.silent_us).max(0)
+}
+
+/// A gateway, with its lease by the clock of the database.
+fn record(app: &App, row: &GatewayRow) -> Value {
+    let left_ms = left_us(app, row) / 1_000;
+    let state = match (row.fenced, left_ms > 0) {
+        (true, _) => "fenced",
+        (false, true) => "serving",
+        (false, false) => "silent",
+    };
+    let time = |at: i64| Timestamp::from_microsecond(at).ok().map(rfc3339);
+    json!({
+        "object": "gateway", "id": row.id, "name": row.name, "address": row.address,
+        "version": row.version, "self": app.store.is_process(&row.process), "state": state,
+        "lease_ms": left_ms, "serves_stale": row.serves_stale, "applied": row.applied,
+        "lag": row.lag, "document": row.document, "registered_at": time(row.registered_at),
+        "renewed_at": time(row.renewed_at), "clock_offset_ms": row.clock_ahead / 1_000,
+    })
+}

@@ -1,0 +1,85 @@
+//! The collections of keys: one for each interface.
+
+use crate::api::ApiRequest;
+use crate::api::PathParams;
+use crate::app::App;
+use rerouter_access::auth::{
+    ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
+};
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::interface::{Interface, Surface};
+
+/// The keys of one interface.
+pub(super) struct KeyCollection {
+    pub(super) interface: Interface,
+    pub(super) path: &'static str,
+    /// Scopes of a key whose creator names none.
+    pub(super) defaults: &'static [&'static str],
+    /// Scopes that whoever has them grants.
+    pub(super) usual: &'static [&'static str],
+    /// Scopes that only an admin grants.
+    pub(super) reserved: &'static [&'static str],
+    /// Scope that a caller needs.
+    needed: &'static str,
+}
+
+const COLLECTIONS: &[KeyCollection] = &[
+    KeyCollection {
+        interface: Interface::Pin,
+        path: "/v1/apikeys",
+        defaults: &PIN_SCOPES,
+        usual: &PIN_SCOPES,
+        reserved: &[ADMIN_SCOPE],
+        needed: "user",
+    },
+    KeyCollection {
+        interface: Interface::Agent,
+        path: "/v1/api-keys",
+        defaults: &AGENT_SCOPES,
+        usual: &AGENT_SCOPES,
+        reserved: &[],
+        needed: "keys",
+    },
+    KeyCollection {
+        interface: Interface::Router,
+        path: "/v1/router/keys",
+        defaults: &["inference"],
+        usual: &SESSION_SCOPES,
+        reserved: &RESERVED_SCOPES,
+        needed: "keys",
+    },
+];
+
+/// Returns the collection that a path names, and the user on whose behalf the caller acts.
+pub(super) fn enter(
+    who: &Principal,
+    request: &ApiRequest,
+) -> Result<(&'static KeyCollection, UserId)> {
+    let interface = Surface::of(request.uri().path()).interface();
+    let collection = COLLECTIONS
+        .iter()
+        .find(|collection| collection.interface == interface)
+        .ok_or_else(|| Error::not_found("route"))?;
+    who.require(collection.needed)?;
+    let user = match who {
+        Principal::AgentTenant { .. } => UserId::tenant(),
+        _ => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
+    };
+    Ok((collection, user))
+}
+
+/// Returns the key that a path names; 404 also if it is out of reach.
+pub(super) fn find(
+    app: &App,
+    collection: &KeyCollection,
+    who: &Principal,
+    request: &ApiRequest,
+) -> Result<std::sync::Arc<Key>> {
+    let id =
+        request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));
+    let reach = app.auth.reach(who);
+    id.and_then(|id| app.auth.key(collection.interface, &id))
+        .filter(|key| reach.covers(&key.row().owner, Some(&key.row().id)))
+        .ok_or_else(|| Error::not_found("key"))
+}

@@ -1,0 +1,148 @@
+//! Answers of an operation: its success, and the refusals of its surface.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::operations::Operation;
+use super::{descriptions, json_of};
+use crate::api::{Policy, Route};
+use rerouter_base::interface::Surface;
+
+/// Headers of answers to inference calls.
+const CALL_HEADERS: [(&str, &str); 10] = [
+    ("x-request-id", "Id of the request and of its capture"),
+    ("x-rerouter-provider", "The provider that answered"),
+    ("x-rerouter-model", "The model that answered"),
+    ("x-rerouter-recipe", "Recipe of the decision; `direct` if `provider/model` was requested"),
+    ("x-rerouter-rule", "Rule of the recipe; absent if none"),
+    ("x-rerouter-revision", "Revision of the routing document"),
+    ("x-rerouter-attempts", "Number of attempts"),
+    ("x-rerouter-estimated", "What is the gateway's estimate: `input_tokens`; absent if nothing"),
+    ("x-rerouter-dropped", "Members that a translation left out, by commas; absent if none"),
+    ("x-rerouter-upstream-request-id", "The provider's request id, if any"),
+];
+
+pub(super) fn responses(
+    route: &Route,
+    operation: &Operation,
+    surface: Surface,
+) -> Map<String, Value> {
+    let infers = surface.is_data_plane() && operation.takes.is_some();
+    // Calls that draw on limits report what is left of them.
+    let draws = operation.id == "reroute" || infers;
+    let mut responses = Map::new();
+    responses.insert(operation.gives.0.to_string(), success(operation, infers, draws));
+    if matches!(operation.id, "getAgent" | "openapi") {
+        responses.insert("304".into(), json!({ "description": reason(304) }));
+    }
+    if may_be_unconfirmed(operation) {
+        let says = "Done. Gateways that answer without a lease may not know of it yet";
+        let unconfirmed = json!({ "description": says, "content": json_of("Unconfirmed") });
+        responses.insert("202".into(), unconfirmed);
+    }
+    for status in refusals(route, operation) {
+        let schema = json_of(refusal_schema(surface, operation, status));
+        let mut refusal = json!({ "description": reason(status), "content": schema });
+        if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
+            refusal.insert("headers".into(), descriptions::limit_headers().into());
+        }
+        responses.insert(status.to_string(), refusal);
+    }
+    if infers {
+        // A provider's refusals pass through.
+        for (class, says) in [
+            ("4XX", "The provider's answer, unchanged"),
+            ("5XX", "The last provider's answer, unchanged"),
+        ] {
+            responses.insert(class.into(), json!({ "description": says }));
+        }
+    }
+    responses
+}
+
+fn success(operation: &Operation, infers: bool, draws: bool) -> Value {
+    let (status, schema) = operation.gives;
+    let mut fields = Map::from_iter([("description".to_owned(), reason(status).into())]);
+    if let Some(schema) = schema {
+        let mut content = json_of(schema);
+        let also = match schema {
+            "ChatCompletion" | "Response" | "Message" => Some("text/event-stream"),
+            "Evaluation" => Some("application/x-ndjson"),
+            "Config" => Some("application/yaml"),
+            _ => None,
+        };
+        if let (Value::Object(content), Some(also)) = (&mut content, also) {
+            let media = match also {
+                // Tools hold a schema to each event, not to the text.
+                "text/event-stream" => json!({}),
+                _ => json!({ "schema": { "type": "string" } }),
+            };
+            content.insert(also.into(), media);
+        }
+        fields.insert("content".into(), content);
+    }
+    if draws {
+        let mut headers = descriptions::limit_headers();
+        if infers {
+            let header = |(name, says): (&str, &str)| {
+                (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }))
+            };
+            headers.extend(CALL_HEADERS.map(header));
+        }
+        fields.insert("headers".into(), headers.into());
+    }
+    fields.into()
+}
+
+/// Whether it changes what every gateway has in memory.
+fn may_be_unconfirmed(operation: &Operation) -> bool {
+    const FOLLOWED: [&str; 7] = [
+        "/v1/auth/",
+        "/v1/apikeys",
+        "/v1/users",
+        "/v1/nodes",
+        "/v1/agents",
+        "/v1/api-keys",
+        "/v1/router/keys",
+    ];
+    operation.method != "GET" && FOLLOWED.iter().any(|path| operation.path.starts_with(path))
+}
+
+/// Statuses of refusals, in order. Bodies are read and bounded for every operation.
+fn refusals(route: &Route, operation: &Operation) -> Vec<u16> {
+    let mut statuses = vec![400, 405, 408, 413, 415, 421, 431, 500, 503];
+    if !route.policy.is_open() {
+        statuses.push(401);
+    }
+    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
+        statuses.push(403);
+    }
+    statuses.extend(operation.refuses);
+    statuses.sort_unstable();
+    statuses.dedup();
+    statuses
+}
+
+fn refusal_schema(surface: Surface, operation: &Operation, status: u16) -> &'static str {
+    match (surface, status) {
+        (_, 429 | 502 | 503) if operation.id == "reroute" => "RerouteError",
+        (_, 503) if operation.id == "health" => "Health",
+        (Surface::Agent, 401) => "AgentUnauthorized",
+        (Surface::Agent, _) => "AgentError",
+        // A provider's refusal passes through.
+        (Surface::DataPlane, 401 | 403) => "OpenAIError",
+        (Surface::DataPlane, _) if operation.takes.is_some() => "OpenAIOrProviderError",
+        (Surface::DataPlane, _) => "OpenAIError",
+        (Surface::Messages, 401 | 403) => "AnthropicError",
+        (Surface::Messages, _) => "AnthropicOrProviderError",
+        (_, 401) => "Unauthorized",
+        _ => "ManagementError",
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("Answer")
+}

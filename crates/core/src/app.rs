@@ -1,0 +1,356 @@
+//! The state of one gateway, passed down as one handle; there are no statics. Nobody keeps a part
+//! of it that a reload or a revocation would make stale.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::config::{Server, Variables};
+use rerouter_access::auth::{Auth, FirstAdminLink, Passwords, Throttle};
+use rerouter_access::limits::Limiter;
+use rerouter_access::nodes::Nodes;
+use rerouter_base::body_memory::BodyMemory;
+use rerouter_base::bounds;
+use rerouter_base::clock::Clock;
+use rerouter_base::error::Error;
+use rerouter_base::id::Random;
+use rerouter_base::log::AccessLog;
+use rerouter_base::metrics::Metrics;
+use rerouter_base::secret::DerivedKeys;
+use rerouter_base::turns::Turns;
+use rerouter_base::unread::UnreadAnswers;
+use rerouter_captures::archive::Archive;
+use rerouter_captures::capture::queue::CaptureQueue;
+use rerouter_captures::telemetry::Telemetry;
+use rerouter_routing::health::HealthRegistry;
+use rerouter_routing::{EstimateCorrection, Routing, TargetHealth};
+use rerouter_store::{Authority, Store};
+
+/// What a reload replaces, in one step. A request takes it once and keeps it to its end.
+pub struct Live {
+    /// The routing document as run.
+    pub routing: Routing,
+    /// When this process began to run this revision.
+    pub since: Timestamp,
+}
+
+/// A routing document that came to this gateway and that it did not take.
+pub struct RefusedDocument {
+    pub at: Timestamp,
+    pub problems: Vec<String>,
+    /// Its revision, where the store has it as the live one.
+    pub revision: Option<String>,
+}
+
+/// The state of one gateway.
+pub struct App {
+    /// The server document as run.
+    pub server: Server,
+    /// Accounts, keys, sessions, documents, captures.
+    pub store: Store,
+    /// Whether the tables in memory may be believed.
+    pub authority: Authority,
+    /// Keys, sessions and users in memory.
+    pub auth: Auth,
+    pub nodes: Nodes,
+    /// Password hashing, off the workers.
+    pub passwords: Passwords,
+    /// What makes the first admin without a credential.
+    pub first_admin: FirstAdminLink,
+    /// Logins and registrations by network.
+    pub throttle: Throttle,
+    /// Limits and budgets of keys and users.
+    pub limits: Limiter,
+    pub metrics: Arc<Metrics>,
+    pub access_log: AccessLog,
+    /// Traces of finished calls.
+    pub telemetry: Telemetry,
+    pub clock: Clock,
+    /// The random source of ids, seeds and secrets.
+    pub random: Random,
+    /// Breakers, cooldowns and latencies of targets.
+    pub health: HealthRegistry,
+    /// Recent errors of prompt estimates.
+    pub bias: EstimateCorrection,
+    /// The queue of the capture writer.
+    pub captures: CaptureQueue,
+    pub archive: Archive,
+    /// The bound on bodies in memory.
+    pub body_memory: BodyMemory,
+    /// The bound on answers that nobody reads.
+    pub unread: UnreadAnswers,
+    /// Turns at TLS handshakes.
+    pub handshakes: Turns,
+    /// Turns at reading large bodies.
+    pub readers: Turns,
+    pub reroutes: Turns,
+    /// Places of answers to reroutes that the store did not take yet.
+    pub late_answers: Arc<Semaphore>,
+    pub shadows: Arc<Semaphore>,
+    pub evaluations: Turns,
+    /// Turns at evaluating a change before it goes live.
+    pub gates: Turns,
+    /// The permit for an import: one at a time, as its bodies are large.
+    pub imports: Semaphore,
+    /// Where the in-process mock provider listens.
+    pub mock: Option<SocketAddr>,
+    /// The environment, for `${NAME}` in documents.
+    pub variables: Variables,
+    /// The permit for a change of the routing document: one at a time.
+    pub configuring: Semaphore,
+    /// Names and seals the answers to calls with an `Idempotency-Key`.
+    pub named_calls: DerivedKeys,
+    /// When this process began.
+    pub started: Timestamp,
+    live: ArcSwap<Live>,
+    refused: ArcSwapOption<RefusedDocument>,
+    under_way: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+    draining: AtomicBool,
+    handed_over: AtomicBool,
+}
+
+pub struct AppParts {
+    pub server: Server,
+    pub store: Store,
+    pub auth: Auth,
+    pub nodes: Nodes,
+    pub access_log: AccessLog,
+    pub telemetry: Telemetry,
+    pub metrics: Arc<Metrics>,
+    pub clock: Clock,
+    pub random: Random,
+    pub routing: Routing,
+    pub captures: CaptureQueue,
+    pub archive: Archive,
+    pub mock: Option<SocketAddr>,
+    pub variables: Variables,
+    pub named_calls: DerivedKeys,
+}
+
+/// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
+pub struct CountGuard(Arc<AtomicUsize>);
+
+impl CountGuard {
+    fn of(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        CountGuard(count.clone())
+    }
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl App {
+    /// Makes the state of a gateway.
+    pub fn new(parts: AppParts) -> Self {
+        let memory = parts.server.limits.body_memory;
+        parts.metrics.live_revision(parts.routing.revision());
+        parts.metrics.agent_open(!parts.auth.agent_is_enforced());
+        let since = parts.clock.now();
+        let health = HealthRegistry::default();
+        health.attach(&parts.routing);
+        App {
+            server: parts.server,
+            authority: parts.store.authority(),
+            store: parts.store,
+            auth: parts.auth,
+            nodes: parts.nodes,
+            passwords: Passwords::new(parts.random.clone()),
+            first_admin: FirstAdminLink::default(),
+            throttle: Throttle::default(),
+            limits: Limiter::default(),
+            metrics: parts.metrics,
+            access_log: parts.access_log,
+            telemetry: parts.telemetry,
+            clock: parts.clock,
+            random: parts.random,
+            health,
+            bias: EstimateCorrection::default(),
+            captures: parts.captures,
+            archive: parts.archive,
+            body_memory: BodyMemory::new(memory),
+            unread: UnreadAnswers::new((memory / bounds::UNREAD_PART).max(bounds::UNREAD_MIN)),
+            handshakes: Turns::new(
+                bounds::HANDSHAKES,
+                bounds::HANDSHAKES_SHARE,
+                bounds::KEEP_ALIVE,
+            ),
+            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
+            reroutes: Turns::new(
+                bounds::REROUTES,
+                bounds::REROUTES_SHARE,
+                bounds::REROUTE_QUEUE_TIMEOUT,
+            ),
+            late_answers: Arc::new(Semaphore::new(bounds::REPEATS_LATE as usize)),
+            shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
+            evaluations: Turns::new(
+                bounds::EVALUATIONS,
+                bounds::EVALUATIONS_SHARE,
+                bounds::EVALUATE_QUEUE_TIMEOUT,
+            ),
+            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_QUEUE_TIMEOUT),
+            imports: Semaphore::new(1),
+            mock: parts.mock,
+            variables: parts.variables,
+            configuring: Semaphore::new(1),
+            named_calls: parts.named_calls,
+            started: since,
+            live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
+            refused: ArcSwapOption::empty(),
+            under_way: Arc::default(),
+            connections: Arc::default(),
+            draining: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
+        }
+    }
+
+    /// The health of the document's targets at `at`, with that of the nodes behind the targets that
+    /// `name` may lead to; without a name, behind all.
+    pub fn standing(
+        &self,
+        routing: &Routing,
+        name: Option<&str>,
+        at: Timestamp,
+    ) -> BTreeMap<String, TargetHealth> {
+        let mut standing = self.health.snapshot(routing, at);
+        self.nodes.look(routing, name, at, &mut standing);
+        standing
+    }
+
+    /// The live document. A request takes it once.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    /// The revision of the live routing document.
+    pub fn revision(&self) -> String {
+        self.live.load().routing.revision().to_string()
+    }
+
+    /// Makes a checked document live in one atomic step; requests under way keep theirs.
+    pub fn replace(&self, routing: Routing) {
+        self.health.attach(&routing);
+        self.metrics.live_revision(routing.revision());
+        let targets: Vec<(String, String)> = routing
+            .targets()
+            .map(|target| (target.provider.name.to_string(), target.model.to_string()))
+            .collect();
+        let rules: Vec<(String, String)> = routing
+            .recipes()
+            .iter()
+            .flat_map(|recipe| {
+                recipe
+                    .rules()
+                    .iter()
+                    .map(|rule| (recipe.name().to_string(), rule.name().to_string()))
+            })
+            .collect();
+        self.bias.retain(&routing);
+        let before = self.live.load();
+        // The same revision again: only values of its variables are new.
+        let since = if before.routing.revision() == routing.revision() {
+            before.since
+        } else {
+            self.clock.now()
+        };
+        self.live.store(Arc::new(Live { routing, since }));
+        self.refused.store(None);
+        self.metrics.retain_targets(&targets);
+        self.metrics.retain_rules(&rules);
+    }
+
+    /// Counts and remembers a document that did not become live.
+    /// `revision`: that of one which is live in the store.
+    pub fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
+        self.metrics.reload("failure");
+        let refused = RefusedDocument { at: self.clock.now(), problems, revision };
+        self.refused.store(Some(Arc::new(refused)));
+    }
+
+    /// The document that was refused last, unless one became live since.
+    pub fn refused_document(&self) -> Option<Arc<RefusedDocument>> {
+        self.refused.load_full()
+    }
+
+    /// Counts a request under way.
+    pub fn begin_request(&self) -> CountGuard {
+        CountGuard::of(&self.under_way)
+    }
+
+    /// Counts a connection.
+    pub fn begin_connection(&self) -> CountGuard {
+        CountGuard::of(&self.connections)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// The shared count of requests under way, for work that yields to them.
+    pub fn traffic(&self) -> Arc<AtomicUsize> {
+        self.under_way.clone()
+    }
+
+    pub fn requests_under_way(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+
+    /// Makes the gateway report that it is not ready.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Notes whether another process has taken over: this one takes no new connections and accepts
+    /// no change.
+    pub fn hand_over(&self, done: bool) {
+        self.archive.hand_over(done);
+        self.handed_over.store(done, Ordering::Release);
+    }
+
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
+    }
+
+    /// To be called before a credential is checked: the tables do not follow what another process
+    /// changes that has taken over.
+    pub async fn catch_up(&self) -> Result<(), Error> {
+        match self.is_handed_over() {
+            // Boxed: the futures of requests have no room for it.
+            true => Box::pin(self.store.catch_up()).await.map_err(Error::store_unavailable),
+            false => Ok(()),
+        }
+    }
+
+    /// Why it must not serve, if so. Where the store is shared the lease alone decides: without the
+    /// database every gateway serves to the end of its lease.
+    pub async fn unready(&self) -> Option<&'static str> {
+        match self.authority.left() {
+            Some(_) if self.authority.is_valid() => None,
+            Some(_) if self.authority.is_refused() => Some(
+                "no lease: another gateway runs on the same data directory, or on a copy of it",
+            ),
+            Some(_) => Some("no lease: the database of keys cannot be reached"),
+            None if self.store.healthy().await => None,
+            None => Some("the store does not answer"),
+        }
+    }
+
+    /// Whether the live document comes from a store that other gateways change too.
+    pub fn follows_documents(&self) -> bool {
+        self.server.routing.stored && self.store.is_shared()
+    }
+
+    /// Whether it is draining.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}

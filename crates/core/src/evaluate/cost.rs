@@ -1,0 +1,168 @@
+//! The cost of one capture before and after, in whole nano-dollars: the billed cost, or the billed
+//! tokens at another target's prices. A capture without usage has no cost of its own.
+
+use rerouter_base::money::{NanoUsd, nano_usd};
+use rerouter_captures::capture::record::{CaptureState, Head};
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_routing::Routing;
+
+use super::judge::target_name;
+
+/// A cost, or why it is unknown.
+pub(super) type Cost = Result<NanoUsd, Unpriced>;
+
+/// Why a cost is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unpriced {
+    /// The target that would charge it.
+    pub(super) target: String,
+    pub(super) lacks: Lack,
+}
+
+/// The missing part of a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lack {
+    Price,
+    /// The usage of a complete answer.
+    Usage,
+}
+
+impl Lack {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Lack::Price => "price",
+            Lack::Usage => "usage",
+        }
+    }
+}
+
+/// The documents with the prices of each side.
+pub(super) struct PriceList<'a> {
+    /// The document under evaluation.
+    pub(super) candidate: &'a Routing,
+    /// The document to compare with; `None`: the recorded cost.
+    pub(super) baseline: Option<&'a Routing>,
+}
+
+impl PriceList<'_> {
+    /// The cost at the first target before, and at the first target after. The same target costs
+    /// the same, even if its price differs between the documents.
+    pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> (Cost, Cost) {
+        let before = cost(head, from, self.baseline);
+        let after = if from == to { before.clone() } else { cost(head, to, Some(self.candidate)) };
+        (before, after)
+    }
+}
+
+/// The cost of the capture if this target comes first.
+fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
+    // Without a target nothing is charged.
+    let Some(target) = target else { return Ok(0) };
+    let unpriced = |target: &str, lacks| Unpriced { target: target.to_owned(), lacks };
+    let Some(usage) = &head.usage else {
+        return if lacks_usage(head) {
+            Err(unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Usage))
+        } else {
+            Ok(0)
+        };
+    };
+    // The request went this way, including failovers, so the billed cost counts.
+    let first = head
+        .decision
+        .as_ref()
+        .is_some_and(|decision| is(target, &decision.provider, &decision.model));
+    if first
+        || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model))
+    {
+        return head.cost_usd.map(nano_usd).ok_or_else(|| {
+            unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
+        });
+    }
+    let priced = prices.and_then(|document| document.target_for(target)?.prices?.cost(usage));
+    priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
+}
+
+/// Whether a complete answer has no usage. Token counts use nothing, and failures are not billed.
+fn lacks_usage(head: &Head) -> bool {
+    let is_free = Endpoint::named(&head.endpoint).is_some_and(|endpoint| !endpoint.costs());
+    head.state == CaptureState::Completed && (200..300).contains(&head.status) && !is_free
+}
+
+fn served(head: &Head) -> Option<String> {
+    head.served.as_ref().map(|served| target_name(&served.provider, &served.model))
+}
+
+fn is(target: &str, provider: &str, model: &str) -> bool {
+    target.split_once('/') == Some((provider, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use rerouter_base::id::{Random, UserId};
+    use rerouter_captures::capture::fixtures::capture;
+
+    /// A document that prices `p/a` alone: a dollar a million tokens in, two out.
+    fn document() -> Routing {
+        let text = "providers: { p: { protocol: mock } }\n\
+            models: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
+            recipes: { r: { rules: [ { name: x, targets: [ { target: p/a }, \
+            { target: p/b } ] } ] } }\naliases: { auto: r }\n";
+        let server = config::read_server("test", "", &|_| None).unwrap();
+        config::read_routing("test", text, &server, &|_| None, None).unwrap()
+    }
+
+    /// One that was decided for `openai/gpt-5` and served by `demo/echo`: three tokens in, four
+    /// out, at `cost`.
+    fn served_at(cost: Option<f64>) -> Head {
+        Head { cost_usd: cost, ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head }
+    }
+
+    fn lacks(target: &str, lacks: Lack) -> Cost {
+        Err(Unpriced { target: target.to_owned(), lacks })
+    }
+
+    #[test]
+    fn a_capture_costs_what_was_billed_and_elsewhere_what_its_tokens_cost_there() {
+        let (routing, head) = (document(), served_at(Some(0.5)));
+        let prices = PriceList { candidate: &routing, baseline: None };
+        let after = |to: Option<&str>| prices.costs(&head, Some("openai/gpt-5"), to).1;
+        for (to, cost) in [
+            (Some("openai/gpt-5"), Ok(500_000_000)),
+            (Some("demo/echo"), Ok(500_000_000)),
+            (Some("p/a"), Ok(11_000)),
+            (Some("p/b"), lacks("p/b", Lack::Price)),
+            (Some("p/gone"), lacks("p/gone", Lack::Price)),
+            (None, Ok(0)),
+        ] {
+            assert_eq!(after(to), cost, "{to:?}");
+        }
+        // The same target before and after costs the same, whoever prices it.
+        let both = PriceList { candidate: &routing, baseline: Some(&routing) };
+        assert_eq!(
+            both.costs(&head, Some("p/b"), Some("p/b")),
+            (lacks("p/b", Lack::Price), lacks("p/b", Lack::Price))
+        );
+        assert_eq!(both.costs(&head, Some("p/a"), None), (Ok(11_000), Ok(0)));
+        let unknown = served_at(None);
+        let costs = prices.costs(&unknown, Some("openai/gpt-5"), Some("p/a"));
+        assert_eq!(costs, (lacks("demo/echo", Lack::Price), Ok(11_000)));
+    }
+
+    #[test]
+    fn nothing_is_charged_without_usage() {
+        let routing = document();
+        let cost = |change: &dyn Fn(&mut Head)| {
+            let mut head = Head { usage: None, ..served_at(None) };
+            change(&mut head);
+            super::cost(&head, Some("p/a"), Some(&routing))
+        };
+        assert_eq!(cost(&|head| head.endpoint = "messages.count_tokens".into()), Ok(0));
+        assert_eq!(cost(&|head| head.status = 400), Ok(0));
+        assert_eq!(cost(&|head| head.state = CaptureState::Failed), Ok(0));
+        assert_eq!(cost(&|head| (head.state, head.status) = (CaptureState::Aborted, 499)), Ok(0));
+        // A complete answer without usage has an unknown cost.
+        assert_eq!(cost(&|_| {}), lacks("demo/echo", Lack::Usage));
+    }
+}

@@ -1,0 +1,39 @@
+//! A recorded decision, with what is known of it.
+
+use std::sync::Arc;
+
+use super::judge::target_name;
+use rerouter_captures::capture::record::{Attempt, Head};
+use rerouter_routing::{Decision, Inputs, Routing, Target};
+
+/// A recorded decision, with the document that made it, where that is known.
+pub(super) struct DecidedCase<'a> {
+    pub(super) head: &'a Head,
+    pub(super) inputs: &'a Inputs,
+    pub(super) decision: &'a Decision,
+    pub(super) document: Option<&'a Routing>,
+}
+
+/// The name of the first target of a decision.
+pub(super) fn first(decision: &Decision) -> String {
+    target_name(&decision.provider, &decision.model)
+}
+
+impl DecidedCase<'_> {
+    /// The target of the document with this name.
+    pub(super) fn target(&self, name: &str) -> Option<Arc<Target>> {
+        self.document?.target_for(name)
+    }
+
+    /// The target that answered, if any did.
+    pub(super) fn served(&self) -> Option<String> {
+        let served = self.head.served.as_ref()?;
+        Some(target_name(&served.provider, &served.model))
+    }
+
+    pub(super) fn attempts<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c Attempt> {
+        let is_of =
+            move |attempt: &&Attempt| target_name(&attempt.provider, &attempt.model) == name;
+        self.head.attempts.iter().filter(is_of)
+    }
+}

@@ -1,0 +1,242 @@
+//! Explains a changed decision: the first difference, and the part of the documents that causes it.
+
+use rerouter_routing::{Candidate, Decision, Refusal, Routing, Rule, Strategy, WeightedTarget};
+
+use super::judge::{Judged, target_name};
+
+/// Why a decision changed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reason {
+    /// `name`, `recipe`, `rule`, `targets`, `eligibility`, `strategy`, `weight`, `price`, `key`,
+    /// `order` or `state`.
+    pub(super) kind: &'static str,
+    /// Description, with the names and numbers that differ.
+    pub(super) detail: String,
+    /// The deciding condition, as written. Only for callers who may read the document.
+    pub(super) when: Option<String>,
+}
+
+fn reason(kind: &'static str, detail: impl Into<String>) -> Vec<Reason> {
+    vec![Reason { kind, detail: detail.into(), when: None }]
+}
+
+/// Why `judged` changed. `before` is the document of the earlier decision, if it is still known.
+pub(super) fn explain(
+    judged: &Judged<'_>,
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
+    match (&judged.before, &judged.after) {
+        (Ok(was), Ok(is)) => decided(was, is, before, after),
+        (Ok(was), Err(refusal)) => refused(was, refusal, before, after),
+        (Err(_), Ok(is)) => reason(
+            "targets",
+            format!("nothing could serve it before; now rule {} can", rule_name(is)),
+        ),
+        (Err(_), Err(_)) => Vec::new(),
+    }
+}
+
+fn refused(
+    was: &Decision,
+    refusal: &Refusal,
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
+    match refusal {
+        Refusal::ModelNotFound { model } => {
+            reason("name", format!("`{model}` no longer exists in the document"))
+        }
+        Refusal::NoTarget { candidates, .. } => {
+            let fell: Vec<Reason> = eligibility(&was.candidates, candidates);
+            if fell.is_empty() { targets(was, candidates, before, after) } else { fell }
+        }
+    }
+}
+
+fn decided(
+    was: &Decision,
+    is: &Decision,
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
+    if was.alias.is_some() != is.alias.is_some() || was.recipe != is.recipe {
+        return reason("recipe", format!("recipe {} instead of {}", is.recipe, was.recipe));
+    }
+    if was.rule != is.rule {
+        return vec![rules(was, is, before, after)];
+    }
+    let differ = eligibility(&was.candidates, &is.candidates);
+    if !differ.is_empty() {
+        return differ;
+    }
+    let differ = targets(was, &is.candidates, before, after);
+    if !differ.is_empty() {
+        return differ;
+    }
+    if was.strategy != is.strategy {
+        return reason(
+            "strategy",
+            format!("rule {}: {} instead of {}", rule_name(is), is.strategy, was.strategy),
+        );
+    }
+    ranking(is, rule_of(before, was), rule_of(Some(after), is))
+}
+
+/// The condition that made another rule match.
+fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routing) -> Reason {
+    let (old, new) = (rule_name(was), rule_name(is));
+    let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
+    let place = |name: Option<&str>| rules.iter().position(|rule| Some(rule.name()) == name);
+    let condition = |rule: Option<&Rule>| {
+        rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned())
+    };
+    let (why, when) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
+        (None, _) => (format!("{old} is gone"), None),
+        // It comes first but does not match: its condition or a signal differs.
+        (Some(earlier), Some(later)) if earlier < later => {
+            (format!("{old} does not match"), Some(condition(rules.get(earlier))))
+        }
+        (_, now) => {
+            let added = rule_of(
+                before.filter(|_| was.rule.is_some()),
+                &Decision { rule: is.rule.clone(), ..was.clone() },
+            )
+            .is_none();
+            let word = if added && before.is_some() { "is new and matches" } else { "matches" };
+            (format!("{new} {word}"), Some(condition(now.and_then(|at| rules.get(at)))))
+        }
+    };
+    Reason { kind: "rule", detail: format!("rule {new} instead of {old}: {why}"), when }
+}
+
+/// Targets whose eligibility changed.
+fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
+    let word =
+        |candidate: &Candidate| candidate.reason.clone().unwrap_or_else(|| "eligible".to_owned());
+    let mut reasons = Vec::new();
+    for now in is {
+        let then =
+            was.iter().find(|then| (&then.provider, &then.model) == (&now.provider, &now.model));
+        if let Some(then) = then.filter(|then| then.reason != now.reason) {
+            let detail = format!(
+                "{}: {} instead of {}",
+                target_name(&now.provider, &now.model),
+                word(now),
+                word(then)
+            );
+            reasons.push(Reason { kind: "eligibility", detail, when: None });
+        }
+    }
+    reasons
+}
+
+/// Targets that the rule gained or lost.
+fn targets(
+    was: &Decision,
+    is: &[Candidate],
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
+    let names = |candidates: &[Candidate]| -> Vec<String> {
+        candidates
+            .iter()
+            .map(|candidate| target_name(&candidate.provider, &candidate.model))
+            .collect()
+    };
+    let (then, now) = (names(&was.candidates), names(is));
+    let rule = rule_name(was);
+    let gained = now
+        .iter()
+        .filter(|target| !then.contains(target))
+        .map(|target| format!("rule {rule} now has {target}"));
+    let lost = then
+        .iter()
+        .filter(|target| !now.contains(target))
+        .map(|target| format!("rule {rule} no longer has {target}"));
+    let mut reasons: Vec<Reason> =
+        gained.chain(lost).map(|detail| Reason { kind: "targets", detail, when: None }).collect();
+    if reasons.is_empty() && then != now {
+        reasons = reason("order", format!("rule {rule} lists its targets in another order"));
+    }
+    // In a weighted rule the effect of a new target depends on the weights.
+    if let (Some(old), Some(new)) = (rule_of(before, was), rule_of(Some(after), was)) {
+        reasons.extend(weights(old, new, &rule));
+    }
+    reasons
+}
+
+/// The number that changed the order.
+fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Reason> {
+    let rule = rule_name(is);
+    let (Some(old), Some(new)) = (before, after) else {
+        return reason(
+            "order",
+            format!("rule {rule}: {} orders its targets differently", is.strategy),
+        );
+    };
+    let mut reasons = weights(old, new, &rule);
+    if new.strategy() == Strategy::Cheapest {
+        reasons.extend(prices(old, new));
+    }
+    if old.key().map(|key| key.text()) != new.key().map(|key| key.text()) {
+        reasons.extend(reason("key", format!("rule {rule} uses another key")));
+    }
+    if reasons.is_empty() {
+        return reason(
+            "state",
+            format!("rule {rule}: the targets' latency or load orders them differently"),
+        );
+    }
+    reasons
+}
+
+fn pairs<'r>(
+    old: &'r Rule,
+    new: &'r Rule,
+) -> impl Iterator<Item = (&'r WeightedTarget, &'r WeightedTarget)> {
+    new.choices().iter().filter_map(|now| {
+        let then = old.choices().iter().find(|then| then.target().name == now.target().name)?;
+        Some((then, now))
+    })
+}
+
+fn weights(old: &Rule, new: &Rule, rule: &str) -> Vec<Reason> {
+    if new.strategy() != Strategy::Weighted || old.strategy() != Strategy::Weighted {
+        return Vec::new();
+    }
+    let differ =
+        pairs(old, new).filter(|(then, now)| then.weight().to_bits() != now.weight().to_bits());
+    let details = differ.map(|(then, now)| {
+        format!(
+            "rule {rule}: weight of {} {} instead of {}",
+            now.target().name,
+            now.weight(),
+            then.weight()
+        )
+    });
+    details.map(|detail| Reason { kind: "weight", detail, when: None }).collect()
+}
+
+fn prices(old: &Rule, new: &Rule) -> Vec<Reason> {
+    let differ = pairs(old, new).filter(|(then, now)| then.target().prices != now.target().prices);
+    differ
+        .map(|(_, now)| Reason {
+            kind: "price",
+            detail: format!("{} has a different price", now.target().name),
+            when: None,
+        })
+        .collect()
+}
+
+fn rule_of<'r>(document: Option<&'r Routing>, decision: &Decision) -> Option<&'r Rule> {
+    document?
+        .recipe(&decision.recipe)?
+        .rules()
+        .iter()
+        .find(|rule| Some(rule.name()) == decision.rule.as_deref())
+}
+
+fn rule_name(decision: &Decision) -> String {
+    format!("{}.{}", decision.recipe, decision.rule.as_deref().unwrap_or("-"))
+}

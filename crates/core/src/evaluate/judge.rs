@@ -1,0 +1,204 @@
+//! Decides a captured request again, under another document or with other states of its targets.
+//! Pure: the same capture and documents give the same judgement on any machine.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use rerouter_captures::capture::record::Head;
+use rerouter_captures::redaction;
+use rerouter_routing::{
+    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, TextPart, Untranslatable, decide,
+};
+
+/// Where the state of the targets comes from.
+#[derive(Clone, Debug)]
+pub enum HealthSource {
+    /// The capture. A target that it does not know counts as healthy and idle.
+    Recorded,
+    /// This state, for every capture.
+    Given(BTreeMap<String, TargetHealth>),
+}
+
+/// How captures are decided again.
+pub(super) struct Question<'a> {
+    /// The document under evaluation.
+    pub(super) candidate: &'a Routing,
+    /// The document to compare with; `None`: the recorded decisions.
+    pub(super) baseline: Option<&'a Routing>,
+    /// Source of the targets' state.
+    pub(super) health: &'a HealthSource,
+}
+
+/// Why a capture is skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Skipped {
+    /// It is a replay.
+    Replay,
+    /// It is a copy for a shadow.
+    Shadow,
+    /// The request was refused before a decision.
+    Undecided,
+    /// Its inputs have another [`Inputs::VERSION`].
+    Version,
+    /// It was imported, and only traffic of this gateway counts.
+    Imported,
+    /// Redaction removed a name that the decision depends on.
+    Redacted,
+}
+
+impl Skipped {
+    pub(super) const ALL: [Skipped; 6] = [
+        Skipped::Replay,
+        Skipped::Shadow,
+        Skipped::Undecided,
+        Skipped::Version,
+        Skipped::Imported,
+        Skipped::Redacted,
+    ];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Skipped::Replay => "replays",
+            Skipped::Shadow => "shadows",
+            Skipped::Undecided => "undecided",
+            Skipped::Version => "version",
+            Skipped::Imported => "imported",
+            Skipped::Redacted => "redacted",
+        }
+    }
+
+    /// Why the capture is skipped, if it is.
+    pub(super) fn of(head: &Head) -> Option<Skipped> {
+        if head.shadow_of.is_some() {
+            return Some(Skipped::Shadow);
+        }
+        if head.replay_of.is_some() {
+            return Some(Skipped::Replay);
+        }
+        match (&head.inputs, &head.decision) {
+            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => {
+                redaction::lost_names(head).then_some(Skipped::Redacted)
+            }
+            (Some(_), Some(_)) => Some(Skipped::Version),
+            _ => Some(Skipped::Undecided),
+        }
+    }
+}
+
+/// One capture before and after.
+pub(super) struct Judged<'h> {
+    /// The recorded decision, or the baseline's.
+    pub(super) before: Result<Cow<'h, Decision>, Refusal>,
+    pub(super) after: Result<Decision, Refusal>,
+    /// Whether a signal that an expression reads is unknown, because the text was not kept.
+    pub(super) inexact: bool,
+    /// Whether a target counts as healthy and idle because the capture does not know it.
+    pub(super) assumed: bool,
+}
+
+impl Question<'_> {
+    /// Decides a capture again. `recorded` is the document of the recorded decision, if it is still
+    /// known. `text` gives a text of the request if it was kept; it is called only if a signal has
+    /// to be computed again. `refused` gives what other dialects cannot carry, likewise.
+    pub(super) fn judge<'h>(
+        &self,
+        head: &'h Head,
+        recorded: Option<&Routing>,
+        text: &dyn Fn(TextPart) -> Option<String>,
+        refused: &dyn Fn() -> Option<Untranslatable>,
+    ) -> Result<Judged<'h>, Skipped> {
+        if let Some(skipped) = Skipped::of(head) {
+            return Err(skipped);
+        }
+        let (Some(stored), Some(decision)) = (&head.inputs, &head.decision) else {
+            return Err(Skipped::Undecided);
+        };
+        let mut inputs = stored.clone();
+        if let HealthSource::Given(health) = self.health {
+            inputs.health.clone_from(health);
+        }
+        let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
+        inexact |= !inputs.complete_translation(self.candidate, refused);
+        let after = decide(self.candidate, &inputs);
+        // A snapshot leaves out healthy and idle targets, so a target that the recorded document
+        // has is known even if the snapshot does not list it.
+        let is_recorded = |target: &str| {
+            decision
+                .candidates
+                .iter()
+                .any(|then| target_name(&then.provider, &then.model) == target)
+        };
+        let is_known = |target: &str| {
+            inputs.health.contains_key(target)
+                || is_recorded(target)
+                || recorded.is_some_and(|document| document.target_for(target).is_some())
+        };
+        let assumed = matches!(self.health, HealthSource::Recorded)
+            && considered(&after)
+                .iter()
+                .any(|candidate| !is_known(&target_name(&candidate.provider, &candidate.model)));
+        let before = match self.baseline {
+            None => Ok(Cow::Borrowed(&**decision)),
+            Some(baseline) => {
+                inputs.keywords.clone_from(&stored.keywords);
+                inexact |= !inputs.complete(baseline, text);
+                inexact |= !inputs.complete_translation(baseline, refused);
+                decide(baseline, &inputs).map(Cow::Owned)
+            }
+        };
+        Ok(Judged { before, after, inexact, assumed })
+    }
+}
+
+/// Every target of the matching rule.
+fn considered(decided: &Result<Decision, Refusal>) -> &[Candidate] {
+    match decided {
+        Ok(decision) => &decision.candidates,
+        Err(Refusal::NoTarget { candidates, .. }) => candidates,
+        Err(Refusal::ModelNotFound { .. }) => &[],
+    }
+}
+
+impl Judged<'_> {
+    /// First target before, as `provider/model`; `None` if there was none.
+    pub(super) fn from(&self) -> Option<String> {
+        self.before.as_ref().ok().map(|decision| target_name(&decision.provider, &decision.model))
+    }
+
+    pub(super) fn to(&self) -> Option<String> {
+        self.after.as_ref().ok().map(|decision| target_name(&decision.provider, &decision.model))
+    }
+
+    /// Whether the first target differs.
+    pub(super) fn changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => {
+                (&before.provider, &before.model) != (&after.provider, &after.model)
+            }
+            (Err(_), Err(_)) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether the matching rule differs, in any recipe.
+    pub(super) fn rule_changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => {
+                (&before.recipe, &before.rule) != (&after.recipe, &after.rule)
+            }
+            (before, after) => before.is_ok() != after.is_ok(),
+        }
+    }
+
+    /// Whether the plan differs.
+    pub(super) fn plan_changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => before.plan != after.plan,
+            (before, after) => before.is_ok() != after.is_ok(),
+        }
+    }
+}
+
+pub(super) fn target_name(provider: &str, model: &str) -> String {
+    [provider, "/", model].concat()
+}

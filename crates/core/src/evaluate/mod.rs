@@ -1,0 +1,26 @@
+//! Evaluations: what another document would have decided for captures, at which cost, and why. Also
+//! the comparison of two captures, and the explanation of one recorded decision (`why`,
+//! `otherwise`). All are pure but `run`, which reads captures on a thread of its own.
+
+pub mod compare;
+mod cost;
+mod decided_case;
+mod explain;
+mod judge;
+mod offline;
+mod otherwise;
+mod report;
+mod run;
+pub mod share;
+#[cfg(test)]
+mod tests;
+mod why;
+
+pub use judge::HealthSource;
+pub use offline::OfflineEvaluation;
+pub use report::EvaluationReport;
+pub use run::{
+    CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, document_of,
+    finish, turn,
+};
+pub use why::why;

@@ -1,0 +1,128 @@
+//! What would have changed a recorded decision, or who answered: the decision is made again with
+//! one thing otherwise.
+
+use serde_json::{Value, json};
+
+use super::decided_case::{DecidedCase, first};
+use super::judge::target_name;
+use rerouter_routing::{Candidate, Inputs, RuleTrial, Target, decide};
+
+/// Entries at most: a recipe may have many rules.
+const MOST: usize = 20;
+
+/// One thing, and what would have come of it.
+struct Alternative {
+    /// `attempt`, `rule`, `draw`, or the reason for which a target was left out.
+    kind: &'static str,
+    detail: String,
+    /// The target that would have been first.
+    target: Option<String>,
+}
+
+pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Value> {
+    let mut found = attempts(case);
+    found.extend(case.decision.candidates.iter().filter_map(|left_out| admitted(case, left_out)));
+    found.extend(rules(case, tried));
+    if case.decision.propensity < 1.0 {
+        let detail = format!(
+            "Another draw may have put another target first: {} comes first in {:.0}% of draws.",
+            first(case.decision),
+            case.decision.propensity * 100.0
+        );
+        found.push(Alternative { kind: "draw", detail, target: None });
+    }
+    found.truncate(MOST);
+    let shown =
+        |one: Alternative| json!({ "kind": one.kind, "detail": one.detail, "target": one.target });
+    found.into_iter().map(shown).collect()
+}
+
+/// Targets that were asked before the one that answered.
+fn attempts(case: &DecidedCase<'_>) -> Vec<Alternative> {
+    let Some(served) = case.served() else { return Vec::new() };
+    let plan = case.decision.plan.iter().map(|entry| target_name(&entry.provider, &entry.model));
+    let before = plan.take_while(|name| *name != served);
+    let failed = before.filter(|name| case.attempts(name).next().is_some());
+    let alternative = |name: String| Alternative {
+        kind: "attempt",
+        detail: format!("If {name} had answered, {served} would not have been asked."),
+        target: Some(name),
+    };
+    failed.map(alternative).collect()
+}
+
+/// A target that was left out, if it would have come first without the reason.
+fn admitted(case: &DecidedCase<'_>, left_out: &Candidate) -> Option<Alternative> {
+    let name = target_name(&left_out.provider, &left_out.model);
+    let target = case.target(&name)?;
+    let mut inputs = case.inputs.clone();
+    let (kind, condition) = admit(&mut inputs, &target, left_out.reason.as_deref()?)?;
+    let again = first(&decide(case.document?, &inputs).ok()?);
+    if again == first(case.decision) {
+        return None;
+    }
+    let detail = format!("{condition}, {again} would have come first.");
+    Some(Alternative { kind, detail, target: Some(again) })
+}
+
+/// Changes the inputs so that the reason against a target falls away, and says how.
+fn admit(inputs: &mut Inputs, target: &Target, reason: &str) -> Option<(&'static str, String)> {
+    let name = &target.name;
+    let condition = match reason {
+        "capability" => {
+            let able = target.capabilities.as_ref()?;
+            let lacks: Vec<String> =
+                inputs.request.needs.iter().filter(|need| !able.contains(need)).cloned().collect();
+            inputs.request.needs.retain(|need| able.contains(need));
+            return Some(("capability", format!("Without the need for {}", lacks.join(", "))));
+        }
+        "context" => {
+            let most = target.context?;
+            let prompt = most.checked_sub(inputs.request.max_tokens.unwrap_or(0))?;
+            inputs.request.prompt_tokens = prompt;
+            return Some(("context", format!("With a prompt of {prompt} tokens")));
+        }
+        "breaker_open" => ("breaker_open", format!("If the breaker of {name} had been closed")),
+        "cooldown" => ("cooldown", format!("If {name} had not been told to pause")),
+        "concurrency" => ("concurrency", format!("With fewer requests in flight at {name}")),
+        _ => return None,
+    };
+    // The nodes behind such a target have states of their own.
+    if target.is_on_nodes() {
+        return None;
+    }
+    inputs.health.remove(&*target.entry().name);
+    Some(condition)
+}
+
+/// Rules before the one that was taken, if they had matched; and the next, if it had not.
+fn rules(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
+    let taken = case.decision.rule.as_deref();
+    let Some(place) = tried.iter().position(|trial| Some(trial.rule.name()) == taken) else {
+        return Vec::new();
+    };
+    let (before, after) = tried.split_at(place);
+    let target = |trial: &RuleTrial<'_>| {
+        let to = first(trial.decision.as_ref().ok()?);
+        (to != first(case.decision)).then_some(to)
+    };
+    let mut found: Vec<Alternative> = before
+        .iter()
+        .filter_map(|trial| {
+            let to = target(trial)?;
+            let name = trial.rule.name();
+            let detail = format!("If rule {name} had matched, {to} would have come first.");
+            Some(Alternative { kind: "rule", detail, target: Some(to) })
+        })
+        .collect();
+    let next = after.iter().skip(1).find(|trial| trial.holds == Ok(true));
+    if let Some((trial, to)) = next.and_then(|trial| Some((trial, target(trial)?))) {
+        let (taken, name) = (taken.unwrap_or_default(), trial.rule.name());
+        let detail = format!(
+            "If rule {taken} had not matched, rule {name} would have, and {to} would have come \
+             first."
+        );
+        found.push(Alternative { kind: "rule", detail, target: Some(to) });
+    }
+    found
+}

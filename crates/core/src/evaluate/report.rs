@@ -1,0 +1,326 @@
+//! The report of an evaluation: counts, shifts, costs and reasons, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use rerouter_base::bounds;
+use rerouter_base::id::RequestId;
+use rerouter_base::money::{NanoUsd, dollars, nano_usd};
+use rerouter_captures::capture::record::Head;
+
+use super::cost::{Cost, PriceList, Unpriced};
+use super::explain::Reason;
+use super::judge::{Judged, Skipped};
+
+/// Name for "no target".
+const NONE: &str = "none";
+/// Name for everything beyond the limit of entries.
+const OTHERS: &str = "others";
+
+/// The report of an evaluation so far.
+#[derive(Debug, Default)]
+pub struct EvaluationReport {
+    pub evaluated: u64,
+    /// Captures whose first target changed.
+    pub changed: u64,
+    /// Captures with a target before and none after.
+    pub unroutable: u64,
+    /// Captures without a target before and after.
+    pub unroutable_before: u64,
+    /// Captures with a target before.
+    pub routed_before: u64,
+    /// Captures whose matching rule changed.
+    pub rule_changed: u64,
+    /// Captures whose plan changed.
+    pub plan_changed: u64,
+    /// Captures with an unknown signal.
+    pub inexact: u64,
+    /// Captures with targets that counted as healthy and idle.
+    pub assumed: u64,
+    /// Captures that match the filter but could not be read.
+    pub unreadable: u64,
+    skipped: BTreeMap<Skipped, u64>,
+    changes: BTreeMap<(String, String), TargetChange>,
+    shift: BTreeMap<String, (u64, u64)>,
+    cost: CostSums,
+    /// The part of `cost` with usage that the gateway estimated.
+    estimated: CostSums,
+    /// Cost of the skipped captures.
+    skipped_nano: NanoUsd,
+    /// Captures with an unknown cost, before or after.
+    unpriced: u64,
+    unpriced_targets: BTreeMap<Unpriced, u64>,
+}
+
+/// Costs before and after.
+#[derive(Clone, Copy, Debug, Default)]
+struct CostSums {
+    before: NanoUsd,
+    after: NanoUsd,
+}
+
+impl CostSums {
+    fn add(&mut self, other: CostSums) {
+        self.before = self.before.saturating_add(other.before);
+        self.after = self.after.saturating_add(other.after);
+    }
+
+    /// The increase in dollars.
+    fn delta(self) -> f64 {
+        dollars(self.after.saturating_sub(self.before))
+            - dollars(self.before.saturating_sub(self.after))
+    }
+}
+
+#[derive(Debug, Default)]
+struct TargetChange {
+    count: u64,
+    cost: CostSums,
+    /// Captures with an unknown difference in cost.
+    unpriced: u64,
+    reasons: BTreeMap<Reason, u64>,
+    examples: Vec<RequestId>,
+}
+
+impl EvaluationReport {
+    /// Counts a skipped capture.
+    pub(super) fn skip(&mut self, why: Skipped, head: &Head) {
+        *self.skipped.entry(why).or_default() += 1;
+        if matches!(why, Skipped::Version | Skipped::Redacted) {
+            self.skipped_nano = self.skipped_nano.saturating_add(head.cost_usd.map_or(0, nano_usd));
+        }
+    }
+
+    /// Adds a judged capture. `reasons` is called only if it changed.
+    pub(super) fn add(
+        &mut self,
+        head: &Head,
+        judged: &Judged<'_>,
+        prices: &PriceList<'_>,
+        reasons: impl FnOnce() -> Vec<Reason>,
+    ) {
+        let (from, to) = (judged.from(), judged.to());
+        self.evaluated += 1;
+        self.inexact += u64::from(judged.inexact);
+        self.assumed += u64::from(judged.assumed);
+        self.rule_changed += u64::from(judged.rule_changed());
+        self.plan_changed += u64::from(judged.plan_changed());
+        self.unroutable += u64::from(from.is_some() && to.is_none());
+        self.routed_before += u64::from(from.is_some());
+        self.unroutable_before += u64::from(from.is_none() && to.is_none());
+        self.count_shift(&from, true);
+        self.count_shift(&to, false);
+        let costs = prices.costs(head, from.as_deref(), to.as_deref());
+        self.add_costs(head, &costs);
+        if judged.changed() {
+            self.changed += 1;
+            let (from, to) =
+                (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
+            let room = self.changes.len() < bounds::EVALUATE_CHANGES
+                || self.changes.contains_key(&(from.clone(), to.clone()));
+            let pair = if room { (from, to) } else { (OTHERS.into(), OTHERS.into()) };
+            self.changes.entry(pair).or_default().add(&head.id, &costs, reasons());
+        }
+    }
+
+    fn add_costs(&mut self, head: &Head, (before, after): &(Cost, Cost)) {
+        // An unknown cost after counts as the cost before, and an unknown cost before as 0 on both
+        // sides. So the sums differ by known changes only.
+        let sums = match (before, after) {
+            (Ok(before), after) => {
+                CostSums { before: *before, after: *after.as_ref().unwrap_or(before) }
+            }
+            (Err(_), _) => CostSums::default(),
+        };
+        self.cost.add(sums);
+        if head.usage.is_some_and(|usage| usage.estimated) {
+            self.estimated.add(sums);
+        }
+        let (lacks_before, lacks_after) = (before.as_ref().err(), after.as_ref().err());
+        self.unpriced += u64::from(lacks_before.or(lacks_after).is_some());
+        for unpriced in
+            lacks_before.into_iter().chain(lacks_after.filter(|after| Some(*after) != lacks_before))
+        {
+            let room = self.unpriced_targets.len() < bounds::EVALUATE_CHANGES
+                || self.unpriced_targets.contains_key(unpriced);
+            let others = || Unpriced { target: OTHERS.to_owned(), lacks: unpriced.lacks };
+            *self
+                .unpriced_targets
+                .entry(if room { unpriced.clone() } else { others() })
+                .or_default() += 1;
+        }
+    }
+
+    fn count_shift(&mut self, target: &Option<String>, before: bool) {
+        let name = target.as_deref().unwrap_or(NONE);
+        let room = self.shift.len() < bounds::EVALUATE_CHANGES || self.shift.contains_key(name);
+        let counts = self.shift.entry(if room { name } else { OTHERS }.to_owned()).or_default();
+        *(if before { &mut counts.0 } else { &mut counts.1 }) += 1;
+    }
+
+    /// Changed captures as a share, from 0 to 1, of those with a target before.
+    pub fn changed_share(&self) -> f64 {
+        if self.changed == 0 {
+            0.0
+        } else {
+            (self.changed as f64 / self.routed_before as f64).min(1.0)
+        }
+    }
+
+    /// Removes the ids of captures, for callers who may not read them.
+    pub fn forget_examples(&mut self) {
+        self.changes.values_mut().for_each(|change| change.examples.clear());
+    }
+
+    /// The report as JSON, with the largest changes and shifts first.
+    pub fn json(&self) -> Value {
+        let mut changes: Vec<_> = self.changes.iter().collect();
+        changes.sort_by(|a, b| b.1.count.cmp(&a.1.count).then_with(|| a.0.cmp(b.0)));
+        let changes: Vec<Value> =
+            changes.into_iter().map(|((from, to), change)| change.json(from, to)).collect();
+        let mut shift: Vec<_> = self.shift.iter().collect();
+        shift.sort_by_key(|(name, (before, after))| {
+            (std::cmp::Reverse(before.abs_diff(*after)), name.as_str())
+        });
+        let shift: Vec<Value> = shift
+            .into_iter()
+            .map(|(target, (before, after))| {
+                json!({ "target": target, "before": before, "after": after })
+            })
+            .collect();
+        let skipped: serde_json::Map<String, Value> = Skipped::ALL
+            .into_iter()
+            .map(|why| {
+                (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or(0).into())
+            })
+            .collect();
+        let mut report = json!({
+            "object": "evaluation",
+            "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
+            "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed,
+            "plan_changed": self.plan_changed,
+            "by_change": changes, "shift": shift,
+            "cost": self.cost_json(),
+            "inexact": self.inexact, "assumed": self.assumed, "skipped": skipped,
+        });
+        if let Some(fields) = report.as_object_mut().filter(|_| self.unreadable > 0) {
+            fields.insert("unreadable".to_owned(), self.unreadable.into());
+        }
+        report
+    }
+
+    fn cost_json(&self) -> Value {
+        let sums = |CostSums { before, after }| {
+            json!({
+                "before": dollars(before), "after": dollars(after),
+            })
+        };
+        let mut unpriced: Vec<_> = self.unpriced_targets.iter().collect();
+        unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let row = |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| {
+            json!({
+                "target": target, "lacks": lacks.as_str(), "count": count,
+            })
+        };
+        let mut cost = sums(self.cost);
+        if let Some(fields) = cost.as_object_mut() {
+            fields.insert("estimated".to_owned(), sums(self.estimated));
+            fields.insert("skipped".to_owned(), dollars(self.skipped_nano).into());
+            fields.insert("unpriced".to_owned(), self.unpriced.into());
+            fields.insert("unpriced_targets".to_owned(), unpriced.into_iter().map(row).collect());
+        }
+        cost
+    }
+}
+
+impl TargetChange {
+    fn add(&mut self, id: &RequestId, costs: &(Cost, Cost), reasons: Vec<Reason>) {
+        self.count += 1;
+        match costs {
+            (Ok(before), Ok(after)) => self.cost.add(CostSums { before: *before, after: *after }),
+            _ => self.unpriced += 1,
+        }
+        for reason in reasons {
+            if self.reasons.len() < bounds::EVALUATE_REASONS || self.reasons.contains_key(&reason) {
+                *self.reasons.entry(reason).or_default() += 1;
+            }
+        }
+        if self.examples.len() < bounds::EVALUATE_EXAMPLES {
+            self.examples.push(id.clone());
+        }
+    }
+
+    fn json(&self, from: &str, to: &str) -> Value {
+        let mut reasons: Vec<_> = self.reasons.iter().collect();
+        reasons.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+        let row = |(reason, count): (&Reason, &u64)| {
+            let when = reason.when.as_ref().map(|when| format!(" ({when})")).unwrap_or_default();
+            let detail = format!("{}{when}", reason.detail);
+            json!({ "reason": reason.kind, "detail": detail, "count": count })
+        };
+        let reasons: Vec<Value> = reasons.into_iter().map(row).collect();
+        // If no cost is known, the difference is unknown, not 0.
+        let delta = (self.unpriced < self.count).then_some(self.cost.delta());
+        json!({
+            "from": from, "to": to, "count": self.count, "cost_delta_usd": delta,
+            "unpriced": self.unpriced, "reasons": reasons,
+            "examples": self.examples,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rerouter_base::id::{Random, UserId};
+    use rerouter_captures::capture::fixtures::capture;
+
+    #[test]
+    fn what_nobody_served_before_makes_no_share_smaller() {
+        let share = |evaluated, routed_before, changed| {
+            EvaluationReport { evaluated, routed_before, changed, ..EvaluationReport::default() }
+                .changed_share()
+        };
+        assert_eq!(
+            [share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)],
+            [0.5, 0.5, 1.0, 1.0]
+        );
+        assert_eq!([share(0, 0, 0), share(5, 0, 0), share(5, 5, 0)], [0.0; 3]);
+    }
+
+    #[test]
+    fn what_is_left_out_but_was_billed_is_summed_apart() {
+        let mut report = EvaluationReport::default();
+        let head = Head {
+            cost_usd: Some(0.25),
+            ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head
+        };
+        for why in Skipped::ALL {
+            report.skip(why, &head);
+        }
+        let cost = &report.json()["cost"];
+        assert_eq!(
+            (&cost["skipped"], &cost["before"]),
+            (&json!(0.5), &json!(0.0)),
+            "of another version, and redacted"
+        );
+    }
+
+    #[test]
+    fn examples_are_left_out_where_asked() {
+        let mut report = EvaluationReport::default();
+        let change = TargetChange {
+            count: 1,
+            examples: vec![RequestId::known("req_1")],
+            ..TargetChange::default()
+        };
+        report.changes.insert(("a".into(), "b".into()), change);
+        assert_eq!(report.json()["by_change"][0]["examples"], json!(["req_1"]));
+        report.forget_examples();
+        assert_eq!(
+            (&report.json()["by_change"][0]["examples"], &report.json()["by_change"][0]["count"]),
+            (&json!([]), &json!(1))
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Judgements over random documents and decisions: what changed, why, and what the report sums up.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::cost::PriceList;
+use super::explain;
+use super::judge::{HealthSource, Question};
+use super::report::EvaluationReport;
+use crate::config;
+use rerouter_base::clock::fixtures::at;
+use rerouter_base::id::{Random, RequestId, UserId};
+use rerouter_captures::capture::record::Head;
+use rerouter_routing::{Decision, Routing, chat, decide};
+
+const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  spread:\n    \
+    rules:\n      - { name: long, when: 'prompt_tokens > 500', targets: [ { target: p/a }, \
+    { target: p/b }, { target: p/c } ] }\n      \
+    - { name: rest, strategy: weighted, targets: [ { target: p/a, weight: 1 }, \
+    { target: p/b, weight: 2 }, { target: p/c, weight: 3 } ] }\naliases: { auto: spread }\n";
+
+fn document() -> Routing {
+    let server = config::read_server("test", "", &|_| None).unwrap();
+    config::read_routing("test", DOCUMENT, &server, &|_| None, None).unwrap()
+}
+
+/// What may have become of a stored decision.
+#[derive(Clone, Copy, Debug)]
+enum Alteration {
+    None,
+    Swap(usize, usize),
+    Drop(usize),
+    Target,
+    Rule,
+    Recipe,
+}
+
+fn alterations() -> impl Strategy<Value = Alteration> {
+    prop_oneof![
+        Just(Alteration::None),
+        (0..3_usize, 1..3_usize).prop_map(|(at, by)| Alteration::Swap(at, (at + by) % 3)),
+        (0..3_usize).prop_map(Alteration::Drop),
+        Just(Alteration::Target),
+        Just(Alteration::Rule),
+        Just(Alteration::Recipe),
+    ]
+}
+
+impl Alteration {
+    /// Makes the alteration; whether the first target, the plan and the rule are others then.
+    fn make(self, decision: &mut Decision) -> (bool, bool, bool) {
+        let changes = match self {
+            Alteration::None => (false, false, false),
+            Alteration::Swap(a, b) => {
+                decision.plan.swap(a, b);
+                (a == 0 || b == 0, true, false)
+            }
+            Alteration::Drop(at) => {
+                decision.plan.remove(at);
+                (at == 0, true, false)
+            }
+            Alteration::Target => {
+                decision.plan[0].model = "d".into();
+                (true, true, false)
+            }
+            Alteration::Rule => {
+                decision.rule = Some("other".into());
+                (false, false, true)
+            }
+            Alteration::Recipe => {
+                decision.recipe = "other".into();
+                (false, false, true)
+            }
+        };
+        decision.model.clone_from(&decision.plan[0].model);
+        changes
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_alteration_of_a_stored_plan_is_found_and_nothing_else(
+        stored in prop::collection::vec((any::<u64>(), 0..1_000_u64, alterations()), 1..40),
+    ) {
+        let routing = document();
+        let question = Question {
+            candidate: &routing, baseline: None, health: &HealthSource::Recorded
+        };
+        let prices = PriceList { candidate: &routing, baseline: None };
+        let (mut report, random) = (EvaluationReport::default(), Random::seeded(1));
+        let (mut changed, mut plans, mut rules) = (0, 0, 0);
+        for (seed, prompt_tokens, alteration) in stored {
+            let mut inputs = chat("auto", seed);
+            inputs.request.prompt_tokens = prompt_tokens;
+            let mut decision = decide(&routing, &inputs).unwrap();
+            let changes = alteration.make(&mut decision);
+            (changed, plans, rules) = (
+                changed + u64::from(changes.0), plans + u64::from(changes.1),
+                rules + u64::from(changes.2)
+            );
+            let mut head = Head::new(
+                RequestId::new(at(0), &random), at(0), UserId::known("usr_1"), "chat.completions"
+            );
+            (head.inputs, head.decision) = (Some(inputs), Some(Arc::new(decision)));
+            let judged = question.judge(&head, Some(&routing), &|_| None, &|| None).unwrap();
+            prop_assert_eq!(
+                (judged.changed(), judged.plan_changed(), judged.rule_changed()), changes, "{:?}",
+                alteration
+            );
+            report.add(
+                &head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing)
+            );
+        }
+        prop_assert_eq!(
+            (report.changed, report.plan_changed, report.rule_changed), (changed, plans, rules)
+        );
+        let json = report.json();
+        let changes = json["by_change"].as_array().unwrap();
+        prop_assert_eq!(
+            changes.iter().map(|change| change["count"].as_u64().unwrap()).sum::<u64>(), changed
+        );
+        prop_assert!(
+            changes.iter().all(|change| !change["reasons"].as_array().unwrap().is_empty()), "{}",
+            json
+        );
+        prop_assert_eq!((report.unroutable, report.assumed, report.inexact), (0, 0, 0));
+    }
+}

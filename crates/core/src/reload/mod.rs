@@ -1,0 +1,325 @@
+//! Replaces the routing document: read, check, store its text, swap. An invalid document only
+//! counts as a failure and is logged.
+
+mod follow;
+mod watch;
+
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::PathBuf;
+
+pub use follow::DocumentFollower;
+pub use watch::Watcher;
+
+use crate::app::App;
+use crate::config::{self, Problem};
+use rerouter_access::auth::Principal;
+use rerouter_base::atomic_file::Replacement;
+use rerouter_base::blocking::blocking;
+use rerouter_base::bounds;
+use rerouter_base::error::Error;
+use rerouter_routing::Routing;
+use rerouter_store::{Event, GatewayRow, Store, StoreError};
+
+/// Stores the text of a document, before any capture can have its revision.
+pub async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
+    store_text_in(&app.store, app, routing).await
+}
+
+/// The same at a start: if the store is read-only, it is enough that it has the text already. Where
+/// several gateways take their document from the store, only the first one writes one.
+pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
+    if app.follows_documents() {
+        return match make_live(&app.store, app, routing, Some("")).await {
+            Ok(_) | Err(NotApplied::Stale { .. }) => Ok(()),
+            Err(NotApplied::Failed(error)) => Err(error),
+            Err(other) => Err(Error::internal(format!("{other:?}"))),
+        };
+    }
+    let Err(failed) = store_text(app, routing).await else { return Ok(()) };
+    match app.store.document(routing.revision()).await {
+        Ok(Some(_)) => {
+            log::warn!("the routing document was not stored again, the store has it: {failed}");
+            Ok(())
+        }
+        _ => Err(failed),
+    }
+}
+
+async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<(), Error> {
+    store
+        .keep_document(routing.revision(), routing.text(), app.clock.now())
+        .await
+        .map_err(Error::store_unavailable)
+}
+
+/// Makes a document live on all gateways that share the store, if the live one has the revision
+/// `expected`; the empty text stands for none. Returns what the caller should know.
+async fn make_live(
+    store: &Store,
+    app: &App,
+    routing: &Routing,
+    expected: Option<&str>,
+) -> Result<Vec<String>, NotApplied> {
+    let (revision, text) = (routing.revision(), routing.text());
+    let made = store.make_live(revision, text, app.clock.now(), expected).await;
+    let committed = match made {
+        Ok(committed) => committed,
+        Err(StoreError::Stale) => {
+            return Err(NotApplied::stale(app, app.revision()));
+        }
+        Err(error) => return Err(NotApplied::Failed(Error::store_unavailable(error))),
+    };
+    let failed = |error| NotApplied::Failed(Error::store_unavailable(error));
+    let unconfirmed = app.store.acknowledge(committed.rev).await.map_err(failed)?;
+    let others = app.store.gateways().await.map_err(failed)?;
+    let has_another = |other: &&GatewayRow| {
+        !other.fenced && other.applied >= committed.rev && other.document != revision
+    };
+    let mut refused: Vec<&GatewayRow> = others.iter().filter(has_another).collect();
+    // Or theirs is that of a later change.
+    let live = app.store.live_document();
+    if !refused.is_empty() && live.await.map_err(failed)?.as_deref() != Some(text) {
+        refused.clear();
+    }
+    let refused = refused
+        .iter()
+        .map(|other| format!("the gateway {} refused the document; its log says why", other.name));
+    let unconfirmed =
+        unconfirmed.iter().map(|name| format!("the gateway {name} may not have the document"));
+    Ok(refused.chain(unconfirmed).collect())
+}
+
+/// A document that became live.
+#[derive(Debug)]
+pub struct Applied {
+    pub revision: String,
+    /// The revision that was live before.
+    pub previous: String,
+    /// Probable mistakes, and names that are gone.
+    pub warnings: Vec<String>,
+}
+
+/// Why a document did not become live. Nothing has changed.
+#[derive(Debug)]
+pub enum NotApplied {
+    /// The document is invalid.
+    Problems(Vec<Problem>),
+    /// The caller expected another revision to be live.
+    Stale {
+        live: String,
+        /// The revision of the store, where this gateway refused it.
+        refused: Option<String>,
+    },
+    /// The file has changed, and the caller has not seen that.
+    Changed(PathBuf),
+    /// The document cannot be written.
+    ReadOnly(String),
+    Failed(Error),
+}
+
+impl NotApplied {
+    /// Another revision than the expected one is `live`.
+    pub fn stale(app: &App, live: String) -> Self {
+        let refused = app.refused_document().and_then(|refused| refused.revision.clone());
+        NotApplied::Stale { live, refused }
+    }
+}
+
+/// Origin of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentOrigin {
+    /// A request: it may hold credentials as `${…}` only.
+    Request,
+    /// The store, which has every document that was live.
+    Store,
+}
+
+/// What has to be live before the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition<'a> {
+    Any,
+    Revision(&'a str),
+    /// This revision, with an unchanged file.
+    RevisionAndFile(&'a str),
+}
+
+/// Who makes a change.
+#[derive(Clone, Copy)]
+pub struct ChangeAuthor<'a> {
+    /// The caller. Checked again after waiting: its rights may have changed.
+    pub principal: &'a Principal,
+    /// The audit row. Its target becomes the revision. It is written last, so that it exists
+    /// exactly if the document became live.
+    pub event: &'a Event,
+}
+
+/// Makes a document live: reads it, stores its text, writes its file if it has one, swaps.
+pub async fn apply(
+    app: &App,
+    text: String,
+    origin: DocumentOrigin,
+    expecting: Precondition<'_>,
+    author: ChangeAuthor<'_>,
+) -> Result<Applied, NotApplied> {
+    let _turn = app
+        .configuring
+        .acquire()
+        .await
+        .map_err(|closed| NotApplied::Failed(Error::internal(closed)))?;
+    let previous = app.live();
+    let live = previous.routing.revision().to_string();
+    if let Precondition::Revision(expected) | Precondition::RevisionAndFile(expected) = expecting
+        && expected != live
+    {
+        return Err(NotApplied::stale(app, live));
+    }
+    let routing = match read(app, text, origin).await {
+        Ok(routing) => routing,
+        Err(refused) => {
+            app.metrics.reload("failure");
+            return Err(refused);
+        }
+    };
+    let revision = routing.revision().to_string();
+    let file = writable_file(app)?;
+    if let Some(file) =
+        file.as_ref().filter(|_| matches!(expecting, Precondition::RevisionAndFile(_)))
+        && is_changed(file.clone(), &previous.routing).await.map_err(NotApplied::Failed)?
+    {
+        return Err(NotApplied::Changed(file.clone()));
+    }
+    app.auth.recheck(author.principal, app.clock.now()).map_err(NotApplied::Failed)?;
+    let mut event = author.event.clone();
+    event.target.id.clone_from(&revision);
+    let noted = app.store.noting(event);
+    let mistakes = config::warnings(config::NO_FILE, &routing);
+    let mut warnings = removed_names(&previous.routing, &routing);
+    match file {
+        None if app.follows_documents() => {
+            let expected = (expecting != Precondition::Any).then_some(live.as_str());
+            warnings.extend(make_live(&noted, app, &routing, expected).await?);
+        }
+        None => {
+            store_text_in(&noted, app, &routing).await.map_err(NotApplied::Failed)?;
+            swap(app, routing);
+        }
+        Some(file) => {
+            write_and_store(app, &noted, file, &routing, &previous.routing).await?;
+            swap(app, routing);
+        }
+    }
+    warnings.truncate(bounds::DOCUMENT_PROBLEMS);
+    warnings.extend(
+        mistakes.into_iter().map(|mistake| Problem { warning: false, ..mistake }.to_string()),
+    );
+    app.metrics.reload(if revision == live { "unchanged" } else { "success" });
+    log::info!("routing document revision {revision} is live, {live} was before");
+    Ok(Applied { revision, previous: live, warnings })
+}
+
+/// Makes a checked and stored document live. Logs and counts the names that are gone.
+fn swap(app: &App, routing: Routing) {
+    let gone = removed_names(&app.live().routing, &routing);
+    app.replace(routing);
+    app.metrics.names_gone(gone.len());
+    gone.iter().take(bounds::DOCUMENT_PROBLEMS).for_each(|warning| log::warn!("{warning}"));
+}
+
+/// Stores a document, writes its file, and writes the audit row. A failure restores the file and
+/// the newest document of the store.
+async fn write_and_store(
+    app: &App,
+    noted: &Store,
+    file: PathBuf,
+    routing: &Routing,
+    previous: &Routing,
+) -> Result<(), NotApplied> {
+    // Before the file: a gateway that starts with the file finds the text stored.
+    store_text(app, routing).await.map_err(NotApplied::Failed)?;
+    let before = tokio::fs::read_to_string(&file).await;
+    if let Err(why) = write(file.clone(), routing.text().to_owned()).await {
+        // The live document becomes the newest again.
+        store_text(app, previous).await.map_err(NotApplied::Failed)?;
+        return Err(NotApplied::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+    }
+    if let Err(error) = store_text_in(noted, app, routing).await {
+        if let Err(why) =
+            write(file.clone(), before.unwrap_or_else(|_| previous.text().to_owned())).await
+        {
+            log::error!("{} could not be restored after a failed change: {why}", file.display());
+        }
+        if let Err(why) = store_text(app, previous).await {
+            log::error!(
+                "the live document is not the newest in the store after a failed change: {why}"
+            );
+        }
+        return Err(NotApplied::Failed(error));
+    }
+    Ok(())
+}
+
+/// Reads and checks a document on a blocking thread: a megabyte takes a while.
+async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing, NotApplied> {
+    let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
+    let reading = blocking(move || match origin {
+        DocumentOrigin::Request => config::read_given(&text, &server, &*variables, mock),
+        DocumentOrigin::Store => {
+            config::read_routing(config::NO_FILE, &text, &server, &*variables, mock)
+        }
+    });
+    reading.await.map_err(|lost| NotApplied::Failed(lost.into()))?.map_err(NotApplied::Problems)
+}
+
+/// The file of the document, `None` if the store holds it.
+fn writable_file(app: &App) -> Result<Option<PathBuf>, NotApplied> {
+    if app.server.routing.stored {
+        return Ok(None);
+    }
+    let read_only = "the built-in document is live: set `routing.file`, or `routing.store: true`";
+    config::routing_path(&app.server)
+        .map(Some)
+        .ok_or_else(|| NotApplied::ReadOnly(read_only.to_owned()))
+}
+
+/// Replaces the content of a file in one step. It keeps its permissions, and its owner where this
+/// process may give files away. A symbolic link stays one.
+async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
+    let writing = blocking(move || {
+        let file = std::fs::canonicalize(&file)?;
+        let before = std::fs::metadata(&file)?;
+        let mut replacement = Replacement::begin(&file)?;
+        let out = replacement.file();
+        // Only root may change the owner, but a group of one's own may be set.
+        let _unchanged = fchown(&*out, Some(before.uid()), Some(before.gid()))
+            .or_else(|_| fchown(&*out, None, Some(before.gid())));
+        out.set_permissions(before.permissions())?;
+        out.write_all(text.as_bytes())?;
+        replacement.commit()
+    });
+    writing.await.map_err(std::io::Error::other)?
+}
+
+/// Whether the file differs from the live document: somebody has changed it, unseen by a caller who
+/// read the live document. An unreadable file counts as unchanged.
+async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
+    let found = blocking(move || config::load(&file)).await?;
+    Ok(found.is_ok_and(|found| found.text != taken.text()))
+}
+
+/// Warnings of names that clients can no longer request.
+fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
+    let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
+    let aliases =
+        aliases.map(|name| format!("the alias `{name}` is gone: requests for it get 404"));
+    let targets = before
+        .targets()
+        .map(|target| &*target.name)
+        .filter(|name| before.is_askable(name) && !after.is_askable(name));
+    let targets =
+        targets.map(|name| format!("`{name}` is gone: requests for it by that name get 404"));
+    aliases.chain(targets).collect()
+}
+
+/// The interval between calls of [`Watcher::check`].
+pub const INTERVAL: std::time::Duration = bounds::WATCH_INTERVAL;

@@ -1,0 +1,207 @@
+//! Watches the file of the routing document. Somebody may still be writing it, and half a document
+//! may be valid. So a change is applied when the file has been unchanged for several checks, and
+//! reads the same at the first and at the last of them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{store_text, swap};
+use crate::app::App;
+use crate::config::{self, DocumentSource, Problem};
+use rerouter_base::bounds;
+
+/// Watches the file of the routing document.
+pub struct Watcher {
+    app: Arc<App>,
+    file: Option<PathBuf>,
+    /// The state of the file that was applied or refused last.
+    settled: Option<FileStamp>,
+    /// A newer state that may still change.
+    pending: Option<PendingChange>,
+}
+
+/// Tells two states of a file apart without reading it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+/// The file as one check found it.
+#[derive(Clone, PartialEq, Eq)]
+struct FileState {
+    stamp: Option<FileStamp>,
+    source: Result<DocumentSource, Vec<Problem>>,
+}
+
+struct PendingChange {
+    state: FileState,
+    /// Number of checks that found the file in this state.
+    checks: u32,
+}
+
+/// The outcome of applying a state of the file.
+enum WatchOutcome {
+    /// A new revision is live.
+    Live(String),
+    /// The document is the live one.
+    Unchanged,
+    /// The file is being written.
+    BeingWritten,
+}
+
+/// Why a state of the file was refused.
+struct WatchRefusal {
+    problems: Vec<String>,
+    /// The reason is not the document: it is retried.
+    is_temporary: bool,
+}
+
+impl Watcher {
+    /// Watches the file of the routing document, if it has one.
+    pub fn new(app: Arc<App>) -> Self {
+        let file = config::routing_path(&app.server);
+        Watcher { app, file, settled: None, pending: None }
+    }
+
+    /// Checks whether the file has changed, and applies the change after
+    /// [`bounds::WATCH_EQUAL_READS`] checks without another one.
+    pub async fn check(&mut self) {
+        let Some(file) = self.file.clone() else { return };
+        let stamp = stamp(&file);
+        if stamp.is_none() || stamp == self.settled {
+            self.pending = None;
+            return;
+        }
+        match &mut self.pending {
+            Some(pending) if pending.state.stamp == stamp => {
+                pending.checks = pending.checks.saturating_add(1)
+            }
+            _ => self.pending = read_state(&file).map(|state| PendingChange { state, checks: 1 }),
+        }
+        let Some(pending) =
+            self.pending.as_ref().filter(|pending| pending.checks >= bounds::WATCH_EQUAL_READS)
+        else {
+            return;
+        };
+        let found = pending.state.clone();
+        // The first change may be none: the start reads the file too, and it may have changed then.
+        self.apply(&file, &found, self.settled.is_none()).await;
+    }
+
+    /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies
+    /// it.
+    pub async fn reload(&mut self) {
+        let Some(file) = self.file.clone() else {
+            log::info!("the built-in routing document is live: there is no file to reload");
+            return;
+        };
+        let found = read_state(&file);
+        tokio::time::sleep(bounds::SIGHUP_REREAD).await;
+        match found {
+            Some(found) => self.apply(&file, &found, false).await,
+            None => self.log_being_written(&file),
+        }
+    }
+
+    /// Applies a state of the file, unless the file has changed since.
+    async fn apply(&mut self, file: &Path, found: &FileState, first: bool) {
+        let outcome = self.replace(file, found).await;
+        let is_temporary = matches!(
+            &outcome,
+            Ok(WatchOutcome::BeingWritten) | Err(WatchRefusal { is_temporary: true, .. })
+        );
+        match outcome {
+            Ok(WatchOutcome::Live(revision)) => {
+                log::info!("routing document {} is live, revision {revision}", file.display())
+            }
+            Ok(WatchOutcome::Unchanged) if first => {}
+            Ok(WatchOutcome::Unchanged) => {
+                self.app.metrics.reload("unchanged");
+                log::info!("routing document {} is unchanged", file.display());
+            }
+            Ok(WatchOutcome::BeingWritten) => {
+                self.pending = None;
+                self.log_being_written(file);
+            }
+            Err(WatchRefusal { problems, .. }) => {
+                self.app.refuse_document(problems.clone(), None);
+                for problem in &problems {
+                    log::error!("routing document refused: {problem}");
+                }
+                log::error!(
+                    "routing document {} has {} problem(s); revision {} stays live",
+                    file.display(),
+                    problems.len(),
+                    self.app.revision()
+                );
+            }
+        }
+        if let Some(pending) = self.pending.as_mut().filter(|_| is_temporary) {
+            // Retried after as many checks as a change.
+            pending.checks = 0;
+        }
+        if !is_temporary {
+            self.settled = found.stamp;
+            self.pending = None;
+        }
+    }
+
+    fn log_being_written(&self, file: &Path) {
+        log::info!(
+            "routing document {} is being written: it is reloaded when that is finished",
+            file.display()
+        );
+    }
+
+    async fn replace(&self, file: &Path, before: &FileState) -> Result<WatchOutcome, WatchRefusal> {
+        let invalid = |problems: Vec<Problem>| WatchRefusal {
+            problems: problems.iter().map(ToString::to_string).collect(),
+            is_temporary: false,
+        };
+        let temporary = |why: String| WatchRefusal { problems: vec![why], is_temporary: true };
+        // Not while the API writes this file.
+        let _turn =
+            self.app.configuring.acquire().await.map_err(|closed| temporary(closed.to_string()))?;
+        let Some(found) = read_state(file).filter(|found| found == before) else {
+            return Ok(WatchOutcome::BeingWritten);
+        };
+        let source = found.source.map_err(invalid)?;
+        let app = &self.app;
+        let routing = config::read_routing(
+            &source.file,
+            &source.text,
+            &app.server,
+            &*app.variables,
+            app.mock,
+        );
+        let routing = routing.map_err(invalid)?;
+        let revision = routing.revision().to_string();
+        if revision == app.revision() {
+            // Values of variables may have changed all the same.
+            app.replace(routing);
+            return Ok(WatchOutcome::Unchanged);
+        }
+        store_text(app, &routing).await.map_err(|error| temporary(error.to_string()))?;
+        for warning in config::warnings(&source.file, &routing) {
+            log::warn!("{warning}");
+        }
+        swap(app, routing);
+        app.metrics.reload("success");
+        Ok(WatchOutcome::Live(revision))
+    }
+}
+
+/// Reads the file; `None` if it changes meanwhile.
+fn read_state(file: &Path) -> Option<FileState> {
+    let found = FileState { stamp: stamp(file), source: config::load(file) };
+    (stamp(file) == found.stamp).then_some(found)
+}
+
+fn stamp(file: &Path) -> Option<FileStamp> {
+    let found = std::fs::metadata(file).ok()?;
+    Some(FileStamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })
+}

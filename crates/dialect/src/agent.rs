@@ -1,0 +1,260 @@
+//! What an agent adds to a request: instructions before the client's, sampling fields that the
+//! client leaves out, tools before the client's. Everything is an edit of the client's bytes, in
+//! the terms of the request's endpoint. A field that the endpoint does not have is left out.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::endpoint::Endpoint;
+use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, MemberName, splice};
+use rerouter_base::error::{Error, Kind};
+
+/// How an endpoint takes what an agent adds.
+pub struct AgentRules {
+    /// The member that holds what is said before a conversation, or the conversation.
+    pub speech: &'static str,
+    /// Whether that member is added where it is missing.
+    pub adds_speech: bool,
+    /// Instructions as an element of that member, if it may be a list.
+    pub element: Option<fn(&str) -> Value>,
+    /// A sampling field of chat completions in the endpoint's words, if it has one.
+    pub sampling: SamplingWords,
+    /// A function of chat completions as the endpoint has it.
+    pub tool: fn(&Value) -> Cow<'_, Value>,
+}
+
+/// From the name and value of a field to those that the endpoint has for it.
+type SamplingWords = for<'a> fn(&'a str, &'a Value) -> Option<(&'a str, Cow<'a, Value>)>;
+
+/// What an agent brings along.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentPreset<'a> {
+    /// The alias that stands for it.
+    pub model: &'a str,
+    /// What every conversation begins with.
+    pub instructions: Option<&'a str>,
+    /// Sampling fields, in the words of chat completions.
+    pub defaults: &'a Map<String, Value>,
+    /// Functions as chat completions have them, each name once.
+    pub tools: &'a [Value],
+}
+
+/// Turns the body of a request for the agent into one for its alias. `model` is the span of the
+/// model in it.
+///
+/// # Errors
+/// 400 for embeddings, for a client's tool with the name of one of the agent's, and for a member
+/// whose kind leaves no room for the agent's part.
+pub fn apply(
+    preset: &AgentPreset<'_>,
+    endpoint: Endpoint,
+    body: &Bytes,
+    model: &Range<usize>,
+) -> Result<Bytes, Error> {
+    let Some(rules) = &endpoint.row().agent else {
+        let message = "An agent holds conversations; embeddings are asked of a model.";
+        return Err(Error::new(Kind::UnsupportedFeature, message).at("model"));
+    };
+    let mut fields = sampling(preset, rules);
+    let (mut speech, mut tools) = (None, None);
+    json::read_object(body, |cursor, name| {
+        fields.retain(|(field, _)| !says(&name, field));
+        if name.is(rules.speech) {
+            speech = Some(place(cursor)?);
+            return Ok(());
+        }
+        if name.is("tools") {
+            tools = Some(read_tools(cursor, preset)?);
+            return Ok(());
+        }
+        cursor.pass()
+    })?;
+    let mut edits = Edits { made: Vec::new(), members: Vec::new() };
+    if let Some(instructions) = preset.instructions.filter(|text| !text.is_empty()) {
+        instruct(&mut edits, rules, instructions, speech)?;
+    }
+    if !preset.tools.is_empty() {
+        let brought: Vec<String> =
+            preset.tools.iter().map(|tool| (rules.tool)(tool).to_string()).collect();
+        bring(&mut edits, &brought.join(","), tools)?;
+    }
+    edits.members.extend(fields.iter().map(|(name, value)| member(name, value)));
+    let renamed = [quoted(preset.model), edits.members.concat()].concat();
+    edits.made.push(Edit::new(model.clone(), renamed.into_bytes()));
+    Ok(splice(body, edits.made))
+}
+
+/// The changes of one body.
+struct Edits {
+    made: Vec<Edit>,
+    /// Members that it does not have, each after a comma: they follow `model`.
+    members: Vec<String>,
+}
+
+/// Where a member's value stands.
+struct MemberValue {
+    kind: JsonKind,
+    span: Range<usize>,
+    /// Whether it is a string, list or object without anything in it.
+    empty: bool,
+}
+
+/// Passes over a value.
+fn place(cursor: &mut Cursor<'_>) -> Result<MemberValue, JsonError> {
+    let kind = cursor.kind()?;
+    let span = cursor.skip()?;
+    let inside = cursor.raw(&span).get(1..span.len().saturating_sub(1)).unwrap_or_default();
+    let empty = match kind {
+        JsonKind::String => inside.is_empty(),
+        _ => inside.trim_ascii().is_empty(),
+    };
+    Ok(MemberValue { kind, span, empty })
+}
+
+/// Passes over the client's tools, each of which needs a name that the agent's do not have.
+fn read_tools(cursor: &mut Cursor<'_>, preset: &AgentPreset<'_>) -> Result<MemberValue, JsonError> {
+    let (kind, start) = (cursor.kind()?, cursor.position());
+    let mut empty = true;
+    cursor.elements(|cursor| {
+        empty = false;
+        cursor.members(|cursor, name| match &*name.text() {
+            // As chat completions have it, and as the others do.
+            "function" | "custom" => {
+                cursor.members(|cursor, name| check_name(cursor, &name, preset))
+            }
+            _ => check_name(cursor, &name, preset),
+        })
+    })?;
+    Ok(MemberValue { kind, span: start..cursor.position(), empty })
+}
+
+fn check_name(
+    cursor: &mut Cursor<'_>,
+    member: &MemberName<'_>,
+    preset: &AgentPreset<'_>,
+) -> Result<(), JsonError> {
+    let span = cursor.skip()?;
+    if !member.is("name") {
+        return Ok(());
+    }
+    match json::text(cursor.raw(&span))
+        .filter(|name| preset.tools.iter().any(|tool| tool_name(tool) == Some(&**name)))
+    {
+        Some(name) => {
+            Err(Error::invalid("tools", format!("The agent has a tool `{name}` already.")).into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn tool_name(tool: &Value) -> Option<&str> {
+    tool.pointer("/function/name")?.as_str()
+}
+
+/// Puts the instructions before what the client says.
+fn instruct(
+    edits: &mut Edits,
+    rules: &AgentRules,
+    instructions: &str,
+    speech: Option<MemberValue>,
+) -> Result<(), Error> {
+    let name = rules.speech;
+    let (kind, span, empty) = match speech {
+        Some(MemberValue { kind, span, empty }) => (kind, span, empty),
+        None if rules.adds_speech => {
+            edits.members.push(format!(",{}:{}", quoted(name), quoted(instructions)));
+            return Ok(());
+        }
+        None => return Ok(()),
+    };
+    match (kind, rules.element) {
+        (JsonKind::Array, Some(element)) => {
+            edits.made.push(first(&span, empty, element(instructions).to_string()));
+        }
+        (JsonKind::String, _) => {
+            let text =
+                if empty { quoted(instructions) } else { quoted(&[instructions, "\n\n"].concat()) };
+            let inside =
+                text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes().to_vec();
+            edits.made.push(Edit::new(span.start + 1..span.start + 1, inside));
+        }
+        (JsonKind::Null, _) => edits.made.push(Edit::new(span, quoted(instructions).into_bytes())),
+        (_, element) => {
+            let kinds = if element.is_some() { "a string or an array" } else { "a string" };
+            return Err(Error::invalid(name, format!("`{name}` has to be {kinds}.")));
+        }
+    }
+    Ok(())
+}
+
+/// Puts the agent's tools, a list without its brackets, before the client's.
+fn bring(edits: &mut Edits, brought: &str, tools: Option<MemberValue>) -> Result<(), Error> {
+    match tools {
+        None => edits.members.push(format!(",\"tools\":[{brought}]")),
+        Some(MemberValue { kind: JsonKind::Null, span, .. }) => {
+            edits.made.push(Edit::new(span, format!("[{brought}]").into_bytes()))
+        }
+        Some(MemberValue { kind: JsonKind::Array, span, empty }) => {
+            edits.made.push(first(&span, empty, brought.to_owned()))
+        }
+        Some(_) => return Err(Error::invalid("tools", "`tools` has to be an array.")),
+    }
+    Ok(())
+}
+
+/// The first elements of the list at `span`.
+fn first(span: &Range<usize>, empty: bool, mut elements: String) -> Edit {
+    if !empty {
+        elements.push(',');
+    }
+    Edit::new(span.start + 1..span.start + 1, elements.into_bytes())
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn member(name: &str, value: &Value) -> String {
+    format!(",{}:{value}", quoted(name))
+}
+
+/// The two words of chat completions for one thing, of which providers take one.
+pub const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
+
+/// Whether the client sets the field, by either of its names and in any case, as some readers
+/// ignore case.
+fn says(member: &MemberName<'_>, field: &str) -> bool {
+    member.resembles(field)
+        || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
+}
+
+/// The sampling fields in the endpoint's words.
+fn sampling<'a>(preset: &AgentPreset<'a>, rules: &AgentRules) -> Vec<(&'a str, Cow<'a, Value>)> {
+    let twice = preset.defaults.contains_key(MOST_TOKENS[0]);
+    let fields = preset.defaults.iter().filter(|(name, _)| !twice || *name != MOST_TOKENS[1]);
+    fields.filter_map(|(name, value)| (rules.sampling)(name, value)).collect()
+}
+
+/// A member of a function of chat completions, unless it is null.
+pub fn function(tool: &Value, name: &str) -> Option<Value> {
+    tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned()
+}
+
+/// The parameters of a function of chat completions. Without any it is called with none.
+pub fn parameters(tool: &Value) -> Value {
+    function(tool, "parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }))
+}
+
+/// Adds a member, if there is one.
+pub fn put(made: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        made.insert(name.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

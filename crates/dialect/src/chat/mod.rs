@@ -1,0 +1,85 @@
+//! Chat completions, OpenAI's older dialect, which most providers speak, and OpenAI's API as a
+//! provider's: it has responses and embeddings beside them.
+
+pub mod agent;
+pub mod answer_reader;
+pub mod answer_writer;
+mod chunk;
+pub mod completion;
+pub mod errors;
+pub mod failure;
+pub mod mock;
+pub mod request_facts;
+pub(super) mod request_reader;
+pub(super) mod request_writer;
+pub mod stream_events;
+pub mod stream_options;
+pub mod stream_reader;
+pub mod stream_writer;
+pub mod usage_strip;
+
+use http::HeaderName;
+
+use super::endpoint::Endpoint;
+use super::protocol::{KeyHeader, ProtocolRow};
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+
+pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
+
+pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "chat",
+    title: "chat completions",
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::Text,
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+    default_limit: None,
+    count: None,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "chat.completions",
+    path: "/chat/completions",
+    dialect: Dialect::Chat,
+    costs: true,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "stream",
+            "stream_options",
+            "tools",
+            "functions",
+            "response_format",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: true,
+        tools_of: None,
+        limits: LimitRules { name: "max_tokens", includes_thinking: false, generates: true },
+    },
+    agent: Some(agent::RULES),
+    error_event: errors::event,
+    as_chat_completion: Some(|answer| answer),
+    request_id: None,
+    mock: mock::RULES,
+};
+
+pub(super) static OPENAI: ProtocolRow = ProtocolRow {
+    word: "openai",
+    endpoints: &[Endpoint::ChatCompletions, Endpoint::Responses, Endpoint::Embeddings],
+    own_dialect: None,
+    key: KeyHeader::Bearer,
+    version: None,
+    is_versioned: false,
+    example: "https://api.example.com/v1",
+    takes_stream_options: true,
+    model_path: None,
+};

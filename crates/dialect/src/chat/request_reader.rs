@@ -1,0 +1,478 @@
+//! Chat completions into the neutral form.
+
+use serde::de::IgnoredAny;
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use crate::feature::Feature;
+use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
+use crate::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
+use crate::neutral::request::{
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
+    WebSearch,
+};
+use crate::neutral::text_tool;
+
+const BODY: Table = &[
+    ("functions", Feature::Functions),
+    ("function_call", Feature::Functions),
+    ("audio", Feature::AudioOutput),
+    ("logprobs", Feature::Logprobs),
+    ("logit_bias", Feature::LogitBias),
+    ("moderation", Feature::Moderation),
+    ("prediction", Feature::Hints),
+    ("store", Feature::Hints),
+    ("metadata", Feature::Hints),
+    ("service_tier", Feature::Hints),
+    ("prompt_cache_key", Feature::Hints),
+    ("prompt_cache_options", Feature::Hints),
+    ("prompt_cache_retention", Feature::Hints),
+    ("safety_identifier", Feature::Hints),
+];
+const MESSAGE: Table = &[
+    ("function_call", Feature::Functions),
+    ("audio", Feature::ProviderFiles),
+    ("annotations", Feature::Hints),
+    ("name", Feature::Hints),
+    ("reasoning", Feature::Thinking),
+    ("reasoning_content", Feature::Thinking),
+    ("reasoning_details", Feature::Thinking),
+];
+const PART: Table =
+    &[("cache_control", Feature::Hints), ("prompt_cache_breakpoint", Feature::Hints)];
+const TOOL: Table = &[
+    ("cache_control", Feature::Hints),
+    ("eager_input_streaming", Feature::Hints),
+    ("defer_loading", Feature::DeferredTools),
+];
+const SEARCH: Table = &[
+    ("engine", Feature::Hints),
+    ("max_results", Feature::Hints),
+    ("max_total_results", Feature::Hints),
+    ("max_uses", Feature::ToolUses),
+];
+const CALL: Table = &[("index", Feature::Hints), ("extra_content", Feature::Thinking)];
+const STREAM_OPTIONS: Table = &[("include_obfuscation", Feature::Hints)];
+
+wire_object!(Body, BODY, {
+    model: String,
+    messages: Vec<Message>,
+    stream: bool,
+    stream_options: StreamOptions,
+    tools: Vec<ToolMember>,
+    tool_choice: WordOr<Choice>,
+    parallel_tool_calls: bool,
+    max_tokens: Number,
+    max_completion_tokens: Number,
+    stop: Content<String>,
+    temperature: Number,
+    top_p: Number,
+    top_k: Number,
+    presence_penalty: Number,
+    frequency_penalty: Number,
+    seed: Number,
+    n: Number,
+    top_logprobs: Number,
+    modalities: Vec<String>,
+    response_format: Format,
+    reasoning_effort: String,
+    verbosity: String,
+    user: String,
+    web_search_options: SearchOptions,
+});
+wire_object!(StreamOptions, STREAM_OPTIONS, { include_usage: IgnoredAny, });
+wire_object!(Message, MESSAGE, {
+    role: String,
+    content: Content<ContentPart>,
+    refusal: String,
+    tool_calls: Vec<Call>,
+    tool_call_id: String,
+});
+wire_object!(ContentPart, PART, {
+    kind: String = "type",
+    text: String,
+    refusal: String,
+    image_url: WordOr<ImageUrl>,
+    input_audio: AudioData,
+    file: FileData,
+    thinking: IgnoredAny,
+});
+wire_object!(ImageUrl, PART, { url: String, detail: String, });
+wire_object!(AudioData, PART, { data: String, format: String, });
+wire_object!(FileData, PART, { file_data: String, filename: String, file_id: String, });
+wire_object!(Call, CALL, {
+    id: String,
+    kind: String = "type",
+    function: FunctionCall,
+    custom: TextToolCall,
+});
+wire_object!(FunctionCall, CALL, { name: String, arguments: String, });
+wire_object!(TextToolCall, CALL, { name: String, input: String, });
+wire_object!(ToolMember, TOOL, {
+    kind: String = "type",
+    function: Function,
+    custom: TextTool,
+    parameters: Box<RawValue>,
+});
+wire_object!(TextTool, TOOL, { name: String, description: String, format: TextFormat, });
+wire_object!(TextFormat, &[], { kind: String = "type", grammar: Grammar, });
+// The syntax stands in the text.
+wire_object!(Grammar, &[], { syntax: IgnoredAny, definition: String, });
+// Of the search that OpenRouter adds.
+wire_object!(SearchParameters, SEARCH, {
+    search_context_size: String,
+    allowed_domains: Vec<String>,
+    excluded_domains: Vec<String>,
+    user_location: Place,
+});
+wire_object!(Function, TOOL, {
+    name: String,
+    description: String,
+    parameters: Box<RawValue>,
+    strict: bool,
+});
+wire_object!(Choice, TOOL, {
+    kind: String = "type",
+    function: Named,
+    allowed_tools: Allowed,
+    custom: Named,
+});
+wire_object!(Named, TOOL, { name: String, });
+wire_object!(Allowed, TOOL, { mode: String, tools: Vec<Choice>, });
+wire_object!(Format, &[], { kind: String = "type", json_schema: JsonSchema, });
+wire_object!(JsonSchema, &[], {
+    name: String,
+    description: String,
+    schema: Box<RawValue>,
+    strict: bool,
+});
+wire_object!(SearchOptions, &[], { search_context_size: String, user_location: Location, });
+wire_object!(Location, &[], { kind: String = "type", approximate: Place, });
+wire_object!(Place, &[], {
+    kind: String = "type",
+    city: String,
+    country: String,
+    region: String,
+    timezone: String,
+});
+
+pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
+    let mut body: Body = parse(body)?;
+    let mut request = Request::default();
+    request.uses.add_all("", std::mem::take(&mut body.others));
+    if let Some(options) = body.stream_options.take() {
+        request.uses.add_all("stream_options.", options.others);
+    }
+    for message in body.messages.take().unwrap_or_default() {
+        read_message(message, &mut request)?;
+    }
+    for tool in body.tools.take().unwrap_or_default() {
+        read_tool(tool, &mut request);
+    }
+    if let Some(options) = body.web_search_options.take() {
+        request.web_search = Some(read_search(options, &mut request.uses));
+    }
+    if let Some(choice) = body.tool_choice.take() {
+        read_choice(choice, &mut request);
+    }
+    if let Some(format) = body.response_format.take() {
+        request.output = read_format(format, &mut request.uses);
+    }
+    read_settings(body, &mut request);
+    Ok(request)
+}
+
+fn read_settings(body: Body, request: &mut Request) {
+    let uses = &mut request.uses;
+    let mut note = |is_there: bool, feature, name: &'static str| {
+        if is_there {
+            uses.add(feature, "", name);
+        }
+    };
+    let over = |number: &Option<Number>, most| {
+        number.as_ref().and_then(Number::as_f64).is_some_and(|number| number > most)
+    };
+    note(over(&body.n, 1.0), Feature::SeveralAnswers, "n");
+    note(over(&body.top_logprobs, 0.0), Feature::Logprobs, "top_logprobs");
+    let speaks = |modalities: &Vec<String>| modalities.iter().any(|modality| modality != "text");
+    note(body.modalities.as_ref().is_some_and(speaks), Feature::AudioOutput, "modalities");
+    note(body.parallel_tool_calls == Some(false), Feature::ParallelCalls, "parallel_tool_calls");
+    note(body.temperature.is_some(), Feature::Temperature, "temperature");
+    note(body.top_p.is_some(), Feature::TopP, "top_p");
+    note(body.top_k.is_some(), Feature::TopK, "top_k");
+    note(body.seed.is_some(), Feature::Seed, "seed");
+    note(body.presence_penalty.is_some(), Feature::Penalties, "presence_penalty");
+    note(body.frequency_penalty.is_some(), Feature::Penalties, "frequency_penalty");
+    note(body.user.is_some(), Feature::User, "user");
+    note(body.verbosity.is_some(), Feature::Verbosity, "verbosity");
+    note(body.reasoning_effort.is_some(), Feature::Reasoning, "reasoning_effort");
+    note(body.stream == Some(true), Feature::Stream, "stream");
+    request.stop = match body.stop {
+        Some(Content::Text(stop)) => vec![stop],
+        Some(Content::Parts(stops)) => stops,
+        _ => Vec::new(),
+    };
+    note(!request.stop.is_empty(), Feature::Stop, "stop");
+    request.model = body.model.unwrap_or_default();
+    request.stream = body.stream.unwrap_or_default();
+    request.parallel_tool_calls = body.parallel_tool_calls;
+    request.max_tokens = body.max_completion_tokens.or(body.max_tokens);
+    note(request.max_tokens.is_some(), Feature::MaxTokens, "max_tokens");
+    request.sampling = Sampling {
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        seed: body.seed,
+    };
+    request.verbosity = body.verbosity;
+    let effort = body.reasoning_effort.map(Depth::Effort);
+    request.reasoning = effort.map(|depth| Reasoning { depth, shown: None });
+    request.user = body.user;
+}
+
+fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
+    let uses = &mut request.uses;
+    uses.add_all("messages.", message.others);
+    let content = match message.content {
+        Some(Content::Text(text)) => vec![Part::Text(text)],
+        Some(Content::Parts(parts)) => {
+            parts.into_iter().filter_map(|part| read_part(part, uses)).collect()
+        }
+        _ => Vec::new(),
+    };
+    match message.role.as_deref() {
+        Some("system" | "developer") => {
+            let texts = content.into_iter().filter_map(|part| match part {
+                Part::Text(text) => Some(text),
+                _ => None,
+            });
+            request.instruct(texts.collect(), "messages.", "role");
+        }
+        Some("user") => request.say(Speaker::User, content, false),
+        Some("assistant") => {
+            let mut content = content;
+            content.extend(message.refusal.map(Part::Refusal));
+            for call in message.tool_calls.unwrap_or_default() {
+                content.extend(read_call(call, uses));
+            }
+            request.say(Speaker::Assistant, content, false);
+        }
+        Some("tool") => {
+            let call_id = message.tool_call_id.unwrap_or_default();
+            let media = |part: &Part| !matches!(part, Part::Text(_));
+            if content.iter().any(media) {
+                uses.add(Feature::ResultMedia, "messages.", "content");
+            }
+            request.answer_call(ToolResult { call_id, content, is_error: false });
+        }
+        Some("function") => uses.add(Feature::Functions, "messages.", "role"),
+        _ => return Err(MalformedRequest("messages.role".to_owned())),
+    }
+    Ok(())
+}
+
+fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
+    const PATH: &str = "messages.content.";
+    uses.add_all(PATH, part.others);
+    let kind = part.kind.unwrap_or_default();
+    Some(match kind.as_str() {
+        "text" => Part::Text(part.text?),
+        "refusal" => Part::Refusal(part.refusal?),
+        "image_url" => {
+            let (url, detail) = match part.image_url? {
+                WordOr::Word(url) => (url, None),
+                WordOr::Object(image) => {
+                    uses.add_all("messages.content.image_url.", image.others);
+                    (image.url?, image.detail)
+                }
+            };
+            uses.add(Feature::Images, PATH, "image_url");
+            // `auto` is the default.
+            let detail = detail.filter(|detail| detail != "auto");
+            if detail.is_some() {
+                uses.add(Feature::ImageDetail, "messages.content.image_url.", "detail");
+            }
+            Part::Image(Image { source: Source::of_url(url), detail })
+        }
+        "input_audio" => {
+            let audio = part.input_audio?;
+            uses.add(Feature::Audio, PATH, "input_audio");
+            Part::Audio { data: Base64(audio.data?), format: audio.format.unwrap_or_default() }
+        }
+        "file" => {
+            let file = part.file?;
+            let Some(data) = file.file_data else {
+                uses.add(Feature::ProviderFiles, PATH, "file");
+                return None;
+            };
+            let source = Source::of_file(data);
+            uses.add_file(&source, PATH, "file");
+            Part::File(File { source, name: file.filename })
+        }
+        "thinking" => {
+            uses.add(Feature::Thinking, PATH, "thinking");
+            return None;
+        }
+        _ => {
+            uses.add(Feature::OtherContent, PATH, kind);
+            return None;
+        }
+    })
+}
+
+fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
+    uses.add_all("messages.tool_calls.", call.others);
+    let id = call.id.unwrap_or_default();
+    if let Some(custom) = call.custom {
+        uses.add_all("messages.tool_calls.custom.", custom.others);
+        uses.add(Feature::CustomTools, "messages.", "tool_calls");
+        let arguments = text_tool::arguments(&custom.input.unwrap_or_default());
+        let name = custom.name.unwrap_or_default();
+        return Some(Part::ToolCall(ToolCall { id, name, arguments }));
+    }
+    let function = call.function?;
+    uses.add_all("messages.tool_calls.function.", function.others);
+    uses.add(Feature::ToolCalls, "messages.", "tool_calls");
+    Some(Part::ToolCall(ToolCall {
+        id,
+        name: function.name.unwrap_or_default(),
+        arguments: function.arguments.unwrap_or_default(),
+    }))
+}
+
+fn read_tool(tool: ToolMember, request: &mut Request) {
+    let uses = &mut request.uses;
+    uses.add_all("tools.", tool.others);
+    let kind = tool.kind.unwrap_or_default();
+    match (kind.as_str(), tool.function) {
+        ("function" | "", Some(function)) => {
+            uses.add_all("tools.function.", function.others);
+            uses.add(Feature::Tools, "", "tools");
+            if function.strict.is_some() {
+                uses.add(Feature::StrictTools, "tools.function.", "strict");
+            }
+            request.tools.push(Tool {
+                name: function.name.unwrap_or_default(),
+                description: function.description,
+                parameters: function.parameters,
+                strict: function.strict,
+                free_text: false,
+            });
+        }
+        ("custom", _) => {
+            let custom = tool.custom.unwrap_or_default();
+            uses.add_all("tools.custom.", custom.others);
+            uses.add(Feature::CustomTools, "tools.", "custom");
+            let format = custom.format.unwrap_or_default();
+            uses.add_all("tools.custom.format.", format.others);
+            let grammar = format.grammar.and_then(|grammar| grammar.definition);
+            let name = custom.name.unwrap_or_default();
+            request.tools.push(text_tool::function(name, custom.description, grammar));
+        }
+        ("openrouter:web_search", _) => {
+            uses.add(Feature::WebSearch, "tools.", kind);
+            let written = tool.parameters.as_deref().map_or("{}", RawValue::get);
+            request.web_search = Some(read_parameters(written, uses));
+        }
+        _ => uses.add(Feature::ServerTools, "tools.", kind),
+    }
+}
+
+fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
+    let uses = &mut request.uses;
+    let of_word = |word: &str| match word {
+        "none" => ToolChoice::None,
+        "required" | "any" => ToolChoice::Any,
+        _ => ToolChoice::Auto,
+    };
+    let choice = match choice {
+        WordOr::Word(word) => of_word(&word),
+        WordOr::Object(Choice { allowed_tools: Some(allowed), .. }) => {
+            uses.add(Feature::AllowedTools, "tool_choice.", "allowed_tools");
+            let tools = allowed.tools.unwrap_or_default().into_iter();
+            let named = tools.filter_map(|tool| tool.function.or(tool.custom)?.name);
+            let names: Vec<String> = named.collect();
+            request.allow(&names);
+            of_word(&allowed.mode.unwrap_or_default())
+        }
+        WordOr::Object(Choice { function, custom, .. }) => {
+            let Some(tool) = function.or(custom) else {
+                uses.add(Feature::ServerTools, "", "tool_choice");
+                return;
+            };
+            ToolChoice::Named(tool.name.unwrap_or_default())
+        }
+    };
+    request.uses.add(Feature::ToolChoice, "", "tool_choice");
+    request.tool_choice = Some(choice);
+}
+
+fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
+    uses.add_all("response_format.", format.others);
+    match (format.kind.as_deref(), format.json_schema) {
+        (Some("json_object"), _) => {
+            uses.add(Feature::JsonObject, "", "response_format");
+            Some(OutputFormat::Json)
+        }
+        (Some("json_schema"), Some(schema)) => {
+            uses.add_all("response_format.json_schema.", schema.others);
+            uses.add(Feature::JsonSchema, "", "response_format");
+            Some(OutputFormat::Schema {
+                name: schema.name,
+                description: schema.description,
+                schema: schema.schema?,
+                strict: schema.strict,
+            })
+        }
+        (Some("text") | None, _) => None,
+        (Some(other), _) => {
+            uses.add(Feature::Unlisted, "response_format.", other.to_owned());
+            None
+        }
+    }
+}
+
+fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
+    const PATH: &str = "tools.parameters.";
+    let Ok(asked) = serde_json::from_str::<SearchParameters>(written) else {
+        uses.add(Feature::ServerTools, "tools.", "parameters");
+        return WebSearch::default();
+    };
+    uses.add_all(PATH, asked.others);
+    let search = WebSearch {
+        allowed_domains: asked.allowed_domains.unwrap_or_default(),
+        blocked_domains: asked.excluded_domains.unwrap_or_default(),
+        place: asked.user_location.map(|of| [of.city, of.country, of.region, of.timezone]),
+        context_size: asked.search_context_size,
+    };
+    for (is_asked, feature, name) in [
+        (!search.allowed_domains.is_empty(), Feature::WebSearchAllowed, "allowed_domains"),
+        (!search.blocked_domains.is_empty(), Feature::WebSearchBlocked, "excluded_domains"),
+        (search.place.is_some(), Feature::WebSearchPlace, "user_location"),
+        (search.context_size.is_some(), Feature::WebSearchSize, "search_context_size"),
+    ] {
+        if is_asked {
+            uses.add(feature, PATH, name);
+        }
+    }
+    search
+}
+
+fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> WebSearch {
+    uses.add_all("web_search_options.", options.others);
+    uses.add(Feature::WebSearch, "", "web_search_options");
+    if options.search_context_size.is_some() {
+        uses.add(Feature::WebSearchSize, "web_search_options.", "search_context_size");
+    }
+    let place = options.user_location.and_then(|location| location.approximate);
+    if place.is_some() {
+        uses.add(Feature::WebSearchPlace, "web_search_options.", "user_location");
+    }
+    WebSearch {
+        place: place.map(|place| [place.city, place.country, place.region, place.timezone]),
+        context_size: options.search_context_size,
+        ..WebSearch::default()
+    }
+}

@@ -1,0 +1,144 @@
+//! Streams of chat completions out of events.
+
+use super::answer_writer::{finish_reason, id, write_usage};
+use super::failure;
+use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::event::{PartKind, StreamEvent};
+use crate::neutral::json_text::{Quoted, put};
+
+/// How the text of a part is written.
+#[derive(Clone, Copy, Debug)]
+enum WrittenPart {
+    Text,
+    Thinking,
+    Refusal,
+    /// A tool call by its index, and whether it has arguments so far.
+    Call(u64, bool),
+    /// A call with a text, by its index among the calls.
+    TextCall(u64),
+}
+
+#[derive(Debug)]
+pub struct ChatStreamWriter {
+    include_usage: bool,
+    /// What each chunk begins with.
+    head: String,
+    parts: Vec<WrittenPart>,
+    calls: u64,
+    refused: bool,
+    stop: StopReason,
+    usage: Option<TokenCounts>,
+}
+
+impl ChatStreamWriter {
+    pub fn new(include_usage: bool) -> Self {
+        ChatStreamWriter {
+            include_usage,
+            head: String::new(),
+            parts: Vec::new(),
+            calls: 0,
+            refused: false,
+            stop: StopReason::Unfinished,
+            usage: None,
+        }
+    }
+
+    pub fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+        match event {
+            StreamEvent::Start { id: provider, model, created, usage } => {
+                let mut head = Vec::new();
+                put!(&mut head, "data: {\"id\":", Quoted(&id(provider)), ",\"object\":");
+                put!(&mut head, "\"chat.completion.chunk\",\"created\":", created, ",\"model\":");
+                put!(&mut head, Quoted(model), ",\"choices\":[");
+                self.head = String::from_utf8_lossy(&head).into_owned();
+                self.usage = usage;
+                self.delta(out, |out| put!(out, "\"role\":\"assistant\",\"content\":null"));
+            }
+            StreamEvent::PartStart { part, .. } => self.start(part, out),
+            StreamEvent::Delta { index, text } => self.text(index, text, out),
+            StreamEvent::PartEnd { index } => {
+                if let Some(WrittenPart::Call(_, false)) = self.parts.get(index) {
+                    self.text(index, "{}", out);
+                }
+            }
+            StreamEvent::Stop(stop) => self.stop = stop,
+            StreamEvent::Usage(usage) => self.usage = Some(usage),
+            StreamEvent::End => self.end(out),
+            StreamEvent::Failed(failure) => {
+                put!(out, "data: ");
+                failure::write(&failure, out);
+                put!(out, "\n\n");
+            }
+            // A chat completion has no place for them.
+            StreamEvent::Sealed { .. } | StreamEvent::Dropped(_) => {}
+        }
+    }
+
+    fn start(&mut self, part: PartKind<'_>, out: &mut Vec<u8>) {
+        let written = match part {
+            PartKind::Text => WrittenPart::Text,
+            PartKind::Thinking => WrittenPart::Thinking,
+            PartKind::Refusal => {
+                self.refused = true;
+                WrittenPart::Refusal
+            }
+            PartKind::ToolCall { id, name } => {
+                WrittenPart::Call(self.call(id, name, ["function", "arguments"], out), false)
+            }
+            PartKind::TextCall { id, name } => {
+                WrittenPart::TextCall(self.call(id, name, ["custom", "input"], out))
+            }
+        };
+        self.parts.push(written);
+    }
+
+    /// Starts a tool call of this kind, and gives its index.
+    fn call(&mut self, id: &str, name: &str, [kind, said]: [&str; 2], out: &mut Vec<u8>) -> u64 {
+        let index = self.calls;
+        self.calls += 1;
+        self.delta(out, |out| {
+            put!(out, "\"tool_calls\":[{\"index\":", index, ",\"id\":", Quoted(id));
+            put!(out, ",\"type\":\"", kind, "\",\"", kind, "\":{\"name\":", Quoted(name));
+            put!(out, ",\"", said, "\":\"\"}}]");
+        });
+        index
+    }
+
+    fn text(&mut self, index: usize, text: &str, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.get_mut(index) else { return };
+        if let WrittenPart::Call(_, begun) = part {
+            *begun = true;
+        }
+        let part = *part;
+        self.delta(out, |out| match part {
+            WrittenPart::Text => put!(out, "\"content\":", Quoted(text)),
+            WrittenPart::Thinking => put!(out, "\"reasoning_content\":", Quoted(text)),
+            WrittenPart::Refusal => put!(out, "\"refusal\":", Quoted(text)),
+            WrittenPart::Call(index, _) => {
+                put!(out, "\"tool_calls\":[{\"index\":", index, ",\"function\":{\"arguments\":");
+                put!(out, Quoted(text), "}}]");
+            }
+            WrittenPart::TextCall(index) => {
+                put!(out, "\"tool_calls\":[{\"index\":", index, ",\"custom\":{\"input\":");
+                put!(out, Quoted(text), "}}]");
+            }
+        });
+    }
+
+    fn delta(&self, out: &mut Vec<u8>, members: impl FnOnce(&mut Vec<u8>)) {
+        put!(out, self.head.as_str(), "{\"index\":0,\"delta\":{");
+        members(out);
+        put!(out, "},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        put!(out, self.head.as_str(), "{\"index\":0,\"delta\":{},\"logprobs\":null,");
+        put!(out, "\"finish_reason\":", finish_reason(&self.stop, self.refused), "}]}\n\n");
+        if let Some(usage) = self.usage.filter(|_| self.include_usage) {
+            put!(out, self.head.as_str(), "],\"usage\":");
+            write_usage(&usage, out);
+            put!(out, "}\n\n");
+        }
+        put!(out, "data: [DONE]\n\n");
+    }
+}

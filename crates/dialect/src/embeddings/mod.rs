@@ -1,0 +1,46 @@
+//! Embeddings, as OpenAI has them.
+
+pub mod mock;
+pub mod recorded;
+pub mod request_facts;
+
+use super::chat::{errors, stream_events};
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+
+/// An answer is no stream; what comes as one is read as a chat completion.
+pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "embeddings",
+    title: "embeddings",
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::Text,
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+    default_limit: None,
+    count: None,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "embeddings",
+    path: "/embeddings",
+    dialect: Dialect::Embeddings,
+    costs: true,
+    request: RequestRules {
+        acted_on: &["model", "input", "extra_body"],
+        member: request_facts::member,
+        has_messages: false,
+        asks_usage: false,
+        tools_of: None,
+        limits: LimitRules { name: "max_tokens", includes_thinking: false, generates: false },
+    },
+    agent: None,
+    error_event: errors::event,
+    as_chat_completion: None,
+    request_id: None,
+    mock: mock::RULES,
+};

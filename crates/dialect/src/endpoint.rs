@@ -1,0 +1,90 @@
+//! The endpoints of the data plane: what clients ask for.
+
+use http::HeaderName;
+use serde_json::Value;
+
+use super::Dialect;
+use super::mock_answer::MockRules;
+use rerouter_base::error::Error;
+
+/// An endpoint of the data plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Endpoint {
+    #[default]
+    ChatCompletions,
+    Embeddings,
+    Responses,
+    Messages,
+    CountTokens,
+}
+
+impl Endpoint {
+    pub const ALL: [Endpoint; 5] = [
+        Endpoint::ChatCompletions,
+        Endpoint::Embeddings,
+        Endpoint::Responses,
+        Endpoint::Messages,
+        Endpoint::CountTokens,
+    ];
+
+    /// The endpoint of this name in records.
+    pub fn named(word: &str) -> Option<Self> {
+        Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
+    }
+
+    /// The dialect of its answers.
+    pub fn dialect(self) -> Dialect {
+        self.row().dialect
+    }
+
+    /// Whether its requests may cost money.
+    pub fn costs(self) -> bool {
+        self.row().costs
+    }
+
+    /// Whether a model generates its answer.
+    pub fn generates(self) -> bool {
+        self.row().request.limits.generates
+    }
+
+    /// Whether it counts the tokens of a prompt.
+    pub fn counts(self) -> bool {
+        self == Endpoint::CountTokens
+    }
+
+    /// Its name in records and signals.
+    pub fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Its path below the base URL of a provider, which ends in `/v1` or the like.
+    pub fn path(self) -> &'static str {
+        self.row().path
+    }
+
+    /// An error of ours as the last event of a stream, where `number` is its sequence number.
+    pub fn error_event(self, error: &Error, request_id: &str, number: u64) -> String {
+        (self.row().error_event)(error, request_id, number)
+    }
+
+    /// What turns an answer into a chat completion, where it can be one.
+    pub fn as_chat_completion(self) -> Option<fn(Value) -> Value> {
+        self.row().as_chat_completion
+    }
+
+    /// How the mock provider answers.
+    pub fn mock(self) -> &'static MockRules {
+        &self.row().mock
+    }
+
+    /// The header in which its clients look for the id of a request, beside `x-request-id`.
+    pub fn request_id_header(self) -> Option<&'static HeaderName> {
+        self.row().request_id.as_ref()
+    }
+}
+
+impl From<Endpoint> for Dialect {
+    fn from(endpoint: Endpoint) -> Dialect {
+        endpoint.dialect()
+    }
+}

@@ -1,0 +1,269 @@
+//! The neutral form as a body of Gemini's `generateContent` and `streamGenerateContent`.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use crate::json_writer::{Items, Members, object};
+use crate::neutral::part::{PDF, Part, Source, ToolResult};
+use crate::neutral::request::{Depth, OutputFormat, Reasoning, Request, Speaker, ToolChoice};
+
+/// What Google documents for calls that another model made: without any signature, models that
+/// sign their calls refuse the conversation.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+/// Tokens of thinking for each effort, as in Google's own translation of OpenAI's efforts.
+const BUDGETS: [(&str, i64); 4] = [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192)];
+const HIGH_BUDGET: i64 = 24_576;
+
+pub(crate) fn write(request: &Request) -> Vec<u8> {
+    object(|body| write_members(body, request))
+}
+
+/// The body of `countTokens`, for the tokens of a whole request.
+pub(super) fn write_count(request: &Request) -> Vec<u8> {
+    object(|body| {
+        body.object("generateContentRequest", |inner| {
+            let (folder, model) = in_folder(&request.model);
+            inner.value("model", &[folder, model].concat());
+            write_members(inner, request);
+        });
+    })
+}
+
+/// A model with its folder: `models/`, unless it names another.
+pub(super) fn in_folder(model: &str) -> (&'static str, &str) {
+    let named = ["models/", "tunedModels/"].into_iter().find(|folder| model.starts_with(folder));
+    let folder = named.unwrap_or("models/");
+    (folder, model.strip_prefix(folder).unwrap_or(model))
+}
+
+fn write_members(body: &mut Members<'_>, request: &Request) {
+    let calls = request.turns.iter().flat_map(|turn| &turn.content);
+    let names: HashMap<&str, &str> = calls
+        .filter_map(|part| match part {
+            Part::ToolCall(call) => Some((call.id.as_str(), call.name.as_str())),
+            _ => None,
+        })
+        .collect();
+    let mut system = request.system_texts().peekable();
+    if system.peek().is_some() {
+        body.object("systemInstruction", |instruction| {
+            instruction.array("parts", |parts| {
+                system.for_each(|text| write_text(parts, text));
+            });
+        });
+    }
+    body.array("contents", |contents| {
+        for (speaker, parts) in request.alternating(has_part) {
+            contents.object(|content| {
+                let is_user = speaker == Speaker::User;
+                content.value("role", if is_user { "user" } else { "model" });
+                content.array("parts", |list| write_parts(list, &parts, &names));
+            });
+        }
+    });
+    write_tools(body, request);
+    write_config(body, request);
+}
+
+/// Whether a part is written.
+fn has_part(part: &Part) -> bool {
+    match part {
+        Part::Text(text) | Part::Refusal(text) => !text.is_empty(),
+        Part::Thinking(thinking) => {
+            thinking.seal.as_ref().is_some_and(|seal| seal.dialect == "gemini")
+        }
+        _ => true,
+    }
+}
+
+fn write_text(parts: &mut Items<'_>, text: &str) {
+    parts.object(|part| part.text("text", text));
+}
+
+/// Writes the parts of a turn. A signature belongs to the part after the thinking; of parallel
+/// calls only the first has one.
+fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str>) {
+    let mut signature = None;
+    let mut is_first_call = true;
+    for part in parts {
+        match part {
+            Part::Thinking(thinking) => {
+                signature = thinking.seal.as_ref().and_then(|seal| seal.text("signature"));
+            }
+            Part::Text(text) | Part::Refusal(text) => list.object(|part| {
+                part.text("text", text);
+                part.option("thoughtSignature", &signature.take());
+            }),
+            Part::ToolCall(call) => list.object(|part| {
+                part.object("functionCall", |function| {
+                    function.value("id", &call.id);
+                    function.value("name", &call.name);
+                    function.arguments("args", &call.arguments);
+                });
+                let signed = signature.take().or(is_first_call.then_some(NO_SIGNATURE));
+                part.option("thoughtSignature", &signed);
+                is_first_call = false;
+            }),
+            Part::ToolResult(result) => write_result(list, result, names),
+            part => write_media(list, part),
+        }
+    }
+}
+
+fn write_result(list: &mut Items<'_>, result: &ToolResult, names: &HashMap<&str, &str>) {
+    list.object(|part| {
+        part.object("functionResponse", |response| {
+            response.value("id", &result.call_id);
+            let name = names.get(result.call_id.as_str()).copied();
+            response.value("name", name.unwrap_or("unknown"));
+            response.object("response", |object| {
+                let member = if result.is_error { "error" } else { "output" };
+                object.value(member, &result.texts().join("\n"));
+            });
+        });
+    });
+    result.content.iter().for_each(|part| write_media(list, part));
+}
+
+/// Writes an image, a file or audio.
+fn write_media(list: &mut Items<'_>, part: &Part) {
+    match part {
+        // Not as a document, whatever the URL says: it was estimated as an image.
+        Part::Image(image) => write_source(list, &image.source, ("image/", "image/jpeg")),
+        Part::File(file) => match file.as_text() {
+            Some(text) => write_text(list, &text),
+            None => write_source(list, &file.source, ("", PDF)),
+        },
+        Part::Audio { data, format } => list.object(|part| {
+            part.object("inlineData", |inline| {
+                inline.value("mimeType", &format!("audio/{format}"));
+                inline.value("data", &data.0);
+            });
+        }),
+        _ => {}
+    }
+}
+
+/// Writes a source whose media type begins with `kind`; `fallback` where its URL says no such type.
+fn write_source(list: &mut Items<'_>, source: &Source, (kind, fallback): (&str, &str)) {
+    list.object(|part| match source {
+        Source::Url(url) => part.object("fileData", |file| {
+            file.value(
+                "mimeType",
+                media_type_of(url).filter(|of| of.starts_with(kind)).unwrap_or(fallback),
+            );
+            file.value("fileUri", url);
+        }),
+        Source::Inline { media_type, data } => part.object("inlineData", |inline| {
+            inline.value("mimeType", media_type);
+            inline.value("data", &data.0);
+        }),
+        Source::Text(text) => part.text("text", text),
+    });
+}
+
+/// The media type that the name in a URL tells of: this dialect wants one.
+fn media_type_of(url: &str) -> Option<&'static str> {
+    let path = url.split(['?', '#']).next()?;
+    let extension = path.rsplit('/').next()?.rsplit_once('.')?.1.to_ascii_lowercase();
+    Some(match extension.as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "webp" => "image/webp",
+        "gif" => "image/gif",
+        "heic" => "image/heic",
+        "pdf" => PDF,
+        "txt" | "md" => "text/plain",
+        "csv" => "text/csv",
+        "html" => "text/html",
+        _ => return None,
+    })
+}
+
+fn write_tools(body: &mut Members<'_>, request: &Request) {
+    if !request.has_tools() {
+        return;
+    }
+    body.array("tools", |tools| {
+        if !request.tools.is_empty() {
+            tools.object(|tool| {
+                tool.array("functionDeclarations", |functions| {
+                    for tool in &request.tools {
+                        functions.object(|function| {
+                            function.value("name", &tool.name);
+                            function.option("description", &tool.description);
+                            function.option("parametersJsonSchema", &tool.parameters);
+                        });
+                    }
+                });
+            });
+        }
+        for (is_asked, name) in [
+            (request.web_search.is_some(), "googleSearch"),
+            (request.web_fetch, "urlContext"),
+            (request.code_execution, "codeExecution"),
+        ] {
+            if is_asked {
+                tools.object(|tool| tool.object(name, |_| {}));
+            }
+        }
+    });
+    let (mode, name) = match &request.tool_choice {
+        _ if request.tools.is_empty() => return,
+        None => return,
+        Some(ToolChoice::Auto) => ("AUTO", None),
+        Some(ToolChoice::None) => ("NONE", None),
+        Some(ToolChoice::Any) => ("ANY", None),
+        Some(ToolChoice::Named(name)) => ("ANY", Some([name])),
+    };
+    body.object("toolConfig", |config| {
+        config.object("functionCallingConfig", |choice| {
+            choice.value("mode", mode);
+            choice.option("allowedFunctionNames", &name);
+        });
+    });
+}
+
+fn write_config(body: &mut Members<'_>, request: &Request) {
+    body.object("generationConfig", |config| {
+        config.option("maxOutputTokens", &request.max_tokens);
+        if !request.stop.is_empty() {
+            config.value("stopSequences", &request.stop);
+        }
+        let sampling = &request.sampling;
+        config.option("temperature", &sampling.temperature);
+        config.option("topP", &sampling.top_p);
+        config.option("topK", &sampling.top_k);
+        config.option("presencePenalty", &sampling.presence_penalty);
+        config.option("frequencyPenalty", &sampling.frequency_penalty);
+        config.option("seed", &sampling.seed);
+        if let Some(output) = &request.output {
+            config.value("responseMimeType", "application/json");
+            if let OutputFormat::Schema { schema, .. } = output {
+                config.value("responseJsonSchema", schema);
+            }
+        }
+        if let Some(reasoning) = &request.reasoning {
+            write_thinking(config, reasoning);
+        }
+    });
+}
+
+fn write_thinking(config: &mut Members<'_>, reasoning: &Reasoning) {
+    let budget = match &reasoning.depth {
+        Depth::Free => json!(-1),
+        Depth::Budget(budget) => json!(budget),
+        Depth::Effort(effort) => {
+            let known = BUDGETS.iter().find(|(name, _)| name == effort);
+            json!(known.map_or(HIGH_BUDGET, |(_, budget)| *budget))
+        }
+    };
+    config.object("thinkingConfig", |thinking| {
+        thinking.value("thinkingBudget", &budget);
+        if budget != json!(0) && reasoning.shown != Some(false) {
+            thinking.value("includeThoughts", &true);
+        }
+    });
+}

@@ -1,0 +1,288 @@
+//! Streams of `streamGenerateContent` with `alt=sse`. Each event is an answer with the next parts.
+//! The stream ends with its connection.
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::failure;
+use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
+use crate::neutral::open_parts::OpenParts;
+use crate::neutral::seal;
+use crate::neutral::seal::Seal;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiChunk<'a> {
+    #[serde(borrow, default)]
+    candidates: Option<Vec<GeminiCandidate<'a>>>,
+    #[serde(borrow, default)]
+    prompt_feedback: Option<GeminiPromptFeedback<'a>>,
+    #[serde(default)]
+    usage_metadata: Option<GeminiUsage>,
+    #[serde(borrow, default)]
+    model_version: JsonText<'a>,
+    #[serde(borrow, default)]
+    response_id: JsonText<'a>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiCandidate<'a> {
+    #[serde(default)]
+    index: JsonCount,
+    #[serde(borrow, default)]
+    content: Option<GeminiContent<'a>>,
+    #[serde(borrow, default)]
+    finish_reason: JsonText<'a>,
+    #[serde(borrow, default)]
+    finish_message: JsonText<'a>,
+    #[serde(default)]
+    citation_metadata: JsonPresence,
+    #[serde(default)]
+    grounding_metadata: JsonPresence,
+    #[serde(default)]
+    logprobs_result: JsonPresence,
+}
+
+#[derive(Deserialize)]
+struct GeminiContent<'a> {
+    #[serde(borrow, default)]
+    parts: Option<Vec<GeminiPart<'a>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiPart<'a> {
+    #[serde(borrow, default)]
+    text: JsonText<'a>,
+    #[serde(default)]
+    thought: JsonPresence,
+    #[serde(borrow, default)]
+    thought_signature: JsonText<'a>,
+    #[serde(borrow, default)]
+    function_call: Option<GeminiCall<'a>>,
+    #[serde(default)]
+    inline_data: JsonPresence,
+    #[serde(default)]
+    executable_code: JsonPresence,
+    #[serde(default)]
+    code_execution_result: JsonPresence,
+}
+
+#[derive(Deserialize)]
+struct GeminiCall<'a> {
+    #[serde(borrow, default)]
+    id: JsonText<'a>,
+    #[serde(borrow, default)]
+    name: JsonText<'a>,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiPromptFeedback<'a> {
+    #[serde(borrow, default)]
+    block_reason: JsonText<'a>,
+    #[serde(borrow, default)]
+    block_reason_message: JsonText<'a>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GeminiUsage {
+    prompt_token_count: JsonCount,
+    tool_use_prompt_token_count: JsonCount,
+    cached_content_token_count: JsonCount,
+    candidates_token_count: JsonCount,
+    thoughts_token_count: JsonCount,
+}
+
+impl GeminiUsage {
+    /// Gemini counts thoughts beside the answer, and what tools added beside the prompt.
+    fn counts(self) -> TokenCounts {
+        let [prompt, tools, cached, answer, thoughts] = [
+            self.prompt_token_count,
+            self.tool_use_prompt_token_count,
+            self.cached_content_token_count,
+            self.candidates_token_count,
+            self.thoughts_token_count,
+        ]
+        .map(|count| count.0.unwrap_or(0));
+        TokenCounts {
+            input: prompt.saturating_add(tools),
+            cache_read: cached,
+            cache_written: 0,
+            output: answer.saturating_add(thoughts),
+            reasoning: thoughts,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum GeminiPartKey {
+    Thinking,
+    Text,
+    Refusal,
+    Call,
+}
+
+#[derive(Debug, Default)]
+pub struct GeminiStreamReader {
+    started: bool,
+    parts: OpenParts<GeminiPartKey>,
+    stopped: bool,
+}
+
+impl GeminiStreamReader {
+    /// Reads the data of an event.
+    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        let Ok(chunk) = serde_json::from_str::<GeminiChunk<'_>>(data) else {
+            return each(StreamEvent::Failed(failure::unreadable()));
+        };
+        if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
+            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        }
+        if !self.started {
+            self.started = true;
+            each(StreamEvent::Start {
+                id: &chunk.response_id,
+                model: &chunk.model_version,
+                created: 0,
+                usage: None,
+            });
+        }
+        if let Some(usage) = chunk.usage_metadata {
+            each(StreamEvent::Usage(usage.counts()));
+        }
+        for candidate in chunk.candidates.iter().flatten() {
+            if candidate.index.0.unwrap_or(0) == 0 {
+                self.candidate(candidate, each);
+            } else {
+                each(StreamEvent::Dropped(dropped::CHOICES));
+            }
+        }
+        let blocked = chunk.prompt_feedback.filter(|feedback| !feedback.block_reason.is_empty());
+        if let Some(feedback) = blocked.filter(|_| !self.stopped) {
+            let mut text = format!("The prompt was blocked: {}.", &*feedback.block_reason);
+            if !feedback.block_reason_message.is_empty() {
+                text = format!("{text} {}", &*feedback.block_reason_message);
+            }
+            self.parts.end_all(each);
+            self.parts.text(GeminiPartKey::Refusal, PartKind::Refusal, &text, each);
+            self.stop(StopReason::Refusal, each);
+        }
+    }
+
+    /// The connection has ended.
+    pub fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if self.stopped {
+            self.done(each);
+        }
+    }
+
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    pub(super) fn done(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+        self.parts.end_all(each);
+        each(StreamEvent::End);
+    }
+
+    fn stop(&mut self, stop: StopReason, each: &mut impl FnMut(StreamEvent<'_>)) {
+        self.stopped = true;
+        each(StreamEvent::Stop(stop));
+    }
+
+    fn candidate(
+        &mut self,
+        candidate: &GeminiCandidate<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        let content = candidate.content.as_ref().and_then(|content| content.parts.as_deref());
+        for part in content.unwrap_or_default() {
+            self.part(part, each);
+        }
+        for (present, name) in [
+            (candidate.citation_metadata.0, dropped::CITATIONS),
+            (candidate.grounding_metadata.0, dropped::CITATIONS),
+            (candidate.logprobs_result.0, dropped::LOGPROBS),
+        ] {
+            if present {
+                each(StreamEvent::Dropped(name));
+            }
+        }
+        match &*candidate.finish_reason {
+            "" => {}
+            "STOP" => self.stop(StopReason::End, each),
+            "MAX_TOKENS" => self.stop(StopReason::MaxTokens, each),
+            "MALFORMED_FUNCTION_CALL"
+            | "UNEXPECTED_TOOL_CALL"
+            | "TOO_MANY_TOOL_CALLS"
+            | "MISSING_THOUGHT_SIGNATURE"
+            | "MALFORMED_RESPONSE" => {
+                let (reason, more) = (&*candidate.finish_reason, &*candidate.finish_message);
+                let message = format!("The model's answer is not usable: {reason}. {more}");
+                each(StreamEvent::Failed(failure::internal(message.trim_end())));
+            }
+            // Filters of many names, and reasons that later versions add.
+            _ => self.stop(StopReason::Refusal, each),
+        }
+    }
+
+    fn part(&mut self, part: &GeminiPart<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if let Some(call) = &part.function_call {
+            self.end_texts(None, each);
+            // The signature goes back with the call; it travels in thinking of its own before it.
+            self.sign(&part.thought_signature, each);
+            self.parts.end(GeminiPartKey::Thinking, each);
+            let kind = PartKind::ToolCall { id: &call.id, name: &call.name };
+            self.parts.start(GeminiPartKey::Call, kind, each);
+            let arguments = call.args.map(RawValue::get).filter(|args| *args != "null");
+            self.parts.arguments(GeminiPartKey::Call, arguments.unwrap_or_default(), each);
+            return self.parts.end(GeminiPartKey::Call, each);
+        }
+        let (key, kind) = if part.thought.0 {
+            (GeminiPartKey::Thinking, PartKind::Thinking)
+        } else {
+            (GeminiPartKey::Text, PartKind::Text)
+        };
+        if !part.text.is_empty() {
+            self.end_texts(Some(key), each);
+            self.parts.text(key, kind, &part.text, each);
+        }
+        if part.thought.0 {
+            self.sign(&part.thought_signature, each);
+        } else if !part.thought_signature.is_empty() {
+            each(StreamEvent::Dropped(dropped::REASONING_SIGNATURES));
+        }
+        if part.inline_data.0 {
+            each(StreamEvent::Dropped(dropped::IMAGES));
+        }
+        if part.executable_code.0 || part.code_execution_result.0 {
+            each(StreamEvent::Dropped(dropped::SERVER_TOOLS));
+        }
+    }
+
+    fn sign(&mut self, signature: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if !signature.is_empty() {
+            let value = json!({ "signature": signature });
+            let seal = Seal { dialect: seal::GEMINI, value };
+            self.parts.seal(GeminiPartKey::Thinking, seal, each);
+        }
+    }
+
+    fn end_texts(&mut self, but: Option<GeminiPartKey>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        for key in [GeminiPartKey::Thinking, GeminiPartKey::Text] {
+            if Some(key) != but {
+                self.parts.end(key, each);
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Reading JSON objects of a dialect: the members that it knows, and the names of all others.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::feature::Feature;
+use super::neutral::size;
+
+/// Members that no reader needs the value of, with the features that they stand for.
+pub(super) type Table = &'static [(&'static str, Feature)];
+
+/// Names that a table does not have, each object's at most. The next is `…`, of any number.
+const UNLISTED: usize = 16;
+
+/// The members of an object that were not read.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    pub(super) names: Vec<(Feature, Cow<'static, str>)>,
+    unlisted: usize,
+}
+
+impl Others {
+    pub(super) fn add(&mut self, table: Table, name: &str) {
+        if let Some((name, feature)) = table.iter().find(|(known, _)| *known == name) {
+            if !self.names.iter().any(|(_, seen)| seen == name) {
+                self.names.push((*feature, Cow::Borrowed(name)));
+            }
+        } else {
+            self.unlisted += 1;
+            if self.unlisted <= UNLISTED {
+                let name = if self.unlisted == UNLISTED { "more" } else { name };
+                self.names.push((Feature::Unlisted, Cow::Owned(name.to_owned())));
+            }
+        }
+    }
+}
+
+/// A member's name; borrowed, unless it has escapes.
+pub(super) struct WireName<'a>(pub(super) Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for WireName<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+        impl<'de> Visitor<'de> for NameVisitor {
+            type Value = WireName<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<WireName<'de>, E> {
+                Ok(WireName(Cow::Borrowed(name)))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<WireName<'de>, E> {
+                Ok(WireName(Cow::Owned(name.to_owned())))
+            }
+        }
+        from.deserialize_str(NameVisitor)
+    }
+}
+
+/// A body that does not have the shape of its dialect: the member at fault, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedRequest(pub String);
+
+impl MalformedRequest {
+    /// The text for a body that [`size::is_too_large`] refuses.
+    pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
+}
+
+/// Reads a body. The error has no value of the body in it.
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, MalformedRequest> {
+    if size::is_too_large(body) {
+        return Err(MalformedRequest(MalformedRequest::TOO_LARGE.to_owned()));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let member = text.split(" at line ").next().filter(|member| !member.contains(' '));
+        MalformedRequest(format!("{} at line {line} column {column}", member.unwrap_or("the body")))
+    })
+}
+
+/// Declares an object: `name: type` or `name: type = "member"`. Each member is an `Option`, and
+/// `null` is as good as absent. The last of two members of a name counts. Names of others are in
+/// `others`, if their value is not `null`, `false` or an empty list.
+macro_rules! wire_object {
+    ($(#[$meta:meta])* $name:ident, $table:expr, {
+        $($field:ident: $type:ty $(= $member:literal)?,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        pub(super) struct $name {
+            $(pub(super) $field: Option<$type>,)*
+            pub(super) others: $crate::members::Others,
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Reader;
+                impl<'de> serde::de::Visitor<'de> for Reader {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<$name, A::Error> {
+                        let mut read = $name::default();
+                        while let Some($crate::members::WireName(name)) = map.next_key()? {
+                            $(if name == wire_object!(@ $field $($member)?) {
+                                read.$field = map.next_value().map_err(|_| {
+                                    serde::de::Error::custom(wire_object!(@ $field $($member)?))
+                                })?;
+                                continue;
+                            })*
+                            let value: $crate::members::Presence = map.next_value()?;
+                            if value.0 {
+                                read.others.add($table, &name);
+                            }
+                        }
+                        Ok(read)
+                    }
+                }
+                from.deserialize_map(Reader)
+            }
+        }
+    };
+    (@ $field:ident) => { stringify!($field) };
+    (@ $field:ident $member:literal) => { $member };
+}
+
+pub(super) use wire_object;
+
+/// Whether a value says something: it is not `null`, `false`, or empty.
+pub(super) struct Presence(pub(super) bool);
+
+impl<'de> Deserialize<'de> for Presence {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw: &RawValue = Deserialize::deserialize(from)?;
+        Ok(Presence(!matches!(raw.get(), "null" | "false" | "[]" | "{}" | "\"\"")))
+    }
+}
+
+/// A text, or a list of parts: content comes as either.
+pub(super) enum Content<P> {
+    Text(String),
+    Parts(Vec<P>),
+    /// An object, as results of a provider's own tools are.
+    Other,
+}
+
+impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ContentVisitor<P>(PhantomData<P>);
+        impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
+            type Value = Content<P>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<P>, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Content::Other)
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Content<P>, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content<P>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = list.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Content::Parts(parts))
+            }
+        }
+        from.deserialize_any(ContentVisitor(PhantomData))
+    }
+}
+
+/// A value that may come as a word, or as an object.
+pub(super) enum WordOr<T> {
+    Word(String),
+    Object(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct WordVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordVisitor<T> {
+            type Value = WordOr<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word or an object")
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<WordOr<T>, E> {
+                Ok(WordOr::Word(word.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
+            }
+        }
+        from.deserialize_any(WordVisitor(PhantomData))
+    }
+}

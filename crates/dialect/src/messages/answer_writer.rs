@@ -1,0 +1,86 @@
+//! Messages out of answers.
+
+use crate::neutral::answer::{Answer, StopReason, TokenCounts};
+use crate::neutral::ids;
+use crate::neutral::json_text::{Quoted, is_object, put};
+use crate::neutral::part::{Part, Thinking, ToolCall};
+use crate::neutral::seal::Seal;
+
+pub fn write(answer: &Answer, out: &mut Vec<u8>) {
+    let id = id(&answer.id);
+    put!(out, "{\"id\":", Quoted(&id), ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+    put!(out, Quoted(&answer.model), ",\"content\":[");
+    let mut before = "";
+    for part in &answer.content {
+        if write_block(part, before, out) {
+            before = ",";
+        }
+    }
+    let (reason, sequence) = stop_words(&answer.stop);
+    put!(out, "],\"stop_reason\":", reason, ",\"stop_sequence\":", sequence, ",\"usage\":");
+    write_usage(&answer.usage.unwrap_or_default(), out);
+    put!(out, "}");
+}
+
+pub(super) fn id(id: &str) -> String {
+    format!("msg_{}", ids::stem(id))
+}
+
+/// Whether the part became a block.
+fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
+    match part {
+        Part::Text(text) | Part::Refusal(text) => {
+            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), "}");
+        }
+        Part::Thinking(Thinking { text, seal }) => {
+            let signature = seal.as_ref().map(Seal::to_text).unwrap_or_default();
+            put!(out, before, "{\"type\":\"thinking\",\"thinking\":", Quoted(text));
+            put!(out, ",\"signature\":", Quoted(&signature), "}");
+        }
+        Part::ToolCall(ToolCall { id, name, arguments }) => {
+            put!(out, before, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
+            put!(out, Quoted(name), ",\"input\":");
+            write_input(arguments, out);
+            put!(out, "}");
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// The arguments as an object. For JSON that a model broke Anthropic's documentation has this
+/// member.
+fn write_input(arguments: &str, out: &mut Vec<u8>) {
+    if arguments.trim_ascii().is_empty() {
+        put!(out, "{}");
+    } else if is_object(arguments) {
+        put!(out, arguments);
+    } else {
+        put!(out, "{\"INVALID_JSON\":", Quoted(arguments), "}");
+    }
+}
+
+/// The values of `stop_reason` and `stop_sequence`.
+pub(super) fn stop_words(stop: &StopReason) -> (Option<&'static str>, Option<&str>) {
+    let reason = match stop {
+        StopReason::End => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::Sequence(sequence) => return (Some("stop_sequence"), sequence.as_deref()),
+        StopReason::ToolCalls => "tool_use",
+        StopReason::Refusal => "refusal",
+        StopReason::Pause => "pause_turn",
+        StopReason::Unfinished => return (None, None),
+    };
+    (Some(reason), None)
+}
+
+pub(super) fn write_usage(usage: &TokenCounts, out: &mut Vec<u8>) {
+    let beside = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_written);
+    put!(out, "{\"input_tokens\":", beside, ",\"cache_creation_input_tokens\":");
+    put!(out, usage.cache_written, ",\"cache_read_input_tokens\":", usage.cache_read);
+    put!(out, ",\"output_tokens\":", usage.output);
+    if usage.reasoning > 0 {
+        put!(out, ",\"output_tokens_details\":{\"thinking_tokens\":", usage.reasoning, "}");
+    }
+    put!(out, "}");
+}

@@ -1,0 +1,129 @@
+//! Messages, Anthropic's dialect, and its count of tokens.
+
+pub mod agent;
+pub mod answer_reader;
+pub mod answer_writer;
+mod client_tools;
+pub mod completion;
+pub mod errors;
+pub mod failure;
+pub mod mock;
+pub mod request_facts;
+pub(super) mod request_reader;
+pub(super) mod request_writer;
+pub mod stream_events;
+pub mod stream_reader;
+pub mod stream_writer;
+mod tool_reader;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::endpoint::Endpoint;
+use super::protocol::{KeyHeader, ProtocolRow};
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+use rerouter_base::bounds::DEFAULT_MAX_TOKENS;
+
+/// The version of the API that is spoken where the client names none.
+pub const VERSION: &str = "2023-06-01";
+pub const VERSION_HEADER: HeaderName = HeaderName::from_static("anthropic-version");
+pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-beta");
+pub const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
+
+/// The answer to a question for the tokens of a prompt.
+pub fn count(tokens: u64, estimated: bool) -> Bytes {
+    let mark = if estimated { ",\"estimated\":true" } else { "" };
+    format!("{{\"input_tokens\":{tokens}{mark}}}").into()
+}
+
+/// The tokens in such an answer.
+pub fn counted(answer: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(answer).ok()?.get("input_tokens")?.as_u64()
+}
+
+pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "messages",
+    title: "Anthropic messages",
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::Ignored,
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+    default_limit: Some(DEFAULT_MAX_TOKENS),
+    count: None,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "messages",
+    path: "/messages",
+    dialect: Dialect::Messages,
+    costs: true,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "system",
+            "stream",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: false,
+        tools_of: Some("claude"),
+        limits: LimitRules { name: "max_tokens", includes_thinking: true, generates: true },
+    },
+    agent: Some(agent::RULES),
+    error_event: errors::event,
+    as_chat_completion: Some(|message| completion::as_chat_completion(&message)),
+    request_id: Some(REQUEST_ID_HEADER),
+    mock: mock::RULES,
+};
+
+pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
+    name: "messages.count_tokens",
+    path: "/messages/count_tokens",
+    dialect: Dialect::Messages,
+    costs: false,
+    request: RequestRules {
+        acted_on: &[
+            "model",
+            "messages",
+            "system",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: false,
+        tools_of: Some("claude"),
+        limits: LimitRules { name: "max_tokens", includes_thinking: true, generates: false },
+    },
+    agent: Some(agent::COUNT_RULES),
+    error_event: errors::event,
+    as_chat_completion: None,
+    request_id: Some(REQUEST_ID_HEADER),
+    mock: mock::COUNT_RULES,
+};
+
+pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {
+    word: "anthropic",
+    endpoints: &[Endpoint::Messages, Endpoint::CountTokens],
+    own_dialect: None,
+    key: KeyHeader::Named("x-api-key"),
+    version: Some((VERSION_HEADER, HeaderValue::from_static(VERSION))),
+    is_versioned: true,
+    example: "https://api.anthropic.com",
+    takes_stream_options: false,
+    model_path: None,
+};

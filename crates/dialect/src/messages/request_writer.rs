@@ -1,0 +1,333 @@
+//! The neutral form as Anthropic's messages.
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::json_writer::{Items, Members, object};
+use crate::neutral::part::{File, Part, Source, Thinking, ToolResult};
+use crate::neutral::request::{
+    Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
+};
+use rerouter_base::bounds::DEFAULT_MAX_TOKENS;
+use rerouter_base::secret::Secret;
+
+/// Writes a request; what its rules forbid in this request is left out and noted in `dropped`.
+pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
+    object(|body| {
+        body.value("model", &request.model);
+        match &request.max_tokens {
+            Some(limit) => body.value("max_tokens", limit),
+            None => body.value("max_tokens", &DEFAULT_MAX_TOKENS),
+        }
+        let system: Vec<&str> = request.system_texts().filter(|text| says(text)).collect();
+        if !system.is_empty() {
+            body.array("system", |blocks| {
+                system.iter().for_each(|text| blocks.text("text", text));
+            });
+        }
+        body.array("messages", |messages| {
+            for (speaker, parts) in request.alternating(has_block) {
+                messages.object(|message| {
+                    let is_user = speaker == Speaker::User;
+                    message.value("role", if is_user { "user" } else { "assistant" });
+                    message.array("content", |blocks| write_blocks(blocks, &parts));
+                });
+            }
+        });
+        write_tools(body, request);
+        write_settings(body, request, dropped);
+    })
+}
+
+/// Whether a text may be a block: those without a letter are refused.
+fn says(text: &str) -> bool {
+    !text.trim().is_empty()
+}
+
+/// Whether a part becomes a block.
+fn has_block(part: &Part) -> bool {
+    match part {
+        Part::Text(text) | Part::Refusal(text) => says(text),
+        Part::Thinking(thinking) => {
+            thinking.seal.as_ref().is_some_and(|seal| seal.dialect == "messages")
+        }
+        Part::Audio { .. } | Part::TextCall(_) => false,
+        _ => true,
+    }
+}
+
+/// Writes the blocks of a message; results of tools have to stand first.
+fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part]) {
+    let is_result = |part: &&&Part| matches!(part, Part::ToolResult(_));
+    parts.iter().filter(is_result).for_each(|part| write_block(blocks, part));
+    parts.iter().filter(|part| !is_result(part)).for_each(|part| write_block(blocks, part));
+}
+
+fn write_block(blocks: &mut Items<'_>, part: &Part) {
+    match part {
+        Part::Text(text) | Part::Refusal(text) => blocks.text("text", text),
+        Part::Image(image) => blocks.object(|block| {
+            block.value("type", "image");
+            write_source(block, &image.source);
+        }),
+        Part::File(file) => write_document(blocks, file),
+        Part::ToolCall(call) => blocks.object(|block| {
+            block.value("type", "tool_use");
+            block.value("id", &tool_id(&call.id));
+            block.value("name", &call.name);
+            block.arguments("input", &call.arguments);
+        }),
+        Part::ToolResult(result) => write_result(blocks, result),
+        Part::Thinking(thinking) => write_thinking(blocks, thinking),
+        Part::Audio { .. } | Part::TextCall(_) => {}
+    }
+}
+
+fn write_result(blocks: &mut Items<'_>, result: &ToolResult) {
+    blocks.object(|block| {
+        block.value("type", "tool_result");
+        block.value("tool_use_id", &tool_id(&result.call_id));
+        let parts: Vec<&Part> = result.content.iter().filter(|part| has_block(part)).collect();
+        match parts.as_slice() {
+            [] => {}
+            [Part::Text(text)] => block.text("content", text),
+            parts => block.array("content", |blocks| write_blocks(blocks, parts)),
+        }
+        if result.is_error {
+            block.value("is_error", &true);
+        }
+    });
+}
+
+fn write_source(block: &mut Members<'_>, source: &Source) {
+    block.object("source", |member| match source {
+        Source::Url(url) => {
+            member.value("type", "url");
+            member.value("url", url);
+        }
+        Source::Inline { media_type, data } => {
+            member.value("type", "base64");
+            member.value("media_type", media_type);
+            member.value("data", &data.0);
+        }
+        Source::Text(text) => {
+            member.value("type", "text");
+            member.value("media_type", "text/plain");
+            member.value("data", text);
+        }
+    });
+}
+
+fn write_document(blocks: &mut Items<'_>, file: &File) {
+    blocks.object(|block| {
+        block.value("type", "document");
+        write_source(block, &file.source);
+        block.option("title", &file.name);
+    });
+}
+
+fn write_thinking(blocks: &mut Items<'_>, thinking: &Thinking) {
+    let Some(seal) = &thinking.seal else { return };
+    if let Some(data) = seal.text("redacted") {
+        return blocks.typed("redacted_thinking", "data", data);
+    }
+    blocks.object(|block| {
+        block.value("type", "thinking");
+        block.value("thinking", &thinking.text);
+        block.option("signature", &seal.text("signature"));
+    });
+}
+
+/// An id of the pattern `[a-zA-Z0-9_-]+`: other bytes become `_` and two hexadecimal digits.
+fn tool_id(id: &str) -> String {
+    let mut out = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("_{byte:02x}")),
+        }
+    }
+    if out.is_empty() { "call".to_owned() } else { out }
+}
+
+/// The beta of the API that MCP servers belong to.
+pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
+
+/// A schema of an object, as the dialect demands.
+fn is_object(schema: &RawValue) -> bool {
+    serde_json::from_str::<std::collections::HashMap<&str, &RawValue>>(schema.get())
+        .is_ok_and(|members| members.contains_key("type"))
+}
+
+fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
+    tools.object(|item| {
+        item.value("name", &tool.name);
+        item.option("description", &tool.description);
+        match tool.parameters.as_ref().filter(|schema| is_object(schema)) {
+            Some(schema) => item.value("input_schema", schema),
+            None => item.value("input_schema", &json!({"type": "object", "properties": {}})),
+        }
+        item.option("strict", &tool.strict);
+    });
+}
+
+fn write_tools(body: &mut Members<'_>, request: &Request) {
+    if !request.has_tools() {
+        return;
+    }
+    body.array("tools", |tools| {
+        request.tools.iter().for_each(|tool| write_tool(tools, tool));
+        if let Some(search) = &request.web_search {
+            write_search(tools, search);
+        }
+        if request.web_fetch {
+            tools.typed("web_fetch_20250910", "name", "web_fetch");
+        }
+        if request.code_execution {
+            tools.typed("code_execution_20260120", "name", "code_execution");
+        }
+        request.mcp_servers.iter().for_each(|server| write_toolset(tools, server));
+    });
+    if !request.mcp_servers.is_empty() {
+        body.array("mcp_servers", |servers| {
+            request.mcp_servers.iter().for_each(|server| write_mcp_server(servers, server));
+        });
+    }
+    // Only a choice can say whether calls may be parallel.
+    let one_by_one = request.parallel_tool_calls == Some(false);
+    if request.tool_choice.is_none() && !one_by_one {
+        return;
+    }
+    body.object("tool_choice", |choice| {
+        match &request.tool_choice {
+            None | Some(ToolChoice::Auto) => choice.value("type", "auto"),
+            Some(ToolChoice::None) => choice.value("type", "none"),
+            Some(ToolChoice::Any) => choice.value("type", "any"),
+            Some(ToolChoice::Named(name)) => {
+                choice.value("type", "tool");
+                choice.value("name", name);
+            }
+        }
+        if one_by_one && request.tool_choice != Some(ToolChoice::None) {
+            choice.value("disable_parallel_tool_use", &true);
+        }
+    });
+}
+
+fn write_mcp_server(servers: &mut Items<'_>, server: &McpServer) {
+    servers.object(|member| {
+        member.value("type", "url");
+        member.value("name", &server.name);
+        member.value("url", &server.url);
+        let token = server.authorization.as_ref().map(Secret::expose);
+        member.option("authorization_token", &token);
+    });
+}
+
+/// Writes which tools of a server may be called.
+fn write_toolset(tools: &mut Items<'_>, server: &McpServer) {
+    tools.object(|tool| {
+        tool.value("type", "mcp_toolset");
+        tool.value("mcp_server_name", &server.name);
+        let Some(allowed) = &server.allowed_tools else { return };
+        tool.value("default_config", &json!({"enabled": false}));
+        tool.object("configs", |configs| {
+            allowed.iter().for_each(|name| configs.value(name, &json!({"enabled": true})));
+        });
+    });
+}
+
+fn write_search(tools: &mut Items<'_>, search: &WebSearch) {
+    tools.object(|tool| {
+        tool.value("type", "web_search_20250305");
+        tool.value("name", "web_search");
+        for (name, domains) in [
+            ("allowed_domains", &search.allowed_domains),
+            ("blocked_domains", &search.blocked_domains),
+        ] {
+            if !domains.is_empty() {
+                tool.value(name, domains);
+            }
+        }
+        if let Some(place) = &search.place {
+            tool.object("user_location", |location| {
+                location.value("type", "approximate");
+                WebSearch::write_place(place, |name, value| location.value(name, value));
+            });
+        }
+    });
+}
+
+fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<String>) {
+    if !request.stop.is_empty() {
+        body.value("stop_sequences", &request.stop);
+    }
+    let depth = request.reasoning.as_ref().map(|reasoning| &reasoning.depth);
+    let effort = match depth {
+        Some(Depth::Effort(effort)) if effort == "minimal" => Some("low"),
+        Some(depth) => depth.effort(),
+        None => None,
+    };
+    let thinks = depth.is_some() && effort != Some("none");
+    if let Some(reasoning) = request.reasoning.as_ref().filter(|_| thinks) {
+        body.object("thinking", |thinking| {
+            thinking.value("type", "adaptive");
+            if let Some(shown) = reasoning.shown {
+                thinking.value("display", if shown { "summarized" } else { "omitted" });
+            }
+        });
+    } else if depth.is_some() {
+        body.value("thinking", &json!({"type": "disabled"}));
+    }
+    let effort = effort.filter(|_| thinks);
+    let schema = match &request.output {
+        Some(OutputFormat::Schema { schema, .. }) => Some(schema),
+        _ => None,
+    };
+    if effort.is_some() || schema.is_some() {
+        body.object("output_config", |config| {
+            config.option("effort", &effort);
+            if let Some(schema) = schema {
+                config.object("format", |format| {
+                    format.value("type", "json_schema");
+                    format.value("schema", schema);
+                });
+            }
+        });
+    }
+    write_sampling(body, request, thinks, dropped);
+    if let Some(user) = &request.user {
+        body.object("metadata", |metadata| metadata.value("user_id", user));
+    }
+    if request.stream {
+        body.value("stream", &true);
+    }
+}
+
+/// Temperature ends at 1 here. With thinking, it and `top_k` have to be what they are anyway.
+fn write_sampling(
+    body: &mut Members<'_>,
+    request: &Request,
+    thinks: bool,
+    dropped: &mut Vec<String>,
+) {
+    let sampling = &request.sampling;
+    if let Some(temperature) = &sampling.temperature {
+        let is_high = temperature.as_f64().is_some_and(|temperature| temperature > 1.0);
+        let is_one = temperature.as_f64() == Some(1.0);
+        if is_high || (thinks && !is_one) {
+            dropped.push("temperature".to_owned());
+        }
+        if !thinks && is_high {
+            body.value("temperature", &1);
+        } else if !thinks {
+            body.value("temperature", temperature);
+        }
+    }
+    for (name, number) in [("top_p", &sampling.top_p), ("top_k", &sampling.top_k)] {
+        match number {
+            Some(_) if thinks => dropped.push(name.to_owned()),
+            number => body.option(name, number),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Streams of messages.
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::failure;
+use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
+use crate::neutral::open_parts::OpenParts;
+use crate::neutral::seal;
+use crate::neutral::seal::Seal;
+use rerouter_base::bounds;
+
+#[derive(Deserialize)]
+struct MessageStreamEvent<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(default)]
+    index: JsonCount,
+    #[serde(borrow, default)]
+    message: Option<MessageBody<'a>>,
+    #[serde(borrow, default)]
+    content_block: Option<MessageBlock<'a>>,
+    #[serde(borrow, default)]
+    delta: Option<BlockDelta<'a>>,
+    #[serde(default)]
+    usage: Option<MessageUsage>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub struct MessageBody<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(borrow, default)]
+    id: JsonText<'a>,
+    #[serde(borrow, default)]
+    model: JsonText<'a>,
+    #[serde(borrow, default)]
+    content: TextOrList<'a, MessageBlock<'a>>,
+    #[serde(borrow, default)]
+    stop_reason: JsonText<'a>,
+    #[serde(borrow, default)]
+    stop_sequence: JsonText<'a>,
+    #[serde(default)]
+    usage: Option<MessageUsage>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct MessageBlock<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(borrow, default)]
+    text: JsonText<'a>,
+    #[serde(borrow, default)]
+    thinking: JsonText<'a>,
+    #[serde(borrow, default)]
+    signature: JsonText<'a>,
+    #[serde(borrow, default)]
+    data: JsonText<'a>,
+    #[serde(borrow, default)]
+    id: JsonText<'a>,
+    #[serde(borrow, default)]
+    name: JsonText<'a>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(default)]
+    citations: JsonPresence,
+}
+
+#[derive(Deserialize)]
+struct BlockDelta<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(borrow, default)]
+    text: JsonText<'a>,
+    #[serde(borrow, default)]
+    thinking: JsonText<'a>,
+    #[serde(borrow, default)]
+    signature: JsonText<'a>,
+    #[serde(borrow, default)]
+    partial_json: JsonText<'a>,
+    #[serde(borrow, default)]
+    stop_reason: JsonText<'a>,
+    #[serde(borrow, default)]
+    stop_sequence: JsonText<'a>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct MessageUsage {
+    input_tokens: JsonCount,
+    cache_read_input_tokens: JsonCount,
+    cache_creation_input_tokens: JsonCount,
+    output_tokens: JsonCount,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    thinking_tokens: JsonCount,
+}
+
+impl MessageUsage {
+    /// What a later event says of the same message.
+    fn update(&mut self, later: MessageUsage) {
+        for (count, later) in [
+            (&mut self.input_tokens, later.input_tokens),
+            (&mut self.cache_read_input_tokens, later.cache_read_input_tokens),
+            (&mut self.cache_creation_input_tokens, later.cache_creation_input_tokens),
+            (&mut self.output_tokens, later.output_tokens),
+        ] {
+            count.0 = later.0.or(count.0);
+        }
+        self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
+    }
+
+    /// Anthropic's `input_tokens` are those beside the cache.
+    fn counts(&self) -> TokenCounts {
+        let cache_read = self.cache_read_input_tokens.0.unwrap_or(0);
+        let cache_written = self.cache_creation_input_tokens.0.unwrap_or(0);
+        let beside = self.input_tokens.0.unwrap_or(0);
+        let reasoning = self.output_tokens_details.unwrap_or_default().thinking_tokens;
+        TokenCounts {
+            input: beside.saturating_add(cache_read).saturating_add(cache_written),
+            cache_read,
+            cache_written,
+            output: self.output_tokens.0.unwrap_or(0),
+            reasoning: reasoning.0.unwrap_or(0),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct MessagesStreamReader {
+    parts: OpenParts<u64>,
+    usage: MessageUsage,
+    /// The signature of the thinking block that is open.
+    signature: String,
+}
+
+impl MessagesStreamReader {
+    /// Reads the data of an event.
+    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        let Ok(event) = serde_json::from_str::<MessageStreamEvent<'_>>(data) else {
+            return each(StreamEvent::Failed(failure::unreadable()));
+        };
+        let index = event.index.0.unwrap_or(0);
+        match (&*event.kind, &event.message, &event.content_block, &event.delta) {
+            ("content_block_delta", _, _, Some(delta)) => self.delta(index, delta, each),
+            ("content_block_start", _, Some(block), _) => self.block(index, block, each),
+            ("content_block_stop", ..) => self.stop(index, each),
+            ("message_start", Some(message), ..) => self.start(message, each),
+            ("message_delta", _, _, delta) => {
+                if let Some(usage) = event.usage {
+                    self.usage.update(usage);
+                    each(StreamEvent::Usage(self.usage.counts()));
+                }
+                if let Some(stop) = delta
+                    .as_ref()
+                    .and_then(|delta| stop_reason(&delta.stop_reason, &delta.stop_sequence))
+                {
+                    each(StreamEvent::Stop(stop));
+                }
+            }
+            ("message_stop", ..) => {
+                self.parts.end_all(each);
+                each(StreamEvent::End);
+            }
+            ("error", ..) => {
+                let raw = event.error.map_or(data, RawValue::get);
+                each(StreamEvent::Failed(failure::read_in_band(raw)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes of a signature that is not whole.
+    pub fn held(&self) -> usize {
+        self.signature.len()
+    }
+
+    pub(super) fn whole(
+        &mut self,
+        message: &MessageBody<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if let Some(error) = message.error.filter(|_| message.kind.0 == "error") {
+            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        }
+        self.start(message, each);
+        match &message.content {
+            TextOrList::Nothing => {}
+            // Some servers write a text alone.
+            TextOrList::Text(text) => self.parts.text(0, PartKind::Text, text, each),
+            TextOrList::List(blocks) => {
+                for (index, block) in (0..).zip(blocks) {
+                    self.block(index, block, each);
+                    self.stop(index, each);
+                }
+            }
+        }
+        self.parts.end_all(each);
+        let stop = stop_reason(&message.stop_reason, &message.stop_sequence);
+        // A whole document is a whole answer; clients wait for a reason.
+        each(StreamEvent::Stop(stop.unwrap_or(StopReason::End)));
+        each(StreamEvent::End);
+    }
+
+    fn start(&mut self, message: &MessageBody<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+        self.usage = message.usage.unwrap_or_default();
+        each(StreamEvent::Start {
+            id: &message.id,
+            model: &message.model,
+            created: 0,
+            usage: message.usage.map(|usage| usage.counts()),
+        });
+    }
+
+    fn block(
+        &mut self,
+        index: u64,
+        block: &MessageBlock<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        match &*block.kind {
+            "text" => {
+                self.parts.text(index, PartKind::Text, &block.text, each);
+                if block.citations.0 {
+                    each(StreamEvent::Dropped(dropped::CITATIONS));
+                }
+            }
+            "thinking" => {
+                self.parts.text(index, PartKind::Thinking, &block.thinking, each);
+                self.sign(&block.signature, each);
+            }
+            "redacted_thinking" => {
+                let value = json!({ "redacted": &*block.data });
+                self.parts.seal(index, Seal { dialect: seal::MESSAGES, value }, each);
+            }
+            "tool_use" => {
+                let call = PartKind::ToolCall { id: &block.id, name: &block.name };
+                self.parts.start(index, call, each);
+                // Empty where the input follows.
+                let input = block.input.map_or("{}", RawValue::get);
+                if !is_empty_object(input) {
+                    self.parts.arguments(index, input, each);
+                }
+            }
+            "container_upload" | "fallback" => {}
+            _ => each(StreamEvent::Dropped(dropped::SERVER_TOOLS)),
+        }
+    }
+
+    fn delta(
+        &mut self,
+        index: u64,
+        delta: &BlockDelta<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        match &*delta.kind {
+            "text_delta" => self.parts.text(index, PartKind::Text, &delta.text, each),
+            "thinking_delta" => self.parts.text(index, PartKind::Thinking, &delta.thinking, each),
+            "input_json_delta" => self.parts.arguments(index, &delta.partial_json, each),
+            "signature_delta" => self.sign(&delta.signature, each),
+            "citations_delta" => each(StreamEvent::Dropped(dropped::CITATIONS)),
+            _ => {}
+        }
+    }
+
+    fn sign(&mut self, more: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        self.signature.push_str(more);
+        if self.signature.len() > bounds::SSE_EVENT_BYTES {
+            self.signature.clear();
+            each(StreamEvent::Failed(failure::too_long()));
+        }
+    }
+
+    fn stop(&mut self, index: u64, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if !self.signature.is_empty() {
+            let value = json!({ "signature": std::mem::take(&mut self.signature) });
+            self.parts.seal(index, Seal { dialect: seal::MESSAGES, value }, each);
+        }
+        self.parts.end(index, each);
+    }
+}
+
+fn is_empty_object(raw: &str) -> bool {
+    let inside = raw.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    inside.is_some_and(|inside| inside.trim_ascii().is_empty())
+}
+
+fn stop_reason(word: &str, sequence: &str) -> Option<StopReason> {
+    Some(match word {
+        "" => return None,
+        "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
+        "stop_sequence" => {
+            StopReason::Sequence((!sequence.is_empty()).then(|| sequence.to_owned()))
+        }
+        "tool_use" => StopReason::ToolCalls,
+        "refusal" => StopReason::Refusal,
+        "pause_turn" => StopReason::Pause,
+        _ => StopReason::End,
+    })
+}

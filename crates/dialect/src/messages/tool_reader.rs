@@ -1,0 +1,182 @@
+//! The tools in Anthropic's messages.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::client_tools;
+use crate::feature::Feature;
+use crate::members::{Table, wire_object};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
+use rerouter_base::secret::Secret;
+
+const TOOL: Table = &[
+    ("defer_loading", Feature::DeferredTools),
+    ("allowed_callers", Feature::Hints),
+    ("cache_control", Feature::Hints),
+    ("citations", Feature::Hints),
+    ("eager_input_streaming", Feature::Hints),
+    ("input_examples", Feature::Hints),
+    ("max_characters", Feature::Hints),
+    ("max_content_tokens", Feature::Hints),
+    ("max_uses", Feature::ToolUses),
+];
+
+wire_object!(ToolMember, TOOL, {
+    kind: String = "type",
+    name: String,
+    description: String,
+    input_schema: Box<RawValue>,
+    strict: bool,
+    allowed_domains: Vec<String>,
+    blocked_domains: Vec<String>,
+    user_location: Place,
+    model: IgnoredAny,
+    mcp_server_name: String,
+    default_config: ToolsetConfig,
+    configs: BTreeMap<String, ToolsetConfig>,
+});
+wire_object!(ToolsetConfig, TOOL, { enabled: bool, });
+wire_object!(McpServerMember, &[], {
+    kind: String = "type",
+    name: String,
+    url: String,
+    authorization_token: String,
+    tool_configuration: ToolConfiguration,
+});
+wire_object!(ToolConfiguration, &[], { enabled: bool, allowed_tools: Vec<String>, });
+wire_object!(Place, &[], {
+    kind: String = "type",
+    city: String,
+    country: String,
+    region: String,
+    timezone: String,
+});
+wire_object!(Choice, &[], {
+    kind: String = "type",
+    name: String,
+    disable_parallel_tool_use: bool,
+});
+
+pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
+    let uses = &mut request.uses;
+    uses.add_all("tools.", tool.others);
+    let kind = tool.kind.unwrap_or_default();
+    let name = tool.name.unwrap_or_default();
+    if matches!(kind.as_str(), "" | "custom") {
+        uses.add(Feature::Tools, "", "tools");
+        if tool.strict.is_some() {
+            uses.add(Feature::StrictTools, "tools.", "strict");
+        }
+        request.tools.push(Tool {
+            name,
+            description: tool.description,
+            parameters: tool.input_schema,
+            strict: tool.strict,
+            free_text: false,
+        });
+        return;
+    }
+    if let Some(function) = client_tools::as_function(&kind, &name) {
+        uses.add(Feature::ClientTools, "tools.", kind);
+        request.tools.push(function);
+        return;
+    }
+    if kind == "mcp_toolset" {
+        return read_toolset(tool.mcp_server_name, tool.default_config, tool.configs, request);
+    }
+    let allowed_domains = tool.allowed_domains.unwrap_or_default();
+    if !allowed_domains.is_empty() {
+        uses.add(Feature::WebSearchAllowed, "tools.", "allowed_domains");
+    }
+    let blocked_domains = tool.blocked_domains.unwrap_or_default();
+    if !blocked_domains.is_empty() {
+        uses.add(Feature::WebSearchBlocked, "tools.", "blocked_domains");
+    }
+    if kind.starts_with("web_search_") {
+        if tool.user_location.is_some() {
+            uses.add(Feature::WebSearchPlace, "tools.", "user_location");
+        }
+        let place = tool
+            .user_location
+            .map(|place| [place.city, place.country, place.region, place.timezone]);
+        uses.add(Feature::WebSearch, "tools.", kind);
+        request.web_search =
+            Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });
+    } else if kind.starts_with("web_fetch_") {
+        uses.add(Feature::WebFetch, "tools.", kind);
+        request.web_fetch = true;
+    } else if kind.starts_with("code_execution_") {
+        uses.add(Feature::CodeExecution, "tools.", kind);
+        request.code_execution = true;
+    } else if kind.starts_with("tool_search_") {
+        uses.add(Feature::DeferredTools, "tools.", kind);
+    } else {
+        uses.add(Feature::ServerTools, "tools.", kind);
+    }
+}
+
+pub(super) fn read_mcp_server(server: McpServerMember, request: &mut Request) {
+    let uses = &mut request.uses;
+    uses.add_all("mcp_servers.", server.others);
+    uses.add(Feature::McpServers, "", "mcp_servers");
+    let tools = server.tool_configuration.unwrap_or_default();
+    uses.add_all("mcp_servers.tool_configuration.", tools.others);
+    let is_off = tools.enabled == Some(false);
+    request.mcp_servers.push(McpServer {
+        name: server.name.unwrap_or_default(),
+        url: server.url.unwrap_or_default(),
+        authorization: server.authorization_token.map(Secret::new),
+        allowed_tools: if is_off { Some(Vec::new()) } else { tools.allowed_tools },
+    });
+}
+
+/// Reads which tools of a server may be called.
+fn read_toolset(
+    server: Option<String>,
+    default: Option<ToolsetConfig>,
+    configs: Option<BTreeMap<String, ToolsetConfig>>,
+    request: &mut Request,
+) {
+    const PATH: &str = "tools.configs.";
+    let uses = &mut request.uses;
+    let (default, configs) = (default.unwrap_or_default(), configs.unwrap_or_default());
+    uses.add_all("tools.default_config.", default.others);
+    let all = default.enabled != Some(false);
+    let mut allowed = Vec::new();
+    for (name, config) in configs {
+        uses.add_all(PATH, config.others);
+        match config.enabled.unwrap_or(all) {
+            true => allowed.push(name),
+            false if all => uses.add(Feature::McpTerms, PATH, "enabled"),
+            false => {}
+        }
+    }
+    let mut servers = request.mcp_servers.iter_mut();
+    match servers.find(|known| Some(&known.name) == server.as_ref()) {
+        Some(server) if !all => server.allowed_tools = Some(allowed),
+        Some(_) => {}
+        None => uses.add(Feature::McpTerms, "tools.", "mcp_server_name"),
+    }
+}
+
+pub(super) fn read_choice(choice: Choice, request: &mut Request) {
+    let uses = &mut request.uses;
+    uses.add_all("tool_choice.", choice.others);
+    uses.add(Feature::ToolChoice, "", "tool_choice");
+    if choice.disable_parallel_tool_use == Some(true) {
+        uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");
+    }
+    request.parallel_tool_calls = choice.disable_parallel_tool_use.map(|disabled| !disabled);
+    let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
+    let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
+    request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
+        // Tools of the provider have other names elsewhere.
+        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => ToolChoice::Any,
+        (Some("tool"), Some(name)) => ToolChoice::Named(name),
+        (Some("any"), _) => ToolChoice::Any,
+        (Some("none"), _) => ToolChoice::None,
+        _ => ToolChoice::Auto,
+    });
+}

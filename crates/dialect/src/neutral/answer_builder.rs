@@ -1,0 +1,90 @@
+//! A whole answer out of its events.
+
+use super::answer::{Answer, Failure};
+use super::event::{PartKind, StreamEvent};
+use super::failure;
+use super::part::{Part, Thinking, ToolCall};
+use rerouter_base::bounds;
+
+#[derive(Debug, Default)]
+pub struct AnswerBuilder {
+    answer: Answer,
+    bytes: usize,
+    failed: Option<Failure>,
+}
+
+impl AnswerBuilder {
+    /// Takes an event. An error means that the answer is over what may be collected.
+    pub fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
+        let answer = &mut self.answer;
+        match event {
+            StreamEvent::Start { id, model, created, usage } => {
+                answer.id = (*id).to_owned();
+                answer.model = (*model).to_owned();
+                answer.created = *created;
+                answer.usage = *usage;
+            }
+            StreamEvent::PartStart { part, .. } => {
+                self.bytes += size_of::<Part>();
+                answer.content.push(started(*part));
+            }
+            StreamEvent::Delta { index, text } => {
+                self.bytes += text.len();
+                match answer.content.get_mut(*index) {
+                    Some(Part::Text(whole) | Part::Refusal(whole)) => whole.push_str(text),
+                    Some(Part::Thinking(thinking)) => thinking.text.push_str(text),
+                    Some(Part::ToolCall(call) | Part::TextCall(call)) => {
+                        call.arguments.push_str(text);
+                    }
+                    _ => {}
+                }
+            }
+            StreamEvent::Sealed { index, seal } => {
+                if let Some(Part::Thinking(thinking)) = answer.content.get_mut(*index) {
+                    self.bytes += seal.value.to_string().len();
+                    thinking.seal = Some(seal.clone());
+                }
+            }
+            StreamEvent::Stop(stop) => answer.stop = stop.clone(),
+            StreamEvent::Usage(usage) => answer.usage = Some(*usage),
+            StreamEvent::Failed(failure) => self.failed = Some(failure.clone()),
+            StreamEvent::PartEnd { .. } | StreamEvent::Dropped(_) | StreamEvent::End => {}
+        }
+        if self.bytes > bounds::COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
+    }
+
+    /// About the bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// What came, and why no more did.
+    pub fn so_far(self) -> (Answer, Option<Failure>) {
+        (self.answer, self.failed)
+    }
+
+    pub fn finish(self) -> Result<Answer, Failure> {
+        match self.failed {
+            Some(failure) => Err(failure),
+            None => Ok(self.answer),
+        }
+    }
+}
+
+fn started(part: PartKind<'_>) -> Part {
+    match part {
+        PartKind::Text => Part::Text(String::new()),
+        PartKind::Refusal => Part::Refusal(String::new()),
+        PartKind::Thinking => Part::Thinking(Thinking { text: String::new(), seal: None }),
+        PartKind::ToolCall { id, name } => Part::ToolCall(called(id, name)),
+        PartKind::TextCall { id, name } => Part::TextCall(called(id, name)),
+    }
+}
+
+fn called(id: &str, name: &str) -> ToolCall {
+    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() }
+}

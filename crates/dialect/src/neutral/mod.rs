@@ -1,0 +1,15 @@
+//! The neutral form: what a request, an answer and a stream say, in no dialect's words.
+
+pub mod answer;
+pub mod answer_builder;
+pub mod event;
+pub mod failure;
+pub mod ids;
+pub mod json_text;
+pub mod normalizer;
+pub mod open_parts;
+pub mod part;
+pub mod request;
+pub mod seal;
+pub mod size;
+pub mod text_tool;

@@ -1,0 +1,86 @@
+//! The open parts of a stream by the provider's own numbers.
+
+use super::event::{PartKind, StreamEvent};
+use super::seal::Seal;
+
+/// Gives parts their indexes. A part of text starts with its first text, so none is empty.
+#[derive(Debug)]
+pub struct OpenParts<K> {
+    open: Vec<(K, usize)>,
+    next: usize,
+}
+
+impl<K> Default for OpenParts<K> {
+    fn default() -> Self {
+        OpenParts { open: Vec::new(), next: 0 }
+    }
+}
+
+impl<K: Copy + PartialEq> OpenParts<K> {
+    fn index(&self, key: K) -> Option<usize> {
+        // Events come to the part that was opened last, mostly.
+        self.open.iter().rev().find(|(known, _)| *known == key).map(|(_, index)| *index)
+    }
+
+    /// Starts a part, in place of an open one of the same key.
+    pub fn start(
+        &mut self,
+        key: K,
+        part: PartKind<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) -> usize {
+        self.end(key, each);
+        let index = self.next;
+        self.next += 1;
+        self.open.push((key, index));
+        each(StreamEvent::PartStart { index, part });
+        index
+    }
+
+    /// More text of a part of text, which starts if it is not open.
+    pub fn text(
+        &mut self,
+        key: K,
+        part: PartKind<'_>,
+        text: &str,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if text.is_empty() {
+            return;
+        }
+        let index = match self.index(key) {
+            Some(index) => index,
+            None => self.start(key, part, each),
+        };
+        each(StreamEvent::Delta { index, text });
+    }
+
+    /// More arguments of a tool call, if it is open.
+    pub fn arguments(&mut self, key: K, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if let Some(index) = self.index(key).filter(|_| !text.is_empty()) {
+            each(StreamEvent::Delta { index, text });
+        }
+    }
+
+    /// The seal of thinking, which may have no text at all.
+    pub fn seal(&mut self, key: K, seal: Seal, each: &mut impl FnMut(StreamEvent<'_>)) {
+        let index = match self.index(key) {
+            Some(index) => index,
+            None => self.start(key, PartKind::Thinking, each),
+        };
+        each(StreamEvent::Sealed { index, seal });
+    }
+
+    pub fn end(&mut self, key: K, each: &mut impl FnMut(StreamEvent<'_>)) {
+        if let Some(at) = self.open.iter().rposition(|(known, _)| *known == key) {
+            let (_, index) = self.open.remove(at);
+            each(StreamEvent::PartEnd { index });
+        }
+    }
+
+    pub fn end_all(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+        for (_, index) in self.open.drain(..) {
+            each(StreamEvent::PartEnd { index });
+        }
+    }
+}

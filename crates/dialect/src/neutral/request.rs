@@ -1,0 +1,322 @@
+//! A request in the neutral form.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use super::part::{Part, Source, ToolResult};
+use crate::feature::Feature;
+use crate::members::Others;
+use rerouter_base::bounds;
+use rerouter_base::secret::Secret;
+
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub model: String,
+    pub stream: bool,
+    /// What stands before the first turn, by the operator or developer.
+    pub system: Vec<String>,
+    pub turns: Vec<Turn>,
+    pub tools: Vec<Tool>,
+    pub web_search: Option<WebSearch>,
+    pub web_fetch: bool,
+    pub code_execution: bool,
+    pub mcp_servers: Vec<McpServer>,
+    pub tool_choice: Option<ToolChoice>,
+    pub parallel_tool_calls: Option<bool>,
+    pub max_tokens: Option<Number>,
+    pub stop: Vec<String>,
+    pub sampling: Sampling,
+    pub output: Option<OutputFormat>,
+    pub verbosity: Option<String>,
+    pub reasoning: Option<Reasoning>,
+    /// Who the end user is, in the client's words.
+    pub user: Option<String>,
+    pub uses: UsedFeatures,
+    /// What the provider of chat completions takes that gets it.
+    pub chat: ChatTerms,
+}
+
+/// What a provider of chat completions takes. By default all that OpenAI does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatTerms {
+    /// Whether it takes `max_completion_tokens`; others take `max_tokens` only.
+    pub completion_tokens: bool,
+    /// Whether it takes `stream_options.include_usage`.
+    pub stream_usage: bool,
+}
+
+impl Default for ChatTerms {
+    fn default() -> Self {
+        ChatTerms { completion_tokens: true, stream_usage: true }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// The operator or developer, between turns.
+    System,
+    User,
+    Assistant,
+}
+
+/// What one side says before the other answers. Tool results stand in a user's turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    pub speaker: Speaker,
+    pub content: Vec<Part>,
+}
+
+/// A tool that the client runs.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    pub name: String,
+    pub description: Option<String>,
+    /// JSON Schema of the arguments, as it came.
+    pub parameters: Option<Box<RawValue>>,
+    pub strict: Option<bool>,
+    /// It takes a text instead of arguments. Other dialects than the client's get the text as the
+    /// argument `input`.
+    pub free_text: bool,
+}
+
+/// A web search by the provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebSearch {
+    pub allowed_domains: Vec<String>,
+    pub blocked_domains: Vec<String>,
+    /// `city`, `country`, `region`, `timezone`.
+    pub place: Option<[Option<String>; 4]>,
+    /// `low`, `medium` or `high`.
+    pub context_size: Option<String>,
+}
+
+impl WebSearch {
+    /// Calls back with each member of the place that is known.
+    pub fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
+        for (name, value) in ["city", "country", "region", "timezone"].iter().zip(place) {
+            if let Some(value) = value {
+                write(name, value);
+            }
+        }
+    }
+}
+
+/// A server of tools that the provider calls, without asking for approval.
+#[derive(Clone, Debug)]
+pub struct McpServer {
+    pub name: String,
+    pub url: String,
+    /// The token that the server wants.
+    pub authorization: Option<Secret>,
+    /// The tools that may be called; `None` for all.
+    pub allowed_tools: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolChoice {
+    Auto,
+    None,
+    /// Some tool must be called.
+    Any,
+    Named(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    pub temperature: Option<Number>,
+    pub top_p: Option<Number>,
+    pub top_k: Option<Number>,
+    pub presence_penalty: Option<Number>,
+    pub frequency_penalty: Option<Number>,
+    pub seed: Option<Number>,
+}
+
+#[derive(Clone, Debug)]
+pub enum OutputFormat {
+    /// A JSON object of any shape.
+    Json,
+    Schema {
+        name: Option<String>,
+        description: Option<String>,
+        schema: Box<RawValue>,
+        strict: Option<bool>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reasoning {
+    pub depth: Depth,
+    /// Whether the client wants to read it; None if it does not say.
+    pub shown: Option<bool>,
+}
+
+/// How much the model should think.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Depth {
+    /// As much as the model likes.
+    Free,
+    /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
+    Effort(String),
+    /// At most so many tokens.
+    Budget(u64),
+}
+
+impl Depth {
+    /// As OpenAI's effort, by the budgets that Google gives for the efforts; None for free.
+    pub fn effort(&self) -> Option<&str> {
+        match self {
+            Depth::Free => None,
+            Depth::Effort(effort) => Some(effort),
+            Depth::Budget(0) => Some("none"),
+            Depth::Budget(..4096) => Some("low"),
+            Depth::Budget(..16_384) => Some("medium"),
+            Depth::Budget(_) => Some("high"),
+        }
+    }
+}
+
+/// Members that are noted of a feature; the next is `more`, of any number.
+const NAMED: usize = 32;
+
+/// The features that a request uses, each with the members of the client's dialect.
+#[derive(Clone, Debug, Default)]
+pub struct UsedFeatures {
+    seen: Vec<Use>,
+}
+
+/// A feature, and the member that asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    pub feature: Feature,
+    /// What stands before the name: `messages.content.`.
+    path: &'static str,
+    name: Cow<'static, str>,
+}
+
+impl Use {
+    /// The member's path, without the places in lists.
+    pub fn member(&self) -> String {
+        format!("{}{}", self.path, self.name)
+    }
+}
+
+impl UsedFeatures {
+    pub fn add(
+        &mut self,
+        feature: Feature,
+        path: &'static str,
+        name: impl Into<Cow<'static, str>>,
+    ) {
+        let name = name.into();
+        let new = Use { feature, path, name };
+        if self.seen.contains(&new) {
+            return;
+        }
+        match self.seen.iter().filter(|seen| seen.feature == feature).count() {
+            ..NAMED => self.seen.push(new),
+            NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
+            _ => {}
+        }
+    }
+
+    /// Notes the members of an object that were not read.
+    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
+        for (feature, name) in others.names {
+            self.add(feature, path, name);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Use> {
+        self.seen.iter()
+    }
+
+    /// Notes what kind of file it is, where that matters.
+    pub fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
+        let feature = match source {
+            Source::Url(_) => Feature::FileUrls,
+            Source::Inline { media_type, .. } if media_type != "application/pdf" => {
+                Feature::OtherFiles
+            }
+            _ => Feature::Files,
+        };
+        self.add(feature, path, name);
+    }
+}
+
+impl Request {
+    /// Adds what a side says: to its last turn, if `joins` and that is the last.
+    pub fn say(&mut self, speaker: Speaker, mut content: Vec<Part>, joins: bool) {
+        match self.turns.last_mut() {
+            Some(last) if joins && last.speaker == speaker => last.content.append(&mut content),
+            _ => self.turns.push(Turn { speaker, content }),
+        }
+    }
+
+    /// Adds text of the operator or developer: in front, or as a turn if there are turns already.
+    pub fn instruct(&mut self, texts: Vec<String>, path: &'static str, name: &'static str) {
+        if self.turns.is_empty() {
+            self.system.extend(texts.into_iter().filter(|text| !text.is_empty()));
+            self.uses.add(Feature::SystemText, path, name);
+        } else if !texts.is_empty() {
+            self.uses.add(Feature::LaterSystemText, path, name);
+            self.say(Speaker::System, texts.into_iter().map(Part::Text).collect(), false);
+        }
+    }
+
+    /// Adds a tool's result to the results before it.
+    pub fn answer_call(&mut self, result: ToolResult) {
+        self.uses.add(Feature::ToolResults, "", "tool results");
+        let last = self.turns.last().and_then(|turn| turn.content.last());
+        let joins = matches!(last, Some(Part::ToolResult(_)));
+        self.say(Speaker::User, vec![Part::ToolResult(result)], joins);
+    }
+
+    /// All text of the operator or developer, also what stands between turns.
+    pub fn system_texts(&self) -> impl Iterator<Item = &str> {
+        let later = self.turns.iter().filter(|turn| turn.speaker == Speaker::System);
+        let later = later.flat_map(|turn| &turn.content).filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        self.system.iter().map(String::as_str).chain(later)
+    }
+
+    /// The turns of user and assistant in alternation, with the parts that a dialect takes.
+    pub fn alternating(&self, takes: fn(&Part) -> bool) -> Vec<(Speaker, Vec<&Part>)> {
+        let mut turns: Vec<(Speaker, Vec<&Part>)> = Vec::new();
+        for turn in self.turns.iter().filter(|turn| turn.speaker != Speaker::System) {
+            let parts = turn.content.iter().filter(|part| takes(part));
+            match turns.last_mut() {
+                Some((speaker, last)) if *speaker == turn.speaker => last.extend(parts),
+                _ => {
+                    let parts: Vec<&Part> = parts.collect();
+                    if !parts.is_empty() {
+                        turns.push((turn.speaker, parts));
+                    }
+                }
+            }
+        }
+        turns
+    }
+
+    /// Whether the model may call any tool.
+    pub fn has_tools(&self) -> bool {
+        let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
+        let of_provider = of_provider || !self.mcp_servers.is_empty();
+        of_provider || !self.tools.is_empty()
+    }
+
+    /// The name of the end user, if OpenAI's API takes one of its length.
+    pub fn short_user(&self) -> Option<&str> {
+        self.user.as_deref().filter(|user| user.len() <= bounds::USER_NAME_BYTES)
+    }
+
+    /// Keeps the tools of these names only.
+    pub fn allow(&mut self, names: &[String]) {
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+        self.tools.retain(|tool| names.contains(tool.name.as_str()));
+    }
+}

@@ -1,0 +1,48 @@
+//! A provider's own proof of its thinking, and the same as text, for a client of another dialect:
+//! the text stands where that dialect has its own signature, so the client sends it back.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+
+pub const MESSAGES: &str = "messages";
+pub const RESPONSES: &str = "responses";
+pub const GEMINI: &str = "gemini";
+
+/// What the text begins with. No provider's own signature has a dot.
+const MARK: &str = "rerouter.";
+
+/// A provider's own proof of its thinking, with all that its dialect needs to repeat it:
+///
+/// | dialect | value |
+/// |---|---|
+/// | messages | `{"signature": TEXT}`, or `{"redacted": TEXT}` for thinking that is hidden |
+/// | responses | `{"id": TEXT, "encrypted_content": TEXT}` |
+/// | gemini | `{"signature": TEXT}` |
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seal {
+    pub dialect: &'static str,
+    pub value: Value,
+}
+
+impl Seal {
+    /// The text that a client keeps. [`Seal::from_text`] reads it again.
+    pub fn to_text(&self) -> String {
+        let value = URL_SAFE_NO_PAD.encode(self.value.to_string());
+        format!("{MARK}{}.{value}", self.dialect)
+    }
+
+    /// The seal of another dialect in a text that the client sent back; `None` if the text is the
+    /// dialect's own.
+    pub fn from_text(text: &str) -> Option<Seal> {
+        let (dialect, value) = text.strip_prefix(MARK)?.split_once('.')?;
+        let dialect = [MESSAGES, RESPONSES, GEMINI].into_iter().find(|known| *known == dialect)?;
+        let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(value).ok()?).ok()?;
+        Some(Seal { dialect, value })
+    }
+
+    /// A text of its value.
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.value.get(member)?.as_str()
+    }
+}

@@ -1,0 +1,244 @@
+//! The protocols of providers: which dialects they have, and what the head of a request says.
+
+use http::{HeaderName, HeaderValue};
+
+use super::Dialect;
+use super::endpoint::Endpoint;
+
+/// What a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    OpenAi,
+    Anthropic,
+    Gemini,
+    /// The in-process mock, which has the dialects of OpenAI and Anthropic.
+    Mock,
+}
+
+/// The header that carries a provider's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHeader {
+    /// In `Authorization`, after `Bearer`.
+    Bearer,
+    /// The key alone, in the header of this lower-case name.
+    Named(&'static str),
+}
+
+impl KeyHeader {
+    pub fn name(self) -> HeaderName {
+        match self {
+            KeyHeader::Bearer => http::header::AUTHORIZATION,
+            KeyHeader::Named(name) => HeaderName::from_static(name),
+        }
+    }
+
+    /// The value for a key, marked sensitive. `None` if it cannot be sent.
+    pub fn value(self, key: &str) -> Option<HeaderValue> {
+        let mut value = match self {
+            KeyHeader::Bearer => HeaderValue::try_from(format!("Bearer {key}")),
+            KeyHeader::Named(_) => HeaderValue::try_from(key),
+        }
+        .ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+/// The head of a request to a provider, as its protocol has it.
+pub(super) struct ProtocolRow {
+    /// Name in documents and answers.
+    pub(super) word: &'static str,
+    /// The endpoints of its API, unless the document says which a provider has.
+    pub(super) endpoints: &'static [Endpoint],
+    /// The dialect of its answers, where no endpoint of clients has it.
+    pub(super) own_dialect: Option<Dialect>,
+    pub(super) key: KeyHeader,
+    /// The header that names the version of the API, and the version that is spoken.
+    pub(super) version: Option<(HeaderName, HeaderValue)>,
+    /// Whether each base URL ends in `/v1`, which people leave out.
+    pub(super) is_versioned: bool,
+    /// An example of a base URL.
+    pub(super) example: &'static str,
+    /// Whether providers take `stream_options`, by which a stream's usage is requested.
+    pub(super) takes_stream_options: bool,
+    /// The path of a request to a model, where it is not the endpoint's.
+    pub(super) model_path: Option<fn(model: &str, wanted: Wanted) -> String>,
+}
+
+pub(super) static MOCK: ProtocolRow = ProtocolRow {
+    word: "mock",
+    endpoints: &Endpoint::ALL,
+    own_dialect: None,
+    key: KeyHeader::Bearer,
+    version: None,
+    is_versioned: false,
+    example: "",
+    takes_stream_options: true,
+    model_path: None,
+};
+
+/// How a provider is asked for what an endpoint gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In the client's words.
+    Native,
+    /// Translated into this dialect.
+    Translated(Dialect),
+    /// Not at all: its API does not count tokens, so the gateway estimates them.
+    Estimated,
+}
+
+/// What is wanted of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Answer,
+    Stream,
+    /// The tokens of a prompt.
+    Count,
+}
+
+impl Protocol {
+    pub const ALL: [Protocol; 4] =
+        [Protocol::OpenAi, Protocol::Anthropic, Protocol::Gemini, Protocol::Mock];
+
+    /// Name in documents and answers.
+    pub fn as_str(self) -> &'static str {
+        self.row().word
+    }
+
+    /// Whether the provider is another process.
+    pub fn is_remote(self) -> bool {
+        self != Protocol::Mock
+    }
+
+    /// The endpoints of its API.
+    pub fn endpoints(self) -> &'static [Endpoint] {
+        self.row().endpoints
+    }
+
+    /// How a provider that has the endpoints `has` is asked for what this endpoint gives; `None` if
+    /// it cannot be. Answers of models are translated to the first endpoint that gives some.
+    pub fn way(self, has: &[Endpoint], endpoint: Endpoint) -> Option<Way> {
+        if has.contains(&endpoint) {
+            return Some(Way::Native);
+        }
+        let answers = has.iter().find(|known| known.generates()).map(|known| known.dialect());
+        let dialect = answers.or(self.row().own_dialect)?;
+        if endpoint.generates() {
+            Some(Way::Translated(dialect))
+        } else if endpoint.counts() {
+            Some(if dialect.counts() { Way::Translated(dialect) } else { Way::Estimated })
+        } else {
+            None
+        }
+    }
+
+    /// How it carries the provider's key.
+    pub fn key_header(self) -> KeyHeader {
+        self.row().key
+    }
+
+    /// The header that names the version of the API, and the version that is spoken.
+    pub fn version(self) -> Option<&'static (HeaderName, HeaderValue)> {
+        self.row().version.as_ref()
+    }
+
+    /// Whether each base URL ends in `/v1`, which people leave out.
+    pub fn is_versioned(self) -> bool {
+        self.row().is_versioned
+    }
+
+    /// An example of a base URL.
+    pub fn example(self) -> &'static str {
+        self.row().example
+    }
+
+    /// Whether providers take `stream_options`, by which a stream's usage is requested.
+    pub fn takes_stream_options(self) -> bool {
+        self.row().takes_stream_options
+    }
+
+    /// The path, and query if any, of a request to a model, below the base URL. `None` where it is
+    /// the endpoint's, and the body names the model.
+    pub fn model_path(self, model: &str, wanted: Wanted) -> Option<String> {
+        self.row().model_path.map(|path| path(model, wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_its_endpoints() {
+        use Way::{Estimated, Native, Translated};
+        let (chat, messages, gemini) = (Dialect::Chat, Dialect::Messages, Dialect::Gemini);
+        for (endpoint, openai, anthropic, google) in [
+            ("chat.completions", Some(Native), Some(Translated(messages)), Some(gemini)),
+            ("responses", Some(Native), Some(Translated(messages)), Some(gemini)),
+            ("messages", Some(Translated(chat)), Some(Native), Some(gemini)),
+            ("messages.count_tokens", Some(Estimated), Some(Native), Some(gemini)),
+            ("embeddings", Some(Native), None, None),
+        ] {
+            let endpoint = Endpoint::named(endpoint).unwrap();
+            let ways = Protocol::ALL.map(|protocol| protocol.way(protocol.endpoints(), endpoint));
+            let google = google.map(Translated);
+            assert_eq!(ways, [openai, anthropic, google, Some(Native)], "{}", endpoint.as_str());
+        }
+        for endpoint in Endpoint::ALL {
+            assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
+        }
+        assert_eq!(Endpoint::named("chat"), None);
+        let endpoints = Dialect::TRANSLATED.map(|dialect| dialect.endpoint().map(Endpoint::as_str));
+        let expected = [Some("chat.completions"), Some("messages"), Some("responses"), None];
+        assert_eq!(endpoints, expected);
+    }
+
+    #[test]
+    fn a_provider_is_asked_for_what_it_has() {
+        use Endpoint::{ChatCompletions, CountTokens, Embeddings, Messages, Responses};
+        use Way::{Estimated, Native, Translated};
+        let all = [ChatCompletions, Responses, Messages, CountTokens, Embeddings];
+        let (chat, responses) = (Translated(Dialect::Chat), Translated(Dialect::Responses));
+        let counted = Some(Estimated);
+        for (protocol, has, ways) in [
+            (Protocol::OpenAi, &[ChatCompletions][..], [Native, chat, chat].map(Some)),
+            (Protocol::OpenAi, &[Responses], [responses, Native, responses].map(Some)),
+            (
+                Protocol::OpenAi,
+                &[Responses, ChatCompletions],
+                [Native, Native, responses].map(Some),
+            ),
+            (Protocol::OpenAi, &[Embeddings], [None; 3]),
+            (
+                Protocol::Anthropic,
+                &[Messages],
+                [Translated(Dialect::Messages), Translated(Dialect::Messages), Native].map(Some),
+            ),
+        ] {
+            let counted = counted.filter(|_| ways[0].is_some());
+            let embeddings = has.contains(&Embeddings).then_some(Native);
+            let expected: Vec<_> = ways.into_iter().chain([counted, embeddings]).collect();
+            let found: Vec<_> = all.iter().map(|endpoint| protocol.way(has, *endpoint)).collect();
+            assert_eq!(found, expected, "{has:?}");
+        }
+    }
+
+    #[test]
+    fn each_protocol_carries_its_credential() {
+        let carried = Protocol::ALL.map(|protocol| {
+            let header = protocol.key_header();
+            (protocol.as_str(), header.name(), header.value("k").unwrap())
+        });
+        let expected = [
+            ("openai", "authorization", "Bearer k"),
+            ("anthropic", "x-api-key", "k"),
+            ("gemini", "x-goog-api-key", "k"),
+            ("mock", "authorization", "Bearer k"),
+        ];
+        for ((word, name, value), expected) in carried.into_iter().zip(expected) {
+            assert!(value.is_sensitive());
+            assert_eq!((word, name.as_str(), value.to_str().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Answers that were kept, read for people: whatever came before a failure counts too.
+
+use super::Dialect;
+use super::neutral::answer::{Answer, AnswerContext, Failure};
+use super::neutral::answer_builder::AnswerBuilder;
+use super::neutral::event::StreamEvent;
+use super::neutral::normalizer::Normalizer;
+use super::neutral::{failure, size};
+use super::translate_answer::{StreamReader, read_whole};
+use crate::wire::sse::Splitter;
+use rerouter_base::bounds;
+
+/// An answer as far as it can be read.
+#[derive(Debug, Default)]
+pub struct RecordedAnswer {
+    pub answer: Answer,
+    /// Why there is no more of it.
+    pub failure: Option<Failure>,
+    /// What it has and the neutral form has not.
+    pub dropped: Vec<&'static str>,
+}
+
+/// Puts events together, up to the first that is over the bounds.
+struct EventCollector {
+    normalizer: Normalizer,
+    builder: AnswerBuilder,
+    full: Option<Failure>,
+}
+
+impl EventCollector {
+    fn take(&mut self, event: StreamEvent<'_>) {
+        let EventCollector { normalizer, builder, full } = self;
+        normalizer.pass(event, &mut |event| {
+            if full.is_none() {
+                *full = builder.take(&event).err();
+            }
+        });
+    }
+}
+
+/// Reads an answer of a model in this dialect. An error in place of the answer is its failure.
+pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAnswer {
+    let mut collector = EventCollector {
+        normalizer: Normalizer::new(AnswerContext::default(), false),
+        builder: AnswerBuilder::default(),
+        full: None,
+    };
+    if is_stream {
+        let (mut splitter, mut reader) =
+            (Splitter::with_limit(bounds::COLLECT_BYTES), StreamReader::of(from));
+        splitter.feed(body, |event| reader.read(event, &mut |event| collector.take(event)));
+        splitter.finish(|event| reader.read(event, &mut |event| collector.take(event)));
+        reader.end(&mut |event| collector.take(event));
+        // Nothing follows the end of a stream that is whole.
+        collector.take(StreamEvent::Failed(failure::ended_early()));
+    } else {
+        match std::str::from_utf8(body) {
+            _ if size::is_too_large(body) => {
+                collector.take(StreamEvent::Failed(failure::too_long()));
+            }
+            Ok(text) => read_whole(from, text, &mut |event| collector.take(event)),
+            Err(_) => collector.take(StreamEvent::Failed(failure::unreadable())),
+        }
+    }
+    let dropped = collector.normalizer.dropped().to_vec();
+    let (answer, failed) = collector.builder.so_far();
+    RecordedAnswer { answer, failure: collector.full.or(failed), dropped }
+}

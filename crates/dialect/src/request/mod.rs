@@ -1,0 +1,126 @@
+//! Requests: one bounded pass over the bytes of a body, which stay as they are. What members of a
+//! request say is read by `request_facts.rs` of its dialect, with the readers here.
+
+pub mod content_parts;
+pub mod generation_limits;
+pub mod media;
+pub mod member_names;
+pub mod model_request;
+mod system_text;
+pub mod text;
+pub mod tools;
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::endpoint::Endpoint;
+use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, splice, without_members};
+use member_names::MemberNames;
+use model_request::{RequestBuilder, RequestRules};
+use rerouter_base::error::Error;
+
+pub use model_request::ModelRequest;
+pub use system_text::system_text;
+
+/// Members in which some endpoint has its prompt, or a part of it.
+const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// 400 for what is not one JSON object nested at most 128 levels; a missing or wrong `model`; a
+/// wrong kind of `stream` or `messages`; a count that is no whole number; and a member that the
+/// gateway acts on, if it comes twice or in another spelling. All else is the provider's to judge.
+pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
+    let mut builder = RequestBuilder::default();
+    let rules = &endpoint.row().request;
+    let (mut limits, mut names) =
+        (MemberNames::of("", generation_limits::NAMES), MemberNames::of("", rules.acted_on));
+    json::read_object(body, |cursor, name| {
+        let count = limits.find(&name)?;
+        if !count.is_empty() {
+            return builder.limits.read(cursor, count, &rules.limits);
+        }
+        match names.find(&name)? {
+            "" => {
+                // Another endpoint has its prompt here. A server that knows both may read it.
+                let has_parts = matches!(cursor.kind()?, JsonKind::Array | JsonKind::Object);
+                builder.prompt.is_open |= has_parts && MemberNames::is_like(&name, &FOREIGN);
+                cursor.pass()
+            }
+            "extra_body" => read_extra(cursor, rules),
+            "model" => read_model(cursor, &mut builder),
+            "stream" => read_stream(cursor, &mut builder),
+            name => (rules.member)(cursor, name, &mut builder),
+        }
+    })?;
+    builder.finish(body, rules)
+}
+
+fn read_model(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    let is_text = cursor.kind()? == JsonKind::String;
+    let span = cursor.skip()?;
+    if !is_text {
+        return Err(Error::invalid("model", "`model` has to be a string.").into());
+    }
+    builder.model = Some(span);
+    Ok(())
+}
+
+fn read_stream(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    let kind = cursor.kind()?;
+    builder.stream_end = cursor.skip()?.end;
+    builder.request.stream = match kind {
+        JsonKind::True => true,
+        JsonKind::False | JsonKind::Null => false,
+        _ => return Err(Error::invalid("stream", "`stream` has to be true or false.").into()),
+    };
+    Ok(())
+}
+
+/// Reads `extra_body`, whose members some gateways put into the request, over those that are there.
+/// Refuses those that this gateway acts on.
+fn read_extra(cursor: &mut Cursor<'_>, rules: &RequestRules) -> Result<(), JsonError> {
+    let (mut limits, mut names) = (
+        MemberNames::of("extra_body.", generation_limits::NAMES),
+        MemberNames::of("extra_body.", rules.acted_on),
+    );
+    cursor.members(|cursor, name| {
+        let found = [limits.find(&name)?, names.find(&name)?].concat();
+        if found.is_empty() {
+            return cursor.pass();
+        }
+        Err(Error::invalid(
+            format!("extra_body.{found}"),
+            format!("`{found}` has to stand in the request itself."),
+        )
+        .into())
+    })
+}
+
+/// The text of the last user message; its parts are joined by line breaks.
+pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
+    let parts: Vec<_> =
+        request.user_text.iter().filter_map(|span| json::text(body.get(span.clone())?)).collect();
+    parts.join("\n")
+}
+
+/// The body with another model at `span`, and `more` edits. Every other byte stays.
+pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
+    // A string can always be written.
+    let quoted = serde_json::to_vec(model).unwrap_or_default();
+    let mut edits: Vec<Edit> = more.into_iter().cloned().collect();
+    if body.get(span.clone()) != Some(&quoted[..]) {
+        edits.push(Edit::new(span.clone(), quoted));
+    }
+    splice(body, edits)
+}
+
+/// The body without `stream` and `stream_options`, as reroutes send it. Every other byte stays.
+pub fn without_stream(body: &Bytes) -> Result<Bytes, Error> {
+    without_members(body, &["stream", "stream_options"])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! The facts of a request, and how they are summed up.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::chat::stream_options::StreamOptions;
+use super::generation_limits::{GenerationLimits, LimitRules};
+use super::media::PromptSize;
+use crate::wire::json::{self, Cursor, Edit, JsonError};
+use crate::wire::tokens;
+use rerouter_base::bounds;
+use rerouter_base::error::Error;
+
+/// Tokens of a message beside its text: role and separators. A request takes as many once.
+pub const TOKENS_PER_MESSAGE: u64 = 4;
+/// Tokens of a tool call beside its name and arguments.
+pub const TOKENS_PER_CALL: u64 = 6;
+
+/// A request, as routing and relaying see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelRequest {
+    /// The requested model, not empty.
+    pub model: Arc<str>,
+    /// Where that JSON string stands in the body, quotes included.
+    pub model_span: Range<usize>,
+    /// Whether the client asks for a stream.
+    pub stream: bool,
+    /// Whether the client asks for the usage of a stream (`stream_options.include_usage`).
+    pub include_usage: bool,
+    /// The edit that makes a provider report the usage of a stream, unless the client asks for it.
+    pub ask_usage: Option<Edit>,
+    /// How many answers the client asks for (`n`, `best_of`).
+    pub choices: Option<u64>,
+    /// Number of messages, results of tools included. Embeddings have none.
+    pub messages: u64,
+    pub tools: u64,
+    /// Number of content parts that are images.
+    pub images: u64,
+    /// Number of content parts that are audio.
+    pub audio: u64,
+    /// Whether the answer must be JSON (`response_format`, `text.format`, `output_config.format`).
+    pub json_output: bool,
+    /// The client's limit on generated tokens. Providers differ in which member they follow, so
+    /// the largest counts.
+    pub max_tokens: Option<u64>,
+    /// Estimated tokens of the prompt: text and tool definitions by [`tokens`], images by their
+    /// size, files and audio by their length.
+    pub prompt_tokens: u64,
+    /// The most that the request can cost.
+    pub ceiling: Ceiling,
+    /// The JSON strings of the last user message, quotes included.
+    pub user_text: Vec<Range<usize>>,
+}
+
+/// The most that a request can cost, in tokens, as far as its bytes show. Budgets reserve it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceiling {
+    /// Tokens of the prompt without images: one a byte. No tokenizer makes more of a text, except
+    /// of a few characters that some of them decompose.
+    pub prompt: u64,
+    pub images: u64,
+    /// Whether the prompt may fill the context of the model: a part of it is not in the request (an
+    /// earlier response, a file by id or URL, results of a tool that the provider runs), or is a
+    /// file whose pages are not counted here.
+    pub is_open: bool,
+    /// Tokens of all answers, with what is billed as such: thinking beyond the limit of an answer,
+    /// predictions.
+    pub answers: u64,
+    /// Whether the client limits the length of an answer. Otherwise `answers` assumes
+    /// [`bounds::ANSWER_TOKENS`], and an answer may be longer.
+    pub is_limited: bool,
+}
+
+impl Ceiling {
+    /// Tokens of the prompt for a model of this context that bills `image` tokens an image at most.
+    pub fn prompt_tokens(&self, context: u64, image: u64) -> u64 {
+        let seen = self.prompt.saturating_add(self.images.saturating_mul(image));
+        if self.is_open { context } else { seen.min(context) }
+    }
+}
+
+/// How the requests of an endpoint are read.
+pub struct RequestRules {
+    /// The members that are acted on beside those of
+    /// [`NAMES`](super::generation_limits::NAMES).
+    pub acted_on: &'static [&'static str],
+    /// Reads one of them, except `model`, `stream` and `extra_body`, which all endpoints read
+    /// alike.
+    pub member: fn(&mut Cursor<'_>, &str, &mut RequestBuilder) -> Result<(), JsonError>,
+    /// Whether it has messages, and so tokens of their frame and a limit of the answer.
+    pub has_messages: bool,
+    /// Whether a stream tells its usage only if `stream_options` ask for it.
+    pub asks_usage: bool,
+    /// The family of all its models, by which tool instructions are counted. `None` where the
+    /// model's name tells it.
+    pub tools_of: Option<&'static str>,
+    pub limits: LimitRules,
+}
+
+/// Collects what is read of a request while its body is read.
+#[derive(Default)]
+pub struct RequestBuilder {
+    pub model: Option<Range<usize>>,
+    pub request: ModelRequest,
+    pub prompt: PromptSize,
+    /// Of `system` or `instructions`.
+    pub system_tokens: u64,
+    pub tool_tokens: u64,
+    pub format_tokens: u64,
+    /// Whether there are tools or functions.
+    pub has_tools: bool,
+    pub limits: GenerationLimits,
+    /// Where the value of `stream` ends.
+    pub stream_end: usize,
+    pub options: Option<StreamOptions>,
+}
+
+impl RequestBuilder {
+    /// The request, once its whole body is read.
+    pub fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
+        let RequestBuilder { model, mut request, prompt, limits, .. } = self;
+        let Some(span) = model else {
+            return Err(Error::invalid("model", "`model` is missing."));
+        };
+        request.model = model_name(body.get(span.clone()).unwrap_or_default())?;
+        request.model_span = span;
+        request.include_usage = self.options.as_ref().is_some_and(|options| options.include_usage);
+        request.ask_usage = match self.options {
+            _ if !request.stream || !rules.asks_usage => None,
+            Some(options) => options.ask,
+            None => Some(Edit::new(
+                self.stream_end..self.stream_end,
+                &br#","stream_options":{"include_usage":true}"#[..],
+            )),
+        };
+        if rules.has_messages {
+            request.max_tokens = limits.limit;
+        }
+        request.choices = limits.choices();
+        let instructions = match rules.tools_of {
+            _ if !self.has_tools => 0,
+            Some(family) => tokens::tool_instructions(family),
+            None => tokens::tool_instructions(&request.model),
+        };
+        let framing =
+            if rules.has_messages { TOKENS_PER_MESSAGE * (prompt.messages + 1) } else { 0 };
+        request.prompt_tokens = framing
+            + prompt.tokens
+            + self.system_tokens
+            + self.tool_tokens
+            + self.format_tokens
+            + instructions;
+        // The target may be another family than the name that the client asked for.
+        let instructions = if self.has_tools { tokens::MOST_TOOL_INSTRUCTIONS } else { 0 };
+        let written =
+            (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
+        request.ceiling = Ceiling {
+            prompt: written,
+            images: prompt.images,
+            is_open: prompt.is_open || limits.is_open,
+            answers: limits.answers(&rules.limits),
+            is_limited: limits.is_limited(),
+        };
+        request.messages = prompt.messages;
+        request.images = prompt.images;
+        request.audio = prompt.audio;
+        request.user_text = prompt.user_text;
+        Ok(request)
+    }
+}
+
+/// The text of the JSON string in `model`.
+fn model_name(json: &[u8]) -> Result<Arc<str>, Error> {
+    let why = match json::text(json) {
+        Some(model) if model.is_empty() => "`model` is empty.",
+        Some(model) if model.len() > bounds::MODEL_BYTES => "`model` is too long.",
+        Some(model) => return Ok(Arc::from(&*model)),
+        None => "`model` is not Unicode text: it holds a lone surrogate.",
+    };
+    Err(Error::invalid("model", why))
+}

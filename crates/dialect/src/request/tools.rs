@@ -1,0 +1,98 @@
+//! Definitions of tools and functions, and the format of an answer.
+
+use std::borrow::Cow;
+
+use super::member_names::MemberNames;
+use super::model_request::RequestBuilder;
+use super::text::read_word;
+use crate::wire::json::{Cursor, JsonError, JsonKind};
+use crate::wire::tokens;
+
+/// Tokens that a provider adds at most for a tool of its own that the client runs.
+const TOKENS_PER_CLIENT_TOOL: u64 = 1_000;
+/// How the types of such tools begin.
+const CLIENT_TOOLS: [&str; 6] =
+    ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
+
+/// Reads `tools`: their number and size.
+pub fn read_tools(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+    // A server may take one tool for a list of one.
+    if !matches!(cursor.kind()?, JsonKind::Array | JsonKind::Null) {
+        builder.prompt.is_open = true;
+    }
+    cursor.elements(|cursor| {
+        let definition = read_definition(cursor, builder)?;
+        builder.tool_tokens += definition.tokens;
+        builder.request.tools += 1;
+        match definition.kind.as_deref() {
+            None if definition.has_name => {}
+            Some("function" | "custom") => {}
+            Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => {
+                builder.prompt.beside += TOKENS_PER_CLIENT_TOOL
+            }
+            // The provider runs it and adds the results to the prompt.
+            _ => builder.prompt.is_open = true,
+        }
+        Ok(())
+    })
+}
+
+/// The definition of a tool or function.
+pub struct ToolDefinition<'a> {
+    kind: Option<Cow<'a, str>>,
+    has_name: bool,
+    pub tokens: u64,
+}
+
+pub fn read_definition<'a>(
+    cursor: &mut Cursor<'a>,
+    builder: &mut RequestBuilder,
+) -> Result<ToolDefinition<'a>, JsonError> {
+    let is_name = cursor.kind()? == JsonKind::String;
+    let start = cursor.position();
+    let (mut kind, mut has_name) = (None, false);
+    let mut names = MemberNames::of("tools.", &["type", "name", "function"]);
+    if is_name {
+        kind = read_word(cursor)?;
+    } else {
+        cursor.members(|cursor, name| match names.find(&name)? {
+            "type" => read_word(cursor).map(|word| kind = word),
+            "" => cursor.pass(),
+            _ => {
+                has_name = true;
+                cursor.pass()
+            }
+        })?;
+    }
+    let span = start..cursor.position();
+    builder.has_tools = true;
+    // Chat templates render it again, with white space of their own.
+    builder.prompt.beside += span.len() as u64;
+    Ok(ToolDefinition { kind, has_name, tokens: tokens::estimate(cursor.raw(&span)) })
+}
+
+/// Reads the format that the answer must have. `names` are the members that hold its type and its
+/// schema; `schema` is the latter.
+pub fn read_format(
+    cursor: &mut Cursor<'_>,
+    mut names: MemberNames,
+    schema: &str,
+    builder: &mut RequestBuilder,
+) -> Result<(), JsonError> {
+    let mut kind = None;
+    cursor.members(|cursor, name| {
+        match names.find(&name)? {
+            "type" => kind = read_word(cursor)?,
+            found if found == schema => {
+                let schema = cursor.skip()?;
+                // Most providers render it shorter than written, some templates longer.
+                builder.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
+                builder.prompt.beside += schema.len() as u64;
+            }
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    })?;
+    builder.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Requests of one dialect as requests of another.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+
+use super::feature::{Fate, Feature};
+pub use super::members::MalformedRequest;
+use super::neutral::part::Part;
+use super::neutral::request::Request;
+use super::{Dialect, chat, gemini, messages, responses};
+use rerouter_base::error::{Error, Kind};
+
+/// A request in the words of another dialect.
+#[derive(Debug)]
+pub struct Translated {
+    pub body: Bytes,
+    /// Members of the client's request that are left out, for `x-rerouter-dropped`: letters,
+    /// digits and `_.:-`.
+    pub dropped: Vec<String>,
+    /// A header that the body needs.
+    pub header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// A request that would mean something else in the other dialect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub feature: Feature,
+    /// The member of the client's request that asks for it.
+    pub member: String,
+    pub target: Dialect,
+}
+
+/// Reads a request. Errors: a body that does not have the shape of its dialect, or a dialect that
+/// clients do not speak.
+pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
+    match source {
+        Dialect::Chat => chat::request_reader::read(body),
+        Dialect::Messages => messages::request_reader::read(body),
+        Dialect::Responses => responses::request_reader::read(body),
+        Dialect::Gemini | Dialect::Embeddings => Err(MalformedRequest("the dialect".to_owned())),
+    }
+}
+
+/// What a request asks for that another dialect cannot carry; `None` if it can be written in it.
+pub fn refused(request: &Request, target: Dialect) -> Option<Refused> {
+    let refused = request.uses.iter().find(|used| used.feature.fate(target) == Fate::Refused)?;
+    let member = printable(&refused.member());
+    Some(Refused { feature: refused.feature, member, target })
+}
+
+/// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
+/// body names none.
+pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, Refused> {
+    write_as(request, target, |request, dropped| match target {
+        Dialect::Messages => messages::request_writer::write(request, dropped),
+        Dialect::Responses => responses::request_writer::write(request),
+        Dialect::Gemini => gemini::request_writer::write(request),
+        // All of a request is refused in the dialect of embeddings.
+        Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
+    })
+}
+
+/// Writes the question for the tokens of a request; `None` if the dialect has none for it.
+pub fn write_count(request: &Request, target: Dialect) -> Option<Translated> {
+    let rules = target.row().count.as_ref()?;
+    write_as(request, target, |request, _| (rules.write)(request)).ok()
+}
+
+fn write_as(
+    request: &Request,
+    target: Dialect,
+    write: impl FnOnce(&Request, &mut Vec<String>) -> Vec<u8>,
+) -> Result<Translated, Refused> {
+    if let Some(refused) = refused(request, target) {
+        return Err(refused);
+    }
+    let mut dropped = Vec::new();
+    let keeps_thinking = keeps_thinking(request, target);
+    for used in request.uses.iter() {
+        match used.feature.fate(target) {
+            Fate::Dropped if used.feature == Feature::Thinking && keeps_thinking => {}
+            Fate::Dropped => dropped.push(used.member()),
+            Fate::Carried | Fate::Refused => {}
+        }
+    }
+    let limits_user = matches!(target, Dialect::Chat | Dialect::Responses);
+    if limits_user && request.user.is_some() && request.short_user().is_none() {
+        dropped.push("user".to_owned());
+    }
+    let body = write(request, &mut dropped).into();
+    let dropped = dropped.iter().map(|member| printable(member)).collect();
+    let needs_beta = target == Dialect::Messages && !request.mcp_servers.is_empty();
+    let beta = HeaderValue::from_static(messages::request_writer::MCP_BETA);
+    let header = needs_beta.then_some((messages::BETA_HEADER, beta));
+    Ok(Translated { body, dropped, header })
+}
+
+/// Whether all thinking that is sent back was sealed by the target's dialect.
+fn keeps_thinking(request: &Request, target: Dialect) -> bool {
+    let parts = request.turns.iter().flat_map(|turn| &turn.content);
+    let mut thinking = parts.filter_map(|part| match part {
+        Part::Thinking(thinking) => Some(thinking.seal.as_ref()),
+        _ => None,
+    });
+    let is_own = |seal: Option<&super::neutral::seal::Seal>| {
+        seal.is_some_and(|seal| seal.dialect == target.name())
+    };
+    thinking.next().is_some_and(is_own) && thinking.all(is_own)
+}
+
+/// A name as a header can hold it.
+fn printable(member: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        let Refused { feature, member, target } = refused;
+        let detail = format!(
+            "`{member}` asks for {}, which a provider that speaks {} cannot be asked for.",
+            feature.title(),
+            target.title()
+        );
+        Error::new(Kind::UnsupportedFeature, detail).at(member)
+    }
+}
+
+impl From<MalformedRequest> for Error {
+    fn from(malformed: MalformedRequest) -> Self {
+        if malformed.0 == MalformedRequest::TOO_LARGE {
+            let detail = format!("The request can't be translated: {}.", malformed.0);
+            return Error::new(Kind::InvalidRequest, detail);
+        }
+        let member = malformed.0.split(' ').next().unwrap_or_default().to_owned();
+        let detail = format!("The request can't be translated: {} has another shape.", malformed.0);
+        Error::invalid(member, detail)
+    }
+}

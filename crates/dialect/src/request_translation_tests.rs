@@ -1,0 +1,261 @@
+//! Translation of recorded requests, of a sample for each feature, and of what a property makes up.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::Dialect;
+use super::feature::{Fate, Feature};
+use super::fixtures::{plain, samples};
+use super::neutral::part::Source;
+use super::neutral::seal::Seal;
+use super::request_translation::{
+    MalformedRequest, Refused, Translated, read_request, write_request,
+};
+
+const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
+
+#[derive(Deserialize)]
+struct Recorded {
+    id: String,
+    kind: String,
+    request: Box<RawValue>,
+}
+
+fn recorded() -> Vec<(Dialect, Recorded)> {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
+    let text: String = CLIENTS
+        .map(|client| format!("recorded_{}.jsonl", client.name()))
+        .map(|file| std::fs::read_to_string(data.join(file)).unwrap())
+        .concat();
+    let read = |line| {
+        let exchange: Recorded = serde_json::from_str(line).unwrap();
+        (Dialect::named(&exchange.kind).unwrap(), exchange)
+    };
+    let all: Vec<_> = text.lines().map(read).collect();
+    assert_eq!(all.len(), 228);
+    all
+}
+
+fn translate(source: Dialect, target: Dialect, body: &str) -> Result<Translated, Refused> {
+    write_request(&read_request(source, body.as_bytes()).unwrap(), target)
+}
+
+fn value(translated: &Translated) -> Value {
+    serde_json::from_slice(&translated.body).unwrap()
+}
+
+fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
+    Dialect::TRANSLATED.into_iter().filter(move |target| *target != source)
+}
+
+// The table is for whoever asks for it (`--nocapture`).
+#[allow(clippy::print_stderr)]
+#[test]
+fn recorded_requests_are_carried_or_refused_by_a_feature() {
+    let mut carried: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut refused: BTreeMap<(&str, &str, String), Vec<String>> = BTreeMap::new();
+    let mut carried_somewhere: BTreeMap<&str, usize> = BTreeMap::new();
+    for (source, exchange) in recorded() {
+        let mut count = 0;
+        for target in others(source) {
+            match translate(source, target, exchange.request.get()) {
+                Ok(translated) => {
+                    let body = value(&translated);
+                    let has_model = body["model"].is_string() || target == Dialect::Gemini;
+                    assert!(has_model, "{} {body}", exchange.id);
+                    *carried.entry((source.name(), target.name())).or_default() += 1;
+                    count += 1;
+                }
+                Err(Refused { feature, member, .. }) => refused
+                    .entry((source.name(), target.name(), format!("{}: {member}", feature.title())))
+                    .or_default()
+                    .push(exchange.id.clone()),
+            }
+        }
+        *carried_somewhere.entry(source.name()).or_default() += usize::from(count > 0);
+    }
+    for ((source, target), count) in &carried {
+        eprintln!("{source} to {target}: {count} carried");
+    }
+    for ((source, target, why), ids) in &refused {
+        eprintln!("{source} to {target}: {} refused, {why}: {}", ids.len(), ids.join(" "));
+    }
+    eprintln!("carried to some other dialect: {carried_somewhere:?}");
+    let least = [
+        ("chat", 72, [72, 71, 71]),
+        ("messages", 72, [63, 68, 69]),
+        ("responses", 65, [61, 65, 64]),
+    ];
+    for (source, somewhere, each) in least {
+        assert!(carried_somewhere[source] >= somewhere, "{carried_somewhere:?}");
+        let targets = others(Dialect::named(source).unwrap());
+        for (target, least) in targets.zip(each) {
+            assert!(carried[&(source, target.name())] >= least, "{source} to {}", target.name());
+        }
+    }
+}
+
+#[test]
+fn every_feature_is_carried_dropped_or_refused_as_the_table_says() {
+    for feature in Feature::ALL.iter().copied() {
+        for (source, members) in samples(feature) {
+            let mut body = plain(source);
+            body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+            let request = read_request(source, body.to_string().as_bytes()).unwrap();
+            let is_noted = request.uses.iter().any(|used| used.feature == feature);
+            assert!(is_noted || feature == Feature::Text, "{}: {body}", feature.title());
+            for target in others(source) {
+                let what =
+                    format!("{}, {} to {}: {body}", feature.title(), source.name(), target.name());
+                let before = translate(source, target, &plain(source).to_string()).unwrap();
+                assert!(before.dropped.is_empty(), "{what}");
+                match (feature.fate(target), write_request(&request, target)) {
+                    (Fate::Carried, Ok(after)) => {
+                        // Gemini has the stream in the path.
+                        let is_path = (feature, target) == (Feature::Stream, Dialect::Gemini);
+                        assert_eq!(value(&before) == value(&after), is_path, "{what}");
+                        assert!(after.dropped.is_empty(), "{what}: {:?}", after.dropped);
+                    }
+                    (Fate::Dropped, Ok(after)) => {
+                        assert!(!after.dropped.is_empty(), "{what}");
+                        let told = String::from_utf8(after.body.to_vec()).unwrap();
+                        assert!(!told.contains("mystery") && !told.contains("encrypted"), "{what}");
+                    }
+                    (Fate::Refused, Err(refused)) => assert_eq!(refused.feature, feature, "{what}"),
+                    (fate, outcome) => panic!("{what}: {fate:?}, but {outcome:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn schemas_and_arguments_keep_their_text() {
+    let schema = r#"{ "type":"object",  "properties":{"n":{"type":"number","maximum":1.50e3}} }"#;
+    let arguments = r#"{ "n" : 1.50e1, "big": 12345678901234567890123 }"#;
+    let body = format!(
+        r#"{{"model":"m","max_tokens":5,"messages":[{{"role":"user","content":"hi"}},
+        {{"role":"assistant","content":[
+            {{"type":"tool_use","id":"a","name":"f","input":{arguments}}}
+        ]}}],
+        "tools":[{{"name":"f","input_schema":{schema}}}]}}"#
+    );
+    for target in others(Dialect::Messages) {
+        let translated = translate(Dialect::Messages, target, &body).unwrap();
+        let text = std::str::from_utf8(&translated.body).unwrap();
+        assert!(text.contains(schema), "{text}");
+        let quoted = serde_json::to_string(arguments).unwrap();
+        assert!(text.contains(arguments) || text.contains(&quoted), "{text}");
+        if target != Dialect::Gemini {
+            let back = read_request(target, text.as_bytes()).unwrap();
+            let back = write_request(&back, Dialect::Messages).unwrap();
+            let text = std::str::from_utf8(&back.body).unwrap();
+            assert!(text.contains(schema) && text.contains(arguments), "{text}");
+        }
+    }
+}
+
+#[test]
+fn broken_arguments_and_ids_fit_the_rules_of_anthropic() {
+    let call = |arguments: &str| {
+        let function = json!({"name": "f", "arguments": arguments});
+        let call = json!({"id": "call.1", "type": "function", "function": function});
+        json!({"model": "m", "messages": [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call.1", "content": ""},
+            {"role": "user", "content": "and"},
+        ]})
+    };
+    for (arguments, input) in [
+        ("", json!({})),
+        ("{\"a", json!({"arguments": "{\"a"})),
+        ("[1]", json!({"arguments": "[1]"})),
+    ] {
+        let body = call(arguments).to_string();
+        let messages = value(&translate(Dialect::Chat, Dialect::Messages, &body).unwrap());
+        let expected = json!([
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "call_2e1", "name": "f", "input": input},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "call_2e1"}, {"type": "text", "text": "and"},
+            ]},
+        ]);
+        assert_eq!(messages["messages"], expected);
+        let gemini = value(&translate(Dialect::Chat, Dialect::Gemini, &body).unwrap());
+        assert_eq!(gemini["contents"][0]["parts"][0]["functionCall"]["args"], input);
+        assert_eq!(gemini["contents"][1]["parts"][0]["functionResponse"]["name"], "f");
+    }
+}
+
+#[test]
+fn a_seal_goes_to_its_own_dialect_and_no_other() {
+    let seal =
+        Seal { dialect: "responses", value: json!({"id": "rs_1", "encrypted_content": "e"}) };
+    assert_eq!(Seal::from_text(&seal.to_text()), Some(seal.clone()));
+    assert_eq!(Seal::from_text("EqQBCkYIBxgCKkAyf"), None);
+    assert_eq!(Seal::from_text("rerouter.chat.e30"), None);
+    let thinking = json!({"type": "thinking", "thinking": "t", "signature": seal.to_text()});
+    let body = json!({"model": "m", "max_tokens": 5, "messages": [
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": [thinking]},
+    ]});
+    let own = translate(Dialect::Messages, Dialect::Responses, &body.to_string()).unwrap();
+    assert!(own.dropped.is_empty(), "{:?}", own.dropped);
+    let item = json!({
+        "type": "reasoning", "id": "rs_1", "encrypted_content": "e",
+        "summary": [{"type": "summary_text", "text": "t"}],
+    });
+    assert_eq!(value(&own)["input"][1], item);
+    let other = translate(Dialect::Messages, Dialect::Chat, &body.to_string()).unwrap();
+    assert_eq!(other.dropped, ["messages.content.thinking"]);
+}
+
+#[test]
+fn what_is_dropped_is_bounded_and_fits_a_header() {
+    let members: Vec<String> = (0..100_000).map(|at| format!("\"é\\n{at}\":1")).collect();
+    let parts: Vec<String> =
+        (0..1000).map(|at| format!(r#"{{"type":"text","text":"x","a{at}":1}}"#)).collect();
+    let (members, parts) = (members.join(","), parts.join(","));
+    let body = format!(
+        r#"{{"model":"m",{members},"background":false,"n":1,
+        "messages":[{{"role":"user","content":[{parts}]}}]}}"#
+    );
+    let dropped = translate(Dialect::Chat, Dialect::Messages, &body).unwrap().dropped;
+    assert!(dropped.len() < 50 && dropped.contains(&"more".to_owned()), "{dropped:?}");
+    assert!(dropped.iter().all(|name| http::HeaderValue::from_str(name).is_ok()));
+    // A refused member counts behind any number of unknown ones.
+    let body = body.replace(r#""n":1"#, r#""logprobs":true"#);
+    let refused = translate(Dialect::Chat, Dialect::Messages, &body).unwrap_err();
+    assert_eq!((refused.feature, refused.member.as_str()), (Feature::Logprobs, "logprobs"));
+}
+
+#[test]
+fn a_malformed_body_is_named_without_its_values() {
+    for (source, body, told) in [
+        (
+            Dialect::Chat,
+            r#"{"messages":[{"role":"user","content":7}],"secret":1}"#,
+            "messages at line 1 column",
+        ),
+        (Dialect::Messages, r#"{"thinking":"sk-secret"}"#, "thinking at line 1 column"),
+        (Dialect::Responses, r#"{"input":[{"role":"sk-secret"}]}"#, "input.role"),
+        (Dialect::Responses, r#"["sk-secret"]"#, "the body at line 1 column"),
+    ] {
+        let Err(MalformedRequest(text)) = read_request(source, body.as_bytes()) else {
+            panic!("{body}")
+        };
+        assert!(text.starts_with(told) && !text.contains("secret"), "{text}");
+    }
+}
+
+#[test]
+fn urls_with_data_are_read() {
+    let text = Source::of_file("data:text/plain;charset=utf-8;base64,aMOk".to_owned());
+    assert_eq!(text, Source::Text("hä".to_owned()));
+    for url in ["data:text/plain,x", "data:", "https://e.example/data:,;base64,"] {
+        assert_eq!(Source::of_file(url.to_owned()), Source::Url(url.to_owned()));
+    }
+}

@@ -1,0 +1,133 @@
+//! Responses out of answers.
+
+use crate::neutral::answer::{Answer, StopReason, TokenCounts};
+use crate::neutral::ids;
+use crate::neutral::json_text::{Quoted, put};
+use crate::neutral::part::{Part, Thinking, ToolCall};
+use crate::neutral::seal::Seal;
+
+/// Writes the response of an answer.
+pub fn write(answer: &Answer, out: &mut Vec<u8>) {
+    write_as(answer, status(&answer.stop), out);
+}
+
+pub(super) fn status(stop: &StopReason) -> &'static str {
+    match stop {
+        StopReason::MaxTokens | StopReason::Unfinished => "incomplete",
+        StopReason::Refusal => "refused",
+        _ => "completed",
+    }
+}
+
+pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
+    // A refusal in the model's words is an answer, one of a filter is not.
+    let refused = answer.content.iter().any(|part| matches!(part, Part::Refusal(_)));
+    let status = match status {
+        "refused" if refused => "completed",
+        "refused" => "incomplete",
+        status => status,
+    };
+    let reason = match answer.stop {
+        StopReason::MaxTokens => Some("max_output_tokens"),
+        StopReason::Refusal => Some("content_filter"),
+        _ => None,
+    };
+    put!(out, "{\"id\":", Quoted(&id("resp", &answer.id)), ",\"object\":\"response\",");
+    put!(out, "\"created_at\":", answer.created, ",\"status\":", Quoted(status));
+    put!(out, ",\"background\":false,\"error\":null,\"incomplete_details\":");
+    match reason.filter(|_| status == "incomplete") {
+        Some(reason) => put!(out, "{\"reason\":", Quoted(reason), "}"),
+        None => put!(out, "null"),
+    }
+    put!(out, ",\"instructions\":null,\"max_output_tokens\":null,\"metadata\":{},\"model\":");
+    put!(out, Quoted(&answer.model), ",\"output\":[");
+    let stem = ids::stem(&answer.id);
+    let mut before = "";
+    for (index, part) in (0..).zip(&answer.content) {
+        put!(out, before);
+        write_item(part, &item_id(part, &stem, index), out);
+        before = ",";
+    }
+    put!(out, "],\"parallel_tool_calls\":true,\"previous_response_id\":null,");
+    put!(out, "\"reasoning\":{\"effort\":null,\"summary\":null},\"store\":false,");
+    put!(out, "\"temperature\":null,\"text\":{\"format\":{\"type\":\"text\"}},");
+    put!(out, "\"tool_choice\":\"auto\",\"tools\":[],\"top_p\":null,\"truncation\":\"disabled\",");
+    put!(out, "\"usage\":");
+    match &answer.usage {
+        Some(usage) => write_usage(usage, out),
+        None => put!(out, "null"),
+    }
+    put!(out, ",\"user\":null}");
+}
+
+fn id(prefix: &str, id: &str) -> String {
+    format!("{prefix}_{}", ids::stem(id))
+}
+
+/// The id of an output item: of the answer's own, and the item's place.
+pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
+    let prefix = match part {
+        Part::ToolCall(_) => "fc",
+        Part::TextCall(_) => "ctc",
+        Part::Thinking(_) => "rs",
+        _ => "msg",
+    };
+    format!("{prefix}_{stem}_{index}")
+}
+
+/// Writes the output item of a part that is done.
+pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
+    put!(out, "{\"id\":", Quoted(id));
+    match part {
+        Part::Thinking(Thinking { text, seal }) => {
+            put!(out, ",\"type\":\"reasoning\",\"summary\":[");
+            if !text.is_empty() {
+                put!(out, "{\"type\":\"summary_text\",\"text\":", Quoted(text), "}");
+            }
+            let encrypted = seal.as_ref().map(Seal::to_text);
+            put!(out, "],\"encrypted_content\":", encrypted.as_deref(), "}");
+        }
+        Part::ToolCall(ToolCall { id, name, arguments }) => {
+            put!(out, ",\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":");
+            put!(out, Quoted(id), ",\"name\":", Quoted(name), ",\"arguments\":");
+            put!(out, Quoted(arguments_of(arguments)), "}");
+        }
+        Part::TextCall(ToolCall { id, name, arguments }) => {
+            put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
+            put!(out, ",\"name\":", Quoted(name), ",\"input\":", Quoted(arguments));
+            put!(out, "}");
+        }
+        part => {
+            put!(out, ",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",");
+            put!(out, "\"content\":[");
+            write_content(part, out);
+            put!(out, "]}");
+        }
+    }
+}
+
+/// Writes the content part of a text or a refusal.
+pub(super) fn write_content(part: &Part, out: &mut Vec<u8>) {
+    match part {
+        Part::Text(text) => {
+            put!(out, "{\"type\":\"output_text\",\"text\":", Quoted(text));
+            put!(out, ",\"annotations\":[],\"logprobs\":[]}");
+        }
+        Part::Refusal(text) => {
+            put!(out, "{\"type\":\"refusal\",\"refusal\":", Quoted(text), "}");
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn arguments_of(text: &str) -> &str {
+    if text.is_empty() { "{}" } else { text }
+}
+
+fn write_usage(usage: &TokenCounts, out: &mut Vec<u8>) {
+    put!(out, "{\"input_tokens\":", usage.input, ",\"input_tokens_details\":{\"cached_tokens\":");
+    put!(out, usage.cache_read, ",\"cache_write_tokens\":", usage.cache_written);
+    put!(out, "},\"output_tokens\":", usage.output, ",\"output_tokens_details\":");
+    put!(out, "{\"reasoning_tokens\":", usage.reasoning, "},\"total_tokens\":");
+    put!(out, usage.total(), "}");
+}

@@ -1,0 +1,54 @@
+//! Responses, OpenAI's newer dialect.
+
+pub mod agent;
+pub mod answer_reader;
+pub mod answer_writer;
+pub mod errors;
+pub mod failure;
+pub mod mock;
+pub mod request_facts;
+pub(super) mod request_reader;
+pub(super) mod request_writer;
+pub mod stream_events;
+pub mod stream_reader;
+pub mod stream_writer;
+mod tool_reader;
+
+use super::request::generation_limits::LimitRules;
+use super::request::model_request::RequestRules;
+use super::stream::event::{OversizedRule, StreamRules};
+use super::usage::USAGE;
+use super::{Dialect, DialectRow, EndpointRow};
+
+pub(super) static DIALECT: DialectRow = DialectRow {
+    name: "responses",
+    title: "OpenAI responses",
+    stream: StreamRules {
+        look: stream_events::look,
+        oversized: OversizedRule::End(stream_events::is_end),
+        assemble: stream_events::assemble,
+    },
+    usage: USAGE,
+    default_limit: None,
+    count: None,
+};
+
+pub(super) static ENDPOINT: EndpointRow = EndpointRow {
+    name: "responses",
+    path: "/responses",
+    dialect: Dialect::Responses,
+    costs: true,
+    request: RequestRules {
+        acted_on: &["model", "input", "instructions", "stream", "tools", "text", "extra_body"],
+        member: request_facts::member,
+        has_messages: true,
+        asks_usage: false,
+        tools_of: None,
+        limits: LimitRules { name: "max_output_tokens", includes_thinking: false, generates: true },
+    },
+    agent: Some(agent::RULES),
+    error_event: errors::event,
+    as_chat_completion: None,
+    request_id: None,
+    mock: mock::RULES,
+};

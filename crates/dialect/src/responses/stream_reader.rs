@@ -1,0 +1,393 @@
+//! Streams of responses. The deltas are read as they come; what only the end of an item or of the
+//! response tells is read there.
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::failure;
+use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
+use crate::neutral::open_parts::OpenParts;
+use crate::neutral::seal;
+use crate::neutral::seal::Seal;
+use rerouter_base::bounds;
+
+#[derive(Deserialize)]
+struct ResponseStreamEvent<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(default)]
+    output_index: JsonCount,
+    #[serde(default)]
+    content_index: JsonCount,
+    #[serde(default)]
+    summary_index: JsonCount,
+    #[serde(borrow, default)]
+    delta: JsonText<'a>,
+    #[serde(borrow, default)]
+    item: Option<ResponseItem<'a>>,
+    #[serde(borrow, default)]
+    response: Option<ResponseBody<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub struct ResponseBody<'a> {
+    #[serde(borrow, default)]
+    id: JsonText<'a>,
+    #[serde(borrow, default)]
+    model: JsonText<'a>,
+    #[serde(default)]
+    created_at: JsonCount,
+    #[serde(borrow, default)]
+    status: JsonText<'a>,
+    #[serde(borrow, default)]
+    incomplete_details: Option<IncompleteDetails<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    output: Option<Vec<ResponseItem<'a>>>,
+    #[serde(default)]
+    usage: Option<ResponseUsage>,
+}
+
+#[derive(Deserialize)]
+struct IncompleteDetails<'a> {
+    #[serde(borrow, default)]
+    reason: JsonText<'a>,
+}
+
+#[derive(Deserialize)]
+struct ResponseItem<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(borrow, default)]
+    id: JsonText<'a>,
+    #[serde(borrow, default)]
+    call_id: JsonText<'a>,
+    #[serde(borrow, default)]
+    name: JsonText<'a>,
+    #[serde(borrow, default)]
+    arguments: JsonText<'a>,
+    #[serde(borrow, default)]
+    content: Option<Vec<OutputContent<'a>>>,
+    #[serde(borrow, default)]
+    summary: Option<Vec<OutputContent<'a>>>,
+    #[serde(borrow, default)]
+    encrypted_content: JsonText<'a>,
+}
+
+#[derive(Deserialize)]
+struct OutputContent<'a> {
+    #[serde(borrow, default)]
+    text: JsonText<'a>,
+    #[serde(borrow, default)]
+    refusal: JsonText<'a>,
+    #[serde(default)]
+    annotations: JsonPresence,
+    #[serde(default)]
+    logprobs: JsonPresence,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct ResponseUsage {
+    input_tokens: JsonCount,
+    output_tokens: JsonCount,
+    input_tokens_details: Option<InputDetails>,
+    output_tokens_details: Option<ReasoningTokens>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: JsonCount,
+    cache_write_tokens: JsonCount,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct ReasoningTokens {
+    reasoning_tokens: JsonCount,
+}
+
+impl ResponseUsage {
+    fn counts(self) -> Option<TokenCounts> {
+        let details = self.input_tokens_details.unwrap_or_default();
+        let reasoning = self.output_tokens_details.unwrap_or_default().reasoning_tokens;
+        Some(TokenCounts {
+            input: self.input_tokens.0?,
+            cache_read: details.cached_tokens.0.unwrap_or(0),
+            cache_written: details.cache_write_tokens.0.unwrap_or(0),
+            output: self.output_tokens.0.unwrap_or(0),
+            reasoning: reasoning.0.unwrap_or(0),
+        })
+    }
+}
+
+/// A part by its item, and by its place among the item's contents.
+type PartKey = (u64, u64);
+
+/// An output item so far.
+#[derive(Debug)]
+struct ItemProgress {
+    index: u64,
+    id: String,
+    done: bool,
+    /// The contents whose text has come, and the last summary with some.
+    contents: Vec<u64>,
+    summary: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub struct ResponsesStreamReader {
+    parts: OpenParts<PartKey>,
+    items: Vec<ItemProgress>,
+}
+
+impl ResponsesStreamReader {
+    /// Reads the data of an event.
+    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+        let Ok(event) = serde_json::from_str::<ResponseStreamEvent<'_>>(data) else {
+            return each(StreamEvent::Failed(failure::unreadable()));
+        };
+        let index = event.output_index.0.unwrap_or(0);
+        let content = event.content_index.0.unwrap_or(0);
+        match (&*event.kind, &event.item, &event.response) {
+            ("response.output_text.delta", ..) => {
+                self.text(index, content, PartKind::Text, &event.delta, each);
+            }
+            ("response.refusal.delta", ..) => {
+                self.text(index, content, PartKind::Refusal, &event.delta, each);
+            }
+            ("response.function_call_arguments.delta", ..) => {
+                self.text(index, 0, PartKind::ToolCall { id: "", name: "" }, &event.delta, each);
+            }
+            ("response.reasoning_summary_text.delta" | "response.reasoning_text.delta", ..) => {
+                let piece = event.summary_index.0.unwrap_or(content);
+                self.thought(index, piece, &event.delta, each);
+            }
+            ("response.output_item.added", Some(item), _) => self.added(index, item, each),
+            ("response.output_item.done", Some(item), _) => self.item_done(index, item, each),
+            ("response.created", _, Some(response)) => self.start(response, each),
+            (
+                "response.completed"
+                | "response.incomplete"
+                | "response.failed"
+                | "response.cancelled",
+                _,
+                Some(response),
+            ) => self.finish(response, each),
+            ("error", ..) => {
+                let raw = event.error.map_or(data, RawValue::get);
+                each(StreamEvent::Failed(failure::read_in_band(raw)));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        response: &ResponseBody<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        each(StreamEvent::Start {
+            id: &response.id,
+            model: &response.model,
+            created: response.created_at.0.unwrap_or(0),
+            usage: None,
+        });
+    }
+
+    /// Reads the whole response at its end: the items that no event told of, and how it went.
+    pub(super) fn finish(
+        &mut self,
+        response: &ResponseBody<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if let Some(error) = response.error.filter(|error| error.get() != "null") {
+            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        }
+        for (index, item) in (0..).zip(response.output.iter().flatten()) {
+            if !self.items.iter().any(|known| known.done && known.is(index, &item.id)) {
+                self.item_done(index, item, each);
+            }
+        }
+        self.parts.end_all(each);
+        if let Some(counts) = response.usage.and_then(ResponseUsage::counts) {
+            each(StreamEvent::Usage(counts));
+        }
+        let reason = response.incomplete_details.as_ref().map_or("", |details| &details.reason);
+        each(match (&*response.status, reason) {
+            ("failed" | "cancelled", _) => {
+                StreamEvent::Failed(failure::internal("The provider did not finish its answer."))
+            }
+            ("queued" | "in_progress", _) => StreamEvent::Stop(StopReason::Unfinished),
+            ("incomplete", "content_filter") => StreamEvent::Stop(StopReason::Refusal),
+            ("incomplete", _) => StreamEvent::Stop(StopReason::MaxTokens),
+            _ => StreamEvent::Stop(StopReason::End),
+        });
+        each(StreamEvent::End);
+    }
+
+    /// The item of this index; `None` where there are more than an answer may have.
+    fn item(&mut self, index: u64) -> Option<&mut ItemProgress> {
+        let known = self.items.iter().rposition(|item| item.index == index);
+        let at = known.unwrap_or(self.items.len());
+        if at > bounds::ANSWER_PARTS {
+            return None;
+        }
+        if known.is_none() {
+            self.items.push(ItemProgress {
+                index,
+                id: String::new(),
+                done: false,
+                contents: Vec::new(),
+                summary: None,
+            });
+        }
+        self.items.get_mut(at)
+    }
+
+    fn added(
+        &mut self,
+        index: u64,
+        item: &ResponseItem<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        let Some(progress) = self.item(index) else { return };
+        progress.id = item.id.to_string();
+        if &*item.kind == "function_call" {
+            let call = PartKind::ToolCall { id: &item.call_id, name: &item.name };
+            self.parts.start((index, 0), call, each);
+        }
+    }
+
+    /// More text of a part, or more arguments.
+    fn text(
+        &mut self,
+        index: u64,
+        content: u64,
+        part: PartKind<'_>,
+        text: &str,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if text.is_empty() {
+            return;
+        }
+        let Some(item) = self.item(index) else {
+            return each(StreamEvent::Failed(failure::too_long()));
+        };
+        if !item.contents.contains(&content) {
+            if item.contents.len() >= bounds::ANSWER_PARTS {
+                return each(StreamEvent::Failed(failure::too_long()));
+            }
+            item.contents.push(content);
+        }
+        if let PartKind::ToolCall { .. } = part {
+            self.parts.arguments((index, content), text, each);
+        } else {
+            self.parts.text((index, content), part, text, each);
+        }
+    }
+
+    /// More of a summary, or of the reasoning itself; a blank line stands between pieces.
+    fn thought(
+        &mut self,
+        index: u64,
+        piece: u64,
+        text: &str,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        if text.is_empty() {
+            return;
+        }
+        let Some(item) = self.item(index) else {
+            return each(StreamEvent::Failed(failure::too_long()));
+        };
+        let before = item.summary.replace(piece);
+        if before.is_some_and(|before| before != piece) {
+            self.text(index, 0, PartKind::Thinking, "\n\n", each);
+        }
+        self.text(index, 0, PartKind::Thinking, text, each);
+    }
+
+    /// Reads what an item has beyond its deltas, and ends it.
+    fn item_done(
+        &mut self,
+        index: u64,
+        item: &ResponseItem<'_>,
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        let contents = item.content.as_deref().unwrap_or_default();
+        match &*item.kind {
+            "message" => self.message_done(index, contents, each),
+            "reasoning" => {
+                if !self.has_text(index, 0) {
+                    let summary = item.summary.as_deref().unwrap_or_default();
+                    for (piece, thought) in (0..).zip(summary.iter().chain(contents)) {
+                        self.thought(index, piece, &thought.text, each);
+                    }
+                }
+                if !item.encrypted_content.is_empty() {
+                    let value =
+                        json!({ "id": &*item.id, "encrypted_content": &*item.encrypted_content });
+                    self.parts.seal((index, 0), Seal { dialect: seal::RESPONSES, value }, each);
+                }
+                self.parts.end((index, 0), each);
+            }
+            "function_call" => {
+                if !self.items.iter().any(|known| known.index == index) {
+                    self.added(index, item, each);
+                }
+                if !self.has_text(index, 0) {
+                    self.parts.arguments((index, 0), &item.arguments, each);
+                }
+                self.parts.end((index, 0), each);
+            }
+            "custom_tool_call" => each(StreamEvent::Dropped(dropped::CUSTOM_TOOL_CALLS)),
+            _ => each(StreamEvent::Dropped(dropped::SERVER_TOOLS)),
+        }
+        if let Some(progress) = self.item(index) {
+            progress.id = item.id.to_string();
+            progress.done = true;
+        }
+    }
+
+    fn message_done(
+        &mut self,
+        index: u64,
+        contents: &[OutputContent<'_>],
+        each: &mut impl FnMut(StreamEvent<'_>),
+    ) {
+        for (content, said) in (0..).zip(contents) {
+            if !self.has_text(index, content) {
+                self.text(index, content, PartKind::Text, &said.text, each);
+                self.text(index, content, PartKind::Refusal, &said.refusal, each);
+            }
+            self.parts.end((index, content), each);
+            if said.annotations.0 {
+                each(StreamEvent::Dropped(dropped::CITATIONS));
+            }
+            if said.logprobs.0 {
+                each(StreamEvent::Dropped(dropped::LOGPROBS));
+            }
+        }
+    }
+
+    fn has_text(&self, index: u64, content: u64) -> bool {
+        let item = self.items.iter().rev().find(|item| item.index == index);
+        item.is_some_and(|item| item.contents.contains(&content))
+    }
+}
+
+impl ItemProgress {
+    /// Whether it is the item of this id, or of this index where one has no id: the whole response
+    /// may list fewer items than its events did.
+    fn is(&self, index: u64, id: &str) -> bool {
+        if self.id.is_empty() || id.is_empty() { self.index == index } else { self.id == id }
+    }
+}

@@ -1,0 +1,182 @@
+//! The tools in OpenAI's responses.
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::feature::Feature;
+use crate::members::{Presence, Table, WordOr, wire_object};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
+use crate::neutral::text_tool;
+use rerouter_base::secret::Secret;
+
+const TOOL: Table = &[
+    ("allowed_callers", Feature::Hints),
+    ("defer_loading", Feature::DeferredTools),
+    ("external_web_access", Feature::Hints),
+    ("output_schema", Feature::Hints),
+    ("server_description", Feature::Hints),
+];
+const FILTERS: Table = &[("blocked_domains", Feature::WebSearchBlocked)];
+
+wire_object!(ToolMember, TOOL, {
+    kind: String = "type",
+    name: String,
+    description: String,
+    parameters: Box<RawValue>,
+    strict: bool,
+    filters: Filters,
+    user_location: Place,
+    search_context_size: String,
+    container: WordOr<IgnoredAny>,
+    format: TextFormat,
+    server_label: String,
+    server_url: String,
+    authorization: String,
+    allowed_tools: Box<RawValue>,
+    require_approval: WordOr<IgnoredAny>,
+    connector_id: Presence,
+    tunnel_id: Presence,
+    headers: Presence,
+});
+// The syntax of a grammar stands in its text.
+wire_object!(TextFormat, &[], { kind: String = "type", syntax: IgnoredAny, definition: String, });
+wire_object!(ToolFilter, &[], { tool_names: Vec<String>, read_only: bool, });
+wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
+wire_object!(Place, &[], {
+    kind: String = "type",
+    city: String,
+    country: String,
+    region: String,
+    timezone: String,
+});
+wire_object!(Choice, &[], {
+    kind: String = "type",
+    name: String,
+    mode: String,
+    tools: Vec<Choice>,
+});
+
+pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
+    let uses = &mut request.uses;
+    uses.add_all("tools.", std::mem::take(&mut tool.others));
+    let kind = tool.kind.take().unwrap_or_default();
+    match kind.as_str() {
+        "function" => {
+            uses.add(Feature::Tools, "", "tools");
+            if tool.strict.is_some() {
+                uses.add(Feature::StrictTools, "tools.", "strict");
+            }
+            request.tools.push(Tool {
+                name: tool.name.unwrap_or_default(),
+                description: tool.description,
+                parameters: tool.parameters,
+                strict: tool.strict,
+                free_text: false,
+            });
+        }
+        "code_interpreter" => {
+            if let Some(WordOr::Word(_)) = tool.container {
+                uses.add(Feature::StoredState, "tools.", "container");
+            }
+            uses.add(Feature::CodeExecution, "tools.", kind);
+            request.code_execution = true;
+        }
+        "custom" => {
+            uses.add(Feature::CustomTools, "tools.", kind);
+            let format = tool.format.unwrap_or_default();
+            uses.add_all("tools.format.", format.others);
+            let name = tool.name.unwrap_or_default();
+            request.tools.push(text_tool::function(name, tool.description, format.definition));
+        }
+        "mcp" => read_mcp_server(tool, request),
+        "tool_search" => uses.add(Feature::DeferredTools, "tools.", kind),
+        _ if kind.starts_with("web_search") => {
+            uses.add(Feature::WebSearch, "tools.", kind);
+            let filters = tool.filters.unwrap_or_default();
+            uses.add_all("tools.filters.", filters.others);
+            let allowed_domains = filters.allowed_domains.unwrap_or_default();
+            if !allowed_domains.is_empty() {
+                uses.add(Feature::WebSearchAllowed, "tools.filters.", "allowed_domains");
+            }
+            if tool.user_location.is_some() {
+                uses.add(Feature::WebSearchPlace, "tools.", "user_location");
+            }
+            if tool.search_context_size.is_some() {
+                uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
+            }
+            let place = tool.user_location;
+            request.web_search = Some(WebSearch {
+                allowed_domains,
+                blocked_domains: Vec::new(),
+                place: place.map(|place| [place.city, place.country, place.region, place.timezone]),
+                context_size: tool.search_context_size,
+            });
+        }
+        _ => uses.add(Feature::ServerTools, "tools.", kind),
+    }
+}
+
+fn read_mcp_server(tool: ToolMember, request: &mut Request) {
+    let uses = &mut request.uses;
+    // By default the client approves of each call.
+    let runs = matches!(&tool.require_approval, Some(WordOr::Word(word)) if word == "never");
+    let allowed_tools = tool.allowed_tools.map_or(Ok(None), |written| read_allowed(&written));
+    let is_there = |member: Option<Presence>| member.is_some_and(|member| member.0);
+    for (is_asked, name) in [
+        (!runs, "require_approval"),
+        (allowed_tools.is_err(), "allowed_tools"),
+        (is_there(tool.connector_id), "connector_id"),
+        (is_there(tool.tunnel_id), "tunnel_id"),
+        (is_there(tool.headers), "headers"),
+    ] {
+        if is_asked {
+            uses.add(Feature::McpTerms, "tools.", name);
+        }
+    }
+    uses.add(Feature::McpServers, "tools.", "mcp");
+    request.mcp_servers.push(McpServer {
+        name: tool.server_label.unwrap_or_default(),
+        url: tool.server_url.unwrap_or_default(),
+        authorization: tool.authorization.map(Secret::new),
+        allowed_tools: allowed_tools.unwrap_or_default(),
+    });
+}
+
+/// The names of the tools that may be called: a list, or an object with the list. An error is
+/// another rule.
+fn read_allowed(written: &RawValue) -> Result<Option<Vec<String>>, ()> {
+    if let Ok(names) = serde_json::from_str(written.get()) {
+        return Ok(Some(names));
+    }
+    match serde_json::from_str::<ToolFilter>(written.get()) {
+        Ok(ToolFilter { tool_names, read_only: None, .. }) => Ok(tool_names),
+        _ => Err(()),
+    }
+}
+
+pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
+    let of_word = |word: &str| match word {
+        "none" => ToolChoice::None,
+        "required" => ToolChoice::Any,
+        _ => ToolChoice::Auto,
+    };
+    let choice = match choice {
+        WordOr::Word(word) => of_word(&word),
+        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.name) {
+            (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
+            (Some("allowed_tools"), _) => {
+                request.uses.add(Feature::AllowedTools, "", "tool_choice");
+                let tools = choice.tools.unwrap_or_default().into_iter();
+                let names: Vec<String> = tools.filter_map(|tool| tool.name).collect();
+                request.allow(&names);
+                of_word(&choice.mode.unwrap_or_default())
+            }
+            _ => {
+                request.uses.add(Feature::ServerTools, "", "tool_choice");
+                return;
+            }
+        },
+    };
+    request.uses.add(Feature::ToolChoice, "", "tool_choice");
+    request.tool_choice = Some(choice);
+}

@@ -1,0 +1,82 @@
+//! Events of a stream that are like one before but for what the model wrote, as nearly all are.
+//! They need no parser.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use super::event::{EventFacts, EventKind, inside};
+use crate::wire::json;
+
+/// A member that OpenAI fills with random letters, to hide how long the text is.
+const PADDING: &[u8] = b"\"obfuscation\":\"";
+
+/// An event of content that was parsed, and the place of its text. An event with another string in
+/// that place, and the same bytes around it, says the same.
+#[derive(Debug, Default)]
+pub struct RepeatedEvent {
+    event: Vec<u8>,
+    /// The text, quotes included. Empty if there is no event.
+    text: Range<usize>,
+    /// The value of [`PADDING`] behind it; empty at the end of the event if there is none.
+    padding: Range<usize>,
+    /// What [`EventFacts::bytes`] counts beside the text.
+    beside: u64,
+    choices: u128,
+}
+
+/// What a repeated event adds to the counts of its stream.
+pub struct RepeatedFacts {
+    pub bytes: u64,
+    pub choices: u128,
+}
+
+impl RepeatedEvent {
+    /// Learns an event that was parsed, if it is one whose text may change.
+    pub fn learn(&mut self, event: &[u8], facts: &EventFacts) {
+        let is_plain = facts.kind == EventKind::Content
+            && !facts.finished
+            && facts.told.is_none()
+            && facts.number.is_none();
+        let Some(text) = facts.text.clone().filter(|_| is_plain) else { return };
+        let end = event.len();
+        let behind = event.get(text.end..).unwrap_or_default();
+        let padding = memmem::find(behind, PADDING).map(|at| text.end + at + PADDING.len() - 1);
+        let padding = padding.and_then(|at| {
+            let (value, _) = json::split_string(event.get(at..)?)?;
+            Some(at..at + value.len())
+        });
+        self.beside = facts.bytes.saturating_sub(inside(text.len()));
+        self.choices = facts.choices;
+        self.text = text;
+        self.padding = padding.unwrap_or(end..end);
+        self.event.clear();
+        self.event.extend_from_slice(event);
+    }
+
+    /// Reads an event that is like the learnt one; `None` for any other.
+    pub fn read(&self, event: &[u8]) -> Option<RepeatedFacts> {
+        let fixed = |range: Range<usize>| self.event.get(range).unwrap_or_default();
+        if self.text.is_empty() {
+            return None;
+        }
+        let rest = event.strip_prefix(fixed(0..self.text.start))?;
+        let (text, rest) = json::split_string(rest)?;
+        let mut rest = rest.strip_prefix(fixed(self.text.end..self.padding.start))?;
+        if !self.padding.is_empty() {
+            rest = json::split_string(rest)?.1;
+        }
+        // An empty text says nothing yet.
+        let is_same = rest == fixed(self.padding.end..self.event.len())
+            && text.len() > 2
+            && std::str::from_utf8(text).is_ok();
+        is_same.then(|| RepeatedFacts {
+            bytes: self.beside + inside(text.len()),
+            choices: self.choices,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "repeated_tests.rs"]
+mod tests;

@@ -1,0 +1,480 @@
+//! A cursor over the bytes of a JSON text. It validates (RFC 8259), finds spans and skips values
+//! without a copy and without recursion. Depth is bounded.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind};
+
+// The stack of open brackets is one bit each.
+const _: () = assert!(bounds::JSON_DEPTH <= 128);
+
+/// Why reading ended early.
+#[derive(Debug)]
+pub enum JsonError {
+    /// Not JSON. `serde_json` words the error for the client.
+    Syntax,
+    Deep,
+    /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
+    Long,
+    /// The text ends within a string.
+    Cut,
+    /// JSON that the reader refuses.
+    Refused(Box<Error>),
+}
+
+impl From<Error> for JsonError {
+    fn from(error: Error) -> Self {
+        JsonError::Refused(Box::new(error))
+    }
+}
+
+/// The kind of the value ahead, by its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonKind {
+    Object,
+    Array,
+    String,
+    Number,
+    True,
+    False,
+    Null,
+}
+
+/// A member's name, as written.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberName<'a> {
+    quoted: &'a [u8],
+    /// Where its opening quote stands.
+    pub start: usize,
+}
+
+impl<'a> MemberName<'a> {
+    /// As it is written, without its quotes.
+    pub fn written(&self) -> &'a [u8] {
+        self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
+    pub fn is(&self, name: &str) -> bool {
+        let inner = self.written();
+        inner == name.as_bytes()
+            || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
+    }
+
+    /// Whether it is `name` in any case: some readers (Go) ignore case.
+    pub fn resembles(&self, name: &str) -> bool {
+        let inner = self.written();
+        inner.eq_ignore_ascii_case(name.as_bytes())
+            || (inner.len() > name.len()
+                && inner.contains(&b'\\')
+                && self.text().eq_ignore_ascii_case(name))
+    }
+
+    /// Where it stands, with its quotes.
+    pub fn span(&self) -> Range<usize> {
+        self.start..self.start + self.quoted.len()
+    }
+
+    /// The name with its escapes resolved. One with a lone surrogate matches nothing.
+    pub fn text(&self) -> Cow<'a, str> {
+        text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))
+    }
+}
+
+/// The text of a quoted JSON string; `None` when it holds a lone surrogate.
+pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
+    if memchr::memchr(b'\\', quoted).is_none() {
+        let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned)
+}
+
+/// A position in a text that is read once, forward.
+#[derive(Debug)]
+pub struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
+        if self.peek() != Some(byte) {
+            return Err(JsonError::Syntax);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn enter(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        self.depth += 1;
+        if self.depth > bounds::JSON_DEPTH { Err(JsonError::Deep) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+    }
+
+    /// The offset of the value ahead, once [`kind`](Self::kind) was called.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The bytes of a span.
+    pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// The kind of the next value.
+    pub fn kind(&mut self) -> Result<JsonKind, JsonError> {
+        self.blank();
+        Ok(match self.peek() {
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't') => JsonKind::True,
+            Some(b'f') => JsonKind::False,
+            Some(b'n') => JsonKind::Null,
+            Some(b'-' | b'0'..=b'9') => JsonKind::Number,
+            _ => return Err(JsonError::Syntax),
+        })
+    }
+
+    fn string(&mut self) -> Result<Range<usize>, JsonError> {
+        let start = self.at;
+        self.expect(b'"')?;
+        // Most strings are short: a loop finds their end sooner than a search that needs setup.
+        let near = self.text.get(self.at..).unwrap_or_default().iter().take(24);
+        let plain = near.take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
+        self.at += plain;
+        if self.peek() == Some(b'"') {
+            self.at += 1;
+            return Ok(start..self.at);
+        }
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let found = memchr::memchr2(b'"', b'\\', rest);
+            let length = found.unwrap_or(rest.len());
+            let plain = rest.get(..length).unwrap_or_default();
+            // The least of many bytes at a time: no early exit.
+            if plain.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20 {
+                return Err(JsonError::Syntax);
+            }
+            if found.is_none() {
+                return Err(JsonError::Cut);
+            }
+            self.at += length + 1;
+            if rest.get(length) == Some(&b'"') {
+                return Ok(start..self.at);
+            }
+            match self.peek() {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+                Some(b'u') => {
+                    let after = self.text.get(self.at + 1..).unwrap_or_default();
+                    let digits = after.get(..4).unwrap_or(after);
+                    if !digits.iter().all(u8::is_ascii_hexdigit) {
+                        return Err(JsonError::Syntax);
+                    }
+                    if digits.len() < 4 {
+                        return Err(JsonError::Cut);
+                    }
+                    self.at += 5;
+                }
+                None => return Err(JsonError::Cut),
+                _ => return Err(JsonError::Syntax),
+            }
+        }
+    }
+
+    fn digits(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start { Err(JsonError::Syntax) } else { Ok(()) }
+    }
+
+    fn number(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        short(self.at - start)
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), JsonError> {
+        if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
+            return Err(JsonError::Syntax);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn name(&mut self) -> Result<MemberName<'a>, JsonError> {
+        self.blank();
+        let span = self.string()?;
+        short(span.len())?;
+        self.blank();
+        self.expect(b':')?;
+        Ok(MemberName { quoted: self.raw(&span), start: span.start })
+    }
+
+    /// Reads a scalar or opens a bracket. Returns whether a value is complete.
+    fn begin(&mut self, objects: &mut u128) -> Result<bool, JsonError> {
+        match self.kind()? {
+            JsonKind::String => self.string().map(|_| true),
+            JsonKind::Number => self.number().map(|()| true),
+            JsonKind::True => self.word(b"true").map(|()| true),
+            JsonKind::False => self.word(b"false").map(|()| true),
+            JsonKind::Null => self.word(b"null").map(|()| true),
+            shape => {
+                self.enter()?;
+                self.blank();
+                let object = shape == JsonKind::Object;
+                if self.peek() == Some(if object { b'}' } else { b']' }) {
+                    self.leave();
+                    return Ok(true);
+                }
+                *objects = (*objects << 1) | u128::from(object);
+                if object {
+                    self.name()?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Skips one value and returns its span.
+    pub fn skip(&mut self) -> Result<Range<usize>, JsonError> {
+        self.blank();
+        let (start, depth) = (self.at, self.depth);
+        let mut objects: u128 = 0;
+        loop {
+            if !self.begin(&mut objects)? {
+                continue;
+            }
+            loop {
+                if self.depth == depth {
+                    return Ok(start..self.at);
+                }
+                self.blank();
+                let object = objects & 1 == 1;
+                match self.peek() {
+                    Some(b',') => {
+                        self.at += 1;
+                        if object {
+                            self.name()?;
+                        }
+                        break;
+                    }
+                    Some(b'}') if object => self.leave(),
+                    Some(b']') if !object => self.leave(),
+                    _ => return Err(JsonError::Syntax),
+                }
+                objects >>= 1;
+            }
+        }
+    }
+
+    pub fn pass(&mut self) -> Result<(), JsonError> {
+        self.skip().map(|_| ())
+    }
+
+    /// Calls `each` for the members of the object ahead; it has to consume their values. Skips any
+    /// other value.
+    pub fn members(
+        &mut self,
+        each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if self.kind()? != JsonKind::Object {
+            return self.skip().map(|_| ());
+        }
+        self.enter()?;
+        self.blank();
+        if self.peek() == Some(b'}') {
+            self.leave();
+            return Ok(());
+        }
+        self.more_members(each)
+    }
+
+    /// Calls `each` for a member and those after it, up to the end of their object.
+    fn more_members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        loop {
+            let name = self.name()?;
+            each(self, name)?;
+            self.blank();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.leave();
+                    return Ok(());
+                }
+                _ => return Err(JsonError::Syntax),
+            }
+        }
+    }
+
+    /// Calls `each` for the elements of the array ahead; it has to consume them. Skips any other
+    /// value.
+    pub fn elements(
+        &mut self,
+        mut each: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if self.kind()? != JsonKind::Array {
+            return self.skip().map(|_| ());
+        }
+        self.enter()?;
+        self.blank();
+        if self.peek() == Some(b']') {
+            self.leave();
+            return Ok(());
+        }
+        loop {
+            each(self)?;
+            self.blank();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.leave();
+                    return Ok(());
+                }
+                _ => return Err(JsonError::Syntax),
+            }
+        }
+    }
+}
+
+/// Calls `each` for the members of a body, which must be one JSON object and nothing else.
+pub fn read_object<'a>(
+    body: &'a [u8],
+    each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
+) -> Result<(), Error> {
+    if let Err(error) = std::str::from_utf8(body) {
+        return Err(Error::new(
+            Kind::InvalidRequest,
+            format!("The body is not UTF-8 text: byte {} is wrong.", error.valid_up_to()),
+        ));
+    }
+    let mut cursor = Cursor { text: body, at: 0, depth: 0 };
+    let walked = match cursor.kind() {
+        Ok(JsonKind::Object) => cursor.members(each),
+        Ok(_) => cursor.skip().and_then(|_| {
+            cursor.blank();
+            if cursor.at != body.len() {
+                return Err(JsonError::Syntax);
+            }
+            Err(Error::new(Kind::InvalidRequest, "The body has to be a JSON object.").into())
+        }),
+        Err(fault) => Err(fault),
+    };
+    let ended = walked.and_then(|()| {
+        cursor.blank();
+        if cursor.at == body.len() { Ok(()) } else { Err(JsonError::Syntax) }
+    });
+    ended.map_err(|fault| match fault {
+        JsonError::Refused(error) => *error,
+        JsonError::Deep => Error::new(
+            Kind::InvalidRequest,
+            format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH),
+        ),
+        JsonError::Long => {
+            let longest = bounds::JSON_WORD_BYTES;
+            Error::new(
+                Kind::InvalidRequest,
+                format!("The body holds a number or a name of more than {longest} bytes."),
+            )
+        }
+        JsonError::Syntax | JsonError::Cut => {
+            let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+                Err(error) => error.to_string(),
+                Ok(_) => format!("unexpected character at byte {}", cursor.at),
+            };
+            Error::new(Kind::InvalidRequest, format!("The body is not valid JSON: {why}."))
+        }
+    })
+}
+
+/// Splits a text after the JSON string that it begins with, quotes included.
+pub fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut cursor = Cursor { text, at: 0, depth: 0 };
+    let string = cursor.string().ok()?;
+    text.split_at_checked(string.end)
+}
+
+/// Calls `each` for the members in the last part of an object, which begins with a member. Returns
+/// whether the part reads as such, and nothing follows it.
+pub fn read_last_members<'a>(
+    part: &'a [u8],
+    each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
+) -> bool {
+    let mut cursor = Cursor { text: part, at: 0, depth: 1 };
+    let read = cursor.more_members(each).is_ok();
+    cursor.blank();
+    read && cursor.at == part.len()
+}
+
+/// Reads a text that may be cut off, or turn into something else than JSON. Returns how many of its
+/// bytes are the beginning of one value.
+pub fn read_part<'a>(
+    text: &'a [u8],
+    each: impl FnOnce(&mut Cursor<'a>) -> Result<(), JsonError>,
+) -> usize {
+    let readable = match std::str::from_utf8(text) {
+        // A character that is cut off, where the text is.
+        Err(error) if error.error_len().is_some() => {
+            text.get(..error.valid_up_to()).unwrap_or_default()
+        }
+        _ => text,
+    };
+    let mut cursor = Cursor { text: readable, at: 0, depth: 0 };
+    match each(&mut cursor) {
+        Ok(()) => cursor.blank(),
+        Err(JsonError::Cut) => return readable.len(),
+        Err(_) => {
+            let rest = readable.get(cursor.at..).unwrap_or_default();
+            if [&b"true"[..], b"false", b"null"].iter().any(|word| word.starts_with(rest)) {
+                return readable.len();
+            }
+        }
+    }
+    cursor.at
+}
+
+fn short(length: usize) -> Result<(), JsonError> {
+    if length > bounds::JSON_WORD_BYTES { Err(JsonError::Long) } else { Ok(()) }
+}

@@ -1,0 +1,230 @@
+//! A connection from accept to its end: its slot, its TLS handshake, and one request after another.
+//! A connection is counted when it is accepted, with TLS or without. One deadline covers the
+//! handshake and the first request head.
+//!
+//! Pingora accepts. It does not do the rest, because Pingora 0.9 limits no connections, gives a
+//! handshake a minute and the start of HTTP/2 unlimited time, and logs an error for each failed
+//! handshake. So to Pingora every listener is one without TLS.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use log::warn;
+use pingora::apps::ServerApp;
+use pingora::listeners::tls::Acceptor;
+use pingora::protocols::l4::stream::Stream as Socket;
+use pingora::protocols::{ALPN, Stream};
+use pingora::server::ShutdownWatch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::chunked_body::ChunkedStream;
+use super::connection_limits::{ConnectionLimiter, ConnectionSlot, LimitReached};
+use super::http1_head::{self, HeadDeadline, HeadRead};
+use super::http2;
+use super::service::HttpService;
+use rerouter_base::bounds;
+use rerouter_base::log::LogThrottle;
+use rerouter_core::app::App;
+
+/// The TLS acceptors of listeners, by the listener's address.
+pub type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
+
+/// How many connections a service takes at once.
+pub struct ConnectionLimits {
+    pub most: usize,
+    pub share: usize,
+    /// The setting that bounds `most`, for the log.
+    pub limit: &'static str,
+}
+
+/// Accepts the connections of one service, over all of its listeners.
+pub struct ConnectionAcceptor<S> {
+    app: Arc<App>,
+    service: Arc<S>,
+    limiter: Arc<ConnectionLimiter>,
+    limit: &'static str,
+    acceptors: TlsAcceptors,
+    failed_handshakes: LogThrottle,
+    at_limit: LogThrottle,
+    at_address_limit: LogThrottle,
+    at_handshake_limit: LogThrottle,
+}
+
+impl<S: HttpService> ConnectionAcceptor<S> {
+    /// An acceptor in front of `service`.
+    pub fn new(
+        app: Arc<App>,
+        service: S,
+        limits: ConnectionLimits,
+        acceptors: TlsAcceptors,
+    ) -> Self {
+        ConnectionAcceptor {
+            app,
+            service: Arc::new(service),
+            limiter: Arc::new(ConnectionLimiter::new(limits.most, limits.share)),
+            limit: limits.limit,
+            acceptors,
+            failed_handshakes: LogThrottle::default(),
+            at_limit: LogThrottle::default(),
+            at_address_limit: LogThrottle::default(),
+            at_handshake_limit: LogThrottle::default(),
+        }
+    }
+
+    /// A slot for a connection, or else a reserve slot; `None` where there is neither.
+    fn admit(&self, peer: Option<IpAddr>) -> Option<ConnectionSlot> {
+        let full = match self.limiter.take(self.app.server.counted(peer)) {
+            Ok(slot) => return Some(slot),
+            Err(full) => full,
+        };
+        self.app.metrics.connection_refused(full.as_str());
+        match full {
+            LimitReached::All => self.at_limit.tell(|count| {
+                let (limit, peer) = (self.limit, name(peer));
+                warn!("connection limit reached ({limit}): {count} refused, the last from {peer}");
+            }),
+            LimitReached::Address => self.at_address_limit.tell(|count| {
+                let limit = "limits.connections_per_address";
+                let peer = name(peer);
+                warn!(
+                    "connection limit of one address reached ({limit}): {count} refused, \
+                     the last from {peer}"
+                );
+            }),
+        }
+        self.limiter.reserve(peer)
+    }
+
+    /// When the first request head of a connection must be complete.
+    fn deadline(&self, slot: &ConnectionSlot) -> Instant {
+        let time = self.app.server.limits.header_timeout;
+        Instant::now() + if slot.is_reserve() { time.min(bounds::RESERVE_HEAD) } else { time }
+    }
+
+    /// The TLS acceptor of the connection's listener, if it has one. `None`: the listener is
+    /// unknown.
+    fn identity(&self, stream: &Stream) -> Option<Option<&Acceptor>> {
+        if self.acceptors.is_empty() {
+            return Some(None);
+        }
+        let digest = stream.get_socket_digest()?;
+        let listener = self.app.server.listener_at(*digest.local_addr()?.as_inet()?)?;
+        match listener.tls {
+            Some(_) => self.acceptors.get(&listener.address).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// Does the TLS handshake, where the listener has TLS.
+    async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
+        let Some(identity) = self.identity(&stream)? else { return Some(stream) };
+        let peer = peer(&stream);
+        let network = self.app.server.counted(peer);
+        let caller = network.map_or_else(|| stream.id().to_string(), |own| own.to_string());
+        let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await;
+        let Some(turn) = turn.ok().flatten() else {
+            self.app.metrics.connection_refused("handshakes");
+            self.at_handshake_limit.tell(|count| {
+                warn!("too many TLS handshakes: {count} refused, the last with {}", name(peer))
+            });
+            return None;
+        };
+        tokio::spawn(async move {
+            sleep(bounds::HANDSHAKE_TURN).await;
+            drop(turn);
+        });
+        let socket = stream.into_any().downcast::<Socket>().ok()?;
+        let why = match timeout_at(deadline, identity.tls_handshake(*socket)).await {
+            Ok(Ok(secured)) => return Some(Box::new(secured)),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        self.failed_handshakes.tell(|count| {
+            warn!("{count} TLS handshake(s) failed, the last with {}: {why}", name(peer))
+        });
+        None
+    }
+
+    /// When a connection without a request closes in a shutdown: at once, unless another process
+    /// has taken over. Then its next answer ends it, because a client that uses it just now must
+    /// not find it closed.
+    async fn closing(&self, shutdown: &ShutdownWatch) {
+        // An error means that the sender is gone, which is a shutdown too.
+        let _leaving = shutdown.clone().changed().await;
+        if self.app.is_handed_over() {
+            sleep(bounds::HANDED_OVER_IDLE).await;
+        }
+    }
+
+    /// HttpService one request after another on a connection of HTTP/1.
+    async fn http1(
+        &self,
+        mut stream: Stream,
+        slot: ConnectionSlot,
+        deadline: Instant,
+        shutdown: &ShutdownWatch,
+    ) {
+        let mut deadline = HeadDeadline::First(deadline);
+        loop {
+            let came = tokio::select! {
+                biased;
+                came = http1_head::read(stream, deadline, self.closing(shutdown)) => came,
+                () = slot.revoked() => return,
+            };
+            if !slot.keep() {
+                return;
+            }
+            let next = match came {
+                HeadRead::Request(session) => {
+                    self.service.serve(session, slot.is_reserve(), shutdown).await
+                }
+                HeadRead::Closed => None,
+                HeadRead::Malformed(mut session, came, error) => {
+                    self.service.refuse(&mut session, &came, error).await;
+                    if !slot.is_reserve() {
+                        http1_head::linger(session).await;
+                    }
+                    None
+                }
+            };
+            let Some(next) = next.and_then(ChunkedStream::open) else { return };
+            stream = next;
+            deadline = HeadDeadline::Next(self.app.server.limits.header_timeout);
+        }
+    }
+}
+
+#[async_trait]
+impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
+    async fn process_new(
+        self: &Arc<Self>,
+        stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let _open = self.app.begin_connection();
+        let slot = self.admit(peer(&stream))?;
+        let deadline = self.deadline(&slot);
+        let stream = tokio::select! {
+            secured = Box::pin(self.secure(stream, deadline)) => secured?,
+            () = slot.revoked() => return None,
+        };
+        if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
+            Box::pin(http2::serve(&self.service, stream, slot, deadline, shutdown)).await;
+        } else {
+            self.http1(stream, slot, deadline, shutdown).await;
+        }
+        None
+    }
+}
+
+/// The address of the client.
+fn peer(stream: &Stream) -> Option<IpAddr> {
+    let digest = stream.get_socket_digest()?;
+    Some(digest.peer_addr()?.as_inet()?.ip().to_canonical())
+}
+
+fn name(peer: Option<IpAddr>) -> String {
+    peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string())
+}

@@ -1,0 +1,111 @@
+//! What a finished call adds to the metrics, to the sums of usage, and to later estimates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outcome::Outcome;
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::money::nano_usd;
+use rerouter_captures::capture::record::{CaptureState, Head};
+use rerouter_core::app::App;
+use rerouter_routing::Routing;
+use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_slot};
+
+/// Who pays for a call, and the estimate of its prompt.
+pub(super) struct CallAccount {
+    /// The user, and the key that was used.
+    pub(super) payer: (UserId, Option<KeyId>),
+    /// Estimated prompt tokens, not corrected by earlier usage. None where the prompt holds more
+    /// than text.
+    pub(super) estimated: Option<u64>,
+}
+
+impl CallAccount {
+    /// Adds a finished call; `ttft` is the time to its first token.
+    pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
+        count(app, &app.live().routing, outcome);
+        if head.replay_of.is_none() {
+            time(app, outcome, ttft);
+        }
+        self.learn(app, head, outcome);
+        self.add_usage(app, head, outcome, ttft);
+    }
+
+    /// Corrects later estimates by the usage of this call.
+    fn learn(&self, app: &App, head: &Head, outcome: &Outcome) {
+        if let (Some(estimated), Some(usage), Some(inputs), None) =
+            (self.estimated, &outcome.usage, &head.inputs, &head.replay_of)
+            && !usage.estimated
+        {
+            app.bias.learn(
+                &app.live().routing,
+                &inputs.request.name,
+                estimated,
+                usage.prompt_tokens,
+            );
+        }
+    }
+
+    /// Adds usage and cost to the payer's sums.
+    fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
+        let (user, key) = self.payer.clone();
+        let decision = head.decision.as_ref();
+        let key = UsageKey {
+            at: usage_slot(head.created_at),
+            user,
+            key,
+            model: outcome.target().map(|target| target.entry().name.clone()),
+            alias: decision.and_then(|decision| decision.alias.clone()),
+            recipe: decision.map(|decision| Arc::clone(&decision.recipe)).unwrap_or_default(),
+            rule: decision.and_then(|decision| decision.rule.clone()),
+            replay: head.replay_of.is_some(),
+        };
+        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
+        let took = Duration::from_millis(head.total_ms);
+        let sums = UsageSums {
+            requests: 1,
+            prompt_tokens: used.prompt_tokens,
+            completion_tokens: used.completion_tokens,
+            cached_tokens: used.cached_tokens.unwrap_or(0),
+            nano: cost.map_or(0, nano_usd),
+            priced: u64::from(cost.is_some()),
+            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
+            errors: u64::from(head.state == CaptureState::Failed),
+            took: if is_timed { LatencyCounts::one(took) } else { LatencyCounts::default() },
+            first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
+        };
+        app.limits.used(key, &sums);
+    }
+}
+
+/// Targets under a pattern count as the pattern: clients choose their names.
+fn count(app: &App, routing: &Routing, outcome: &Outcome) {
+    let metrics = &app.metrics;
+    for attempt in &outcome.attempts {
+        let result = attempt.error.as_deref().unwrap_or("ok");
+        let model = routing.counted_as(&attempt.provider, &attempt.model);
+        metrics.attempt(&attempt.provider, model, result);
+    }
+    let Some(target) = outcome.target() else { return };
+    if let Some(usage) = &outcome.usage {
+        let cached = usage.cached_tokens.unwrap_or(0);
+        target.meters(metrics).tokens(usage.prompt_tokens, usage.completion_tokens, cached);
+    }
+    if let Some(cost) = outcome.cost_usd() {
+        metrics.cost(&target.provider.name, &target.entry().model, cost);
+    }
+}
+
+/// Records how fast a live answer was.
+fn time(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
+    let Some(target) = outcome.target() else { return };
+    let meters = target.meters(&app.metrics);
+    if let Some(ttft) = ttft {
+        meters.first_token(ttft);
+    }
+    if outcome.is_good() && outcome.failure.is_none() {
+        let counted = outcome.usage.filter(|usage| !usage.estimated);
+        meters.answered(outcome.took, counted.map(|usage| usage.completion_tokens));
+    }
+}

@@ -1,0 +1,351 @@
+//! What a call may use up, at its three moments: let in before the decision, money reserved after
+//! it, settled at the end. And what of that the client reads: `x-ratelimit-*`, in OpenAI's names
+//! and units, and `…-budget` in dollars beside them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
+
+use super::admission::has_lease;
+use super::exchange::HttpExchange;
+use super::outcome::Outcome;
+use rerouter_access::auth::Principal;
+use rerouter_access::limits::{self, LimitPermit, Remaining, Reserve};
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::money::{NanoUsd, dollars, nano_usd};
+use rerouter_core::app::{App, Live};
+use rerouter_core::prompt::Prompt;
+use rerouter_dialect::protocol::Way;
+use rerouter_dialect::usage::Usage;
+use rerouter_dialect::wire::tokens;
+use rerouter_routing::{Decision, Inputs, Target};
+
+static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+static RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+static LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
+static REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
+static RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
+static REMAINING_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-remaining-budget");
+static RESET_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-reset-budget");
+
+/// Lets the request in, or refuses with 429.
+pub(super) fn admit(
+    app: &App,
+    exchange: &mut HttpExchange,
+    principal: &Principal,
+    inputs: &Inputs,
+) -> Result<LimitPermit> {
+    let draws = limits::draws(&app.auth, principal);
+    if draws.is_empty() {
+        return Ok(LimitPermit::default());
+    }
+    let request = &inputs.request;
+    let tokens = request
+        .charged_prompt_tokens()
+        .saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
+    app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
+        tell(app, exchange, &refused.remaining);
+        counted(app, refused.error)
+    })
+}
+
+/// Refuses with 429 where nothing of the caller's would be let in: a body that costs work is then
+/// not even read.
+pub(super) fn look(
+    app: &App,
+    exchange: &mut HttpExchange,
+    principal: &Principal,
+    costs: bool,
+) -> Result<()> {
+    let draws = limits::draws(&app.auth, principal);
+    app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
+        tell(app, exchange, &refused.remaining);
+        counted(app, refused.error)
+    })
+}
+
+/// Counts a refusal by a limit.
+fn counted(app: &App, refusal: Error) -> Error {
+    match refusal.kind() {
+        Kind::InsufficientQuota => app.metrics.limit_refusal("budget"),
+        Kind::RateLimited => app.metrics.limit_refusal("rate"),
+        _ => {}
+    }
+    refusal
+}
+
+/// Has the answer say what is left.
+pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining) {
+    if *remaining != Remaining::default() {
+        exchange.rates = headers(remaining, app.clock.now());
+    }
+}
+
+/// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no
+/// price there is no such sum, and a budget that cannot be kept is refused rather than ignored.
+pub(super) async fn reserve(
+    app: &App,
+    permit: &mut LimitPermit,
+    live: &Live,
+    (decision, prompt): (&Decision, &Prompt),
+    principal: &Principal,
+) -> Result<()> {
+    if !permit.has_budget() || !prompt.endpoint.costs() {
+        return Ok(());
+    }
+    let mut targets = live.routing.targets_of(decision);
+    targets.truncate(live.routing.retry_of(decision).attempts.max(1));
+    let least_context =
+        if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
+    let wanted =
+        dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
+    let reserved = app.limits.reserve(permit, wanted, app.clock.now());
+    match reserved {
+        Err(_) if permit.awaits_grant() => {
+            Box::pin(reserve_granted(app, permit, wanted, principal)).await
+        }
+        reserved => reserved.map_err(|error| counted(app, *error)),
+    }
+}
+
+/// Waits for the grant of a shared budget. A credential that is revoked meanwhile spends nothing.
+async fn reserve_granted(
+    app: &App,
+    permit: &mut LimitPermit,
+    wanted: Reserve,
+    principal: &Principal,
+) -> Result<()> {
+    let reserved = app.limits.reserve_granted(permit, wanted, &app.clock).await;
+    reserved.map_err(|error| counted(app, *error))?;
+    has_lease(app)?;
+    app.auth.recheck(principal, app.clock.now())
+}
+
+fn no_price(permit: &LimitPermit, target: &Target) -> Error {
+    let remaining = permit.remaining();
+    let whose = remaining
+        .money
+        .map(|money| format!(" of {}, {},", money.whose, money.budget))
+        .unwrap_or_default();
+    let name = &target.name;
+    Error::new(
+        Kind::Forbidden,
+        format!(
+            "The budget{whose} needs prices: `{name}`, which may be asked, has none. Add it to \
+            `models` of the routing document."
+        ),
+    )
+}
+
+/// What the call costs at most, at the dearest target; or the first target without a price. Where
+/// the client does not limit the answer, the reserve for one answer may be cut to what is left.
+fn dearest<'a>(
+    targets: &'a [Arc<Target>],
+    prompt: &Prompt,
+    least_context: u64,
+) -> std::result::Result<Reserve, &'a Target> {
+    let (mut least, mut most) = (0, 0);
+    let ceiling = &prompt.request.ceiling;
+    for target in targets {
+        let assumed = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
+        let limit = default_limit(target, prompt).unwrap_or(assumed);
+        let more = limit.saturating_sub(assumed);
+        let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
+        let prices = target.prices.as_ref().ok_or(&**target)?;
+        let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
+        let context = target.context.unwrap_or(bounds::CONTEXT_TOKENS).max(least_context);
+        let cost = |completion_tokens: u64| {
+            let usage = Usage {
+                prompt_tokens: ceiling.prompt_tokens(context, image),
+                completion_tokens,
+                total_tokens: 0,
+                cached_tokens: None,
+                estimated: true,
+            };
+            prices.cost(&usage).map(nano_usd).ok_or(&**target)
+        };
+        least = least.max(cost(answers.saturating_sub(unlimited))?);
+        most = most.max(cost(answers)?);
+    }
+    Ok(Reserve::between(least, most))
+}
+
+/// The limit of an answer that we ask this target for, where the client gives none.
+fn default_limit(target: &Target, prompt: &Prompt) -> Option<u64> {
+    let gives_none = || prompt.neutral().is_none_or(|request| request.max_tokens.is_none());
+    match target.provider.way(prompt.endpoint)? {
+        Way::Translated(dialect) if gives_none() => dialect.default_limit(),
+        _ => None,
+    }
+}
+
+/// Whether the client asks Anthropic's API for a longer context than its models have by default.
+fn asks_for_long_context(headers: &HeaderMap) -> bool {
+    let betas = headers.get_all("anthropic-beta").iter();
+    betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
+}
+
+/// Puts what the call used in the place of what it had reserved. A good answer that does not say
+/// what it used leaves the reserve as spent. A call that got none used nothing, whatever was tried
+/// before it; if its client left while a provider worked on it, it used its estimated prompt.
+pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
+    let (tokens, spent) = match &outcome.usage {
+        Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
+        None if outcome.is_good() => (None, None),
+        None => (Some(0), Some(0)),
+    };
+    permit.settle(tokens, spent);
+}
+
+fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut row = |[limit, remaining, reset]: [&HeaderName; 3],
+                   sums: [HeaderValue; 2],
+                   full_again: Duration| {
+        let [most, left] = sums;
+        headers.insert(limit, most);
+        headers.insert(remaining, left);
+        if let Ok(text) = HeaderValue::try_from(duration(full_again)) {
+            headers.insert(reset, text);
+        }
+    };
+    let rates = [
+        (left.requests, [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS]),
+        (left.tokens, [&LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS]),
+    ];
+    for (rate, names) in rates {
+        if let Some(rate) = rate {
+            row(
+                names,
+                [rate.left.limit, rate.left.remaining].map(HeaderValue::from),
+                rate.left.reset,
+            );
+        }
+    }
+    if let Some(money) = left.money {
+        row(
+            [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET],
+            [money.budget.nano, money.remaining()].map(usd),
+            money.reset(now),
+        );
+    }
+    headers
+}
+
+/// Dollars, as a plain number.
+fn usd(nano: NanoUsd) -> HeaderValue {
+    HeaderValue::try_from(dollars(nano).to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("0"))
+}
+
+/// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours
+/// they would be taken for ours.
+pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
+    if rates.is_empty() {
+        return;
+    }
+    let theirs = |name: &&HeaderName| {
+        ["x-ratelimit-", "anthropic-ratelimit-"]
+            .iter()
+            .any(|start| name.as_str().starts_with(start))
+    };
+    for name in headers.keys().filter(theirs).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+    headers.extend(rates.iter().map(|(name, value)| (name.clone(), value.clone())));
+}
+
+/// As OpenAI writes durations: `20ms`, `1s`, `6m0s`, `9h0m5s`.
+fn duration(time: Duration) -> String {
+    let millis = time.as_micros().div_ceil(1_000);
+    let (hours, minutes, seconds, rest) =
+        (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60, millis % 1_000);
+    let fraction = if rest == 0 {
+        String::new()
+    } else {
+        format!(".{rest:03}").trim_end_matches('0').to_owned()
+    };
+    match (hours, minutes, seconds) {
+        (0, 0, 0) => format!("{rest}ms"),
+        (0, 0, _) => format!("{seconds}{fraction}s"),
+        (0, _, _) => format!("{minutes}m{seconds}{fraction}s"),
+        _ => format!("{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rerouter_access::limits::rate::RateLeft;
+    use rerouter_access::limits::{BudgetStatus, LimitOwner, RateStatus};
+    use rerouter_store::{Budget, Per};
+
+    #[test]
+    fn durations_are_openai_s() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (20, "20ms"),
+            (1_000, "1s"),
+            (1_250, "1.25s"),
+            (59_999, "59.999s"),
+            (360_000, "6m0s"),
+            (61_500, "1m1.5s"),
+            (32_405_000, "9h0m5s"),
+            (2_591_999_000, "719h59m59s"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(duration(Duration::from_micros(1)), "1ms", "never less than it takes");
+    }
+
+    #[test]
+    fn ours_replace_a_provider_s() {
+        let rate = RateStatus {
+            whose: LimitOwner::Key,
+            left: RateLeft { limit: 60, remaining: 59, reset: Duration::from_secs(1) },
+            reserved: 0,
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        let mut answer = HeaderMap::new();
+        answer.insert(&LIMIT_TOKENS, HeaderValue::from(1));
+        name_rates(&headers(&Remaining::default(), now), &mut answer);
+        assert_eq!(answer.len(), 1);
+        name_rates(
+            &headers(&Remaining { requests: Some(rate), ..Remaining::default() }, now),
+            &mut answer,
+        );
+        assert_eq!(
+            (answer.len(), &answer[&REMAINING_REQUESTS], &answer[&RESET_REQUESTS]),
+            (3, &HeaderValue::from(59), &HeaderValue::from_static("1s"))
+        );
+    }
+
+    #[test]
+    fn a_budget_is_told_in_dollars_whatever_was_spent() {
+        let (now, resets_at) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(86_400).unwrap());
+        for (nano, spent, limit, left) in [
+            (10_000_000, 2_500, "0.01", "0.0099975"),
+            (1, 0, "0.000000001", "0.000000001"),
+            (5, 9, "0.000000005", "0"),
+        ] {
+            let budget = Budget { nano, per: Per::Day };
+            let money = Some(BudgetStatus {
+                whose: LimitOwner::User,
+                budget,
+                spent,
+                reserved: 0,
+                is_shared: false,
+                resets_at,
+            });
+            let headers = headers(&Remaining { money, ..Remaining::default() }, now);
+            let told = [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET]
+                .map(|name| headers[name].to_str().unwrap());
+            assert_eq!(told, [limit, left, "24h0m0s"]);
+        }
+    }
+}

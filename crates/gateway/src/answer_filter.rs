@@ -1,0 +1,133 @@
+//! What of a provider's answer may leave. This is the one place that hides our credentials in an
+//! answer that repeats them: in its headers, and in its body however that is cut. It also takes out
+//! the usage of a stream that only we asked for, and translates what has another dialect than the
+//! client's, behind the mask.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+
+use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation};
+use rerouter_base::secret::{Mask, StreamMask};
+use rerouter_dialect::chat::usage_strip::UsageStrip;
+
+/// By how many bytes the memory of a translated stream is counted.
+const HELD_STEP: usize = 4 << 10;
+
+/// Puts stars in the place of our credentials in the headers of an answer.
+pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
+    for value in headers.values_mut().filter(|value| credentials.matches(value.as_bytes())) {
+        let masked = credentials.mask(Bytes::copy_from_slice(value.as_bytes()));
+        // A star is valid wherever another visible character is.
+        *value = HeaderValue::from_maybe_shared(masked).unwrap_or(HeaderValue::from_static("*"));
+    }
+}
+
+/// The filter of one body.
+#[derive(Default)]
+pub(super) struct AnswerFilter {
+    mask: StreamMask,
+    usage: UsageStrip,
+    translation: Option<AnswerTranslation>,
+}
+
+impl AnswerFilter {
+    /// The filter of an answer that is translated.
+    pub(super) fn translating(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
+        let translation = Some(AnswerTranslation::begin(plan, status, stream));
+        AnswerFilter { translation, ..AnswerFilter::default() }
+    }
+
+    /// Whether this piece, the next of the body, leaves unchanged. `strips`: usage is taken out.
+    pub(super) fn passes(&self, piece: &[u8], credentials: Option<&Mask>, strips: bool) -> bool {
+        !strips
+            && self.translation.is_none()
+            && credentials.is_none_or(|credentials| self.mask.passes(credentials, piece))
+    }
+
+    /// Takes the next piece of the body, the last one where `end`, and gives the bytes that may
+    /// leave. The others wait for more.
+    pub(super) fn feed(
+        &mut self,
+        piece: Bytes,
+        end: bool,
+        credentials: Option<&Mask>,
+        strips: bool,
+    ) -> Bytes {
+        let mut left = match credentials {
+            Some(credentials) => self.mask.feed(credentials, piece),
+            None => piece,
+        };
+        if end {
+            left = joined(left, self.mask.finish());
+        }
+        if let Some(translation) = &mut self.translation {
+            // What a provider escaped is decoded only there.
+            let left = translation.feed(&left, end);
+            return match credentials {
+                Some(credentials) => credentials.mask(left),
+                None => left,
+            };
+        }
+        if strips {
+            left = self.usage.feed(&left);
+            if end {
+                left = joined(left, self.usage.finish());
+            }
+        }
+        left
+    }
+
+    /// The translation that keeps the answer until it is whole, if there is one.
+    pub(super) fn whole(&self) -> Option<&WholeTranslation> {
+        match &self.translation {
+            Some(AnswerTranslation::Whole(whole)) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// Bytes that are kept to be translated, of a stream in whole steps: they change with each
+    /// event.
+    pub(super) fn held(&self) -> usize {
+        match &self.translation {
+            Some(AnswerTranslation::Stream { translator, .. }) => {
+                translator.held().next_multiple_of(HELD_STEP)
+            }
+            Some(AnswerTranslation::Whole(whole)) => whole.held(),
+            None => 0,
+        }
+    }
+
+    /// Ends a translated stream for which there is no memory. Gives its last event.
+    pub(super) fn give_up(&mut self) -> Bytes {
+        let mut event = Vec::new();
+        if let Some(AnswerTranslation::Stream { translator, failed }) = &mut self.translation {
+            translator.give_up(&mut event);
+            *failed = translator.has_failed();
+        }
+        event.into()
+    }
+
+    /// Whether a stream was given up: what came is no stream of the provider's dialect, or an
+    /// error.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.translation, Some(AnswerTranslation::Stream { failed: true, .. }))
+    }
+
+    /// The last event of a translated stream that broke off, in the client's dialect; empty if the
+    /// client has one already.
+    pub(super) fn break_off(&mut self) -> Option<Bytes> {
+        match &mut self.translation {
+            Some(AnswerTranslation::Stream { translator, .. }) => {
+                let mut event = Vec::new();
+                translator.break_off(&mut event);
+                Some(event.into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Two pieces as one.
+pub(super) fn joined(first: Bytes, second: Bytes) -> Bytes {
+    if second.is_empty() { first } else { [first, second].concat().into() }
+}

@@ -1,0 +1,148 @@
+//! A provider's answer on its way into the client's dialect. A stream is translated as it comes; a
+//! document, and an error, once it is whole.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
+
+use rerouter_dialect::Dialect;
+use rerouter_dialect::neutral::answer::{AnswerContext, Failure};
+use rerouter_dialect::translate_answer::{
+    StreamTranslator, error_body, translate_answer, translate_count, translate_error,
+};
+use rerouter_dialect::usage::Usage;
+
+/// Names what a translation has left out: members of the request, and of the answer.
+pub(super) static DROPPED: HeaderName = HeaderName::from_static("x-rerouter-dropped");
+
+/// How the answer to an attempt is translated.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerPlan {
+    pub(super) from: Dialect,
+    pub(super) to: Dialect,
+    /// It is a count of tokens.
+    pub(super) counts: bool,
+    pub(super) context: AnswerContext,
+    /// Members of the client's request that the provider has not got.
+    pub(super) dropped: Vec<String>,
+}
+
+impl AnswerPlan {
+    /// What was left out, as a header; `None` if it is nothing. `more` is of the answer.
+    pub(super) fn dropped_header(&self, more: &[&'static str]) -> Option<HeaderValue> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.dropped.iter().map(String::as_str).chain(more.iter().copied()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { None } else { HeaderValue::try_from(names.join(", ")).ok() }
+    }
+}
+
+/// The translation of one answer.
+pub(super) enum AnswerTranslation {
+    Stream {
+        translator: Box<StreamTranslator>,
+        /// It ended with an error before the provider's bytes did.
+        failed: bool,
+    },
+    Whole(Box<WholeTranslation>),
+}
+
+/// The translation of an answer that is no stream of success.
+pub(super) struct WholeTranslation {
+    plan: AnswerPlan,
+    status: u16,
+    /// The provider's bytes so far.
+    body: BytesMut,
+    usage: Option<Usage>,
+    dropped: Option<HeaderValue>,
+    /// The status of an answer of success that is none.
+    failed_as: Option<u16>,
+}
+
+impl AnswerTranslation {
+    /// Of an answer with this status. `stream`: it is an event stream.
+    pub(super) fn begin(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
+        if stream && !plan.counts && (200..300).contains(&status) {
+            let translator = StreamTranslator::new(plan.from, plan.to, plan.context.clone());
+            return AnswerTranslation::Stream { translator: Box::new(translator), failed: false };
+        }
+        AnswerTranslation::Whole(Box::new(WholeTranslation {
+            plan: plan.clone(),
+            status,
+            body: BytesMut::new(),
+            usage: None,
+            dropped: None,
+            failed_as: None,
+        }))
+    }
+
+    /// Takes the next piece, the last one where `end`, and gives what it amounts to.
+    pub(super) fn feed(&mut self, piece: &[u8], end: bool) -> Bytes {
+        match self {
+            AnswerTranslation::Stream { translator, failed } => {
+                let mut out = Vec::with_capacity(piece.len());
+                translator.feed(piece, &mut out);
+                *failed = translator.has_failed();
+                if end {
+                    translator.finish(&mut out);
+                }
+                out.into()
+            }
+            AnswerTranslation::Whole(whole) => {
+                whole.body.extend_from_slice(piece);
+                if end { whole.translate() } else { Bytes::new() }
+            }
+        }
+    }
+}
+
+impl WholeTranslation {
+    fn translate(&mut self) -> Bytes {
+        let body = std::mem::take(&mut self.body);
+        let AnswerPlan { from, to, context, counts, .. } = &self.plan;
+        if !(200..300).contains(&self.status) {
+            return translate_error(*to, self.status, &body);
+        }
+        if *counts {
+            return translate_count(*from, &body).unwrap_or_else(|failure| self.fail(&failure));
+        }
+        self.usage = from.read_usage(&body);
+        match translate_answer(*from, *to, &body, context) {
+            Ok(answer) => {
+                if !answer.dropped.is_empty() {
+                    self.dropped = self.plan.dropped_header(&answer.dropped);
+                }
+                answer.body
+            }
+            Err(failure) => self.fail(&failure),
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) -> Bytes {
+        self.failed_as = Some(failure.status);
+        error_body(self.plan.to, failure)
+    }
+
+    /// The provider's bytes that are kept.
+    pub(super) fn held(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The usage, by the provider's bytes.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    /// The header that names what was left out, if the answer has added to it.
+    pub(super) fn dropped(&self) -> Option<&HeaderValue> {
+        self.dropped.as_ref()
+    }
+
+    /// The status of the error that stands in an answer of success, or of an answer that cannot be
+    /// read.
+    pub(super) fn failed_as(&self) -> Option<u16> {
+        self.failed_as
+    }
+}

@@ -1,0 +1,93 @@
+//! Pingora's events of one attempt, as calls of [`InferenceCall`]: its permit and address, and how
+//! it failed. Whether another attempt follows is decided in [`InferenceCall::attempt_failed`].
+
+use log::warn;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+
+use super::call::InferenceCall;
+use super::failure::{
+    AttemptFailure, BAD_STATUS, CUT, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE,
+};
+use super::peers::Peers;
+use super::resolver::ResolveError;
+use rerouter_store::PanicPoint;
+
+/// Begins the next attempt: takes the permit of its target and gives the address to connect to.
+pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<HttpPeer>> {
+    let target = call
+        .begin_attempt()
+        .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    if call.answers_itself(&target) {
+        // The engine ends here; what is left is to write the answer.
+        let mut over = Error::explain(ErrorType::InternalError, "answered with an estimate");
+        over.set_retry(false);
+        return Err(over);
+    }
+    if let Err(barred) = call.admit(&target) {
+        let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
+        error.set_retry(call.attempt_failed(barred, false));
+        return Err(error);
+    }
+    call.app.store.faults().pass(PanicPoint::Attempt);
+    let peer = peers.peer(&target.provider).await;
+    peer.map_err(|why| unresolved(call, &target.provider.name, &why))
+}
+
+fn unresolved(call: &InferenceCall, provider: &str, why: &ResolveError) -> Box<Error> {
+    warn!("provider {provider}: no address to connect to: {why}");
+    let mut error = Error::explain(ErrorType::ConnectError, "no address").into_up();
+    error.set_retry(call.attempt_failed(AttemptFailure::Connect, false));
+    error
+}
+
+/// Notes how the attempt failed and tells Pingora whether to make another.
+pub(super) fn failed(
+    call: Option<&InferenceCall>,
+    mut error: Box<Error>,
+    known: Option<AttemptFailure>,
+    reused: bool,
+) -> Box<Error> {
+    let Some(call) = call else { return error };
+    if call.progress().relay.has_said_all() {
+        // The answer is whole: only the framing is wrong, or the client did not wait for its end.
+        error.set_retry(false);
+        return error;
+    }
+    let failure = known.unwrap_or_else(|| classify(call, &error));
+    let stale = reused && failure == AttemptFailure::Cut;
+    let again = call.attempt_failed(failure, stale);
+    if failure != AttemptFailure::ClientGone {
+        // Our deadlines come as errors of the client's side, though the provider is at fault.
+        error.as_up();
+    }
+    error.set_retry(again);
+    error
+}
+
+fn classify(call: &InferenceCall, error: &Error) -> AttemptFailure {
+    match error.etype() {
+        // A status that came counts, also where the rest of that answer never did.
+        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => {
+            refused(call).unwrap_or(AttemptFailure::Timeout)
+        }
+        ErrorType::Custom(BAD_STATUS) => refused(call).unwrap_or(AttemptFailure::ServerError),
+        ErrorType::Custom(IN_BAND) => AttemptFailure::InBand,
+        ErrorType::Custom(CUT) => AttemptFailure::Cut,
+        ErrorType::Custom(TOO_LARGE) => AttemptFailure::TooLarge,
+        _ if *error.esource() == ErrorSource::Downstream => AttemptFailure::ClientGone,
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => {
+            refused(call).unwrap_or(AttemptFailure::Timeout)
+        }
+        _ if *error.esource() == ErrorSource::Upstream => {
+            refused(call).unwrap_or(AttemptFailure::Cut)
+        }
+        _ => AttemptFailure::Internal,
+    }
+}
+
+/// The failure that the status of an uncommitted answer means.
+fn refused(call: &InferenceCall) -> Option<AttemptFailure> {
+    let progress = call.progress();
+    if progress.relay.committed { None } else { progress.relay.refused() }
+}

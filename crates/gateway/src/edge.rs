@@ -1,0 +1,98 @@
+//! The edge application: one request after another on a connection. It sets the bounds of a
+//! session, sends each request through the pipeline, and contains panics: one ends its request and
+//! nothing else.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+
+use super::exchange::HttpExchange;
+use super::pipeline::Pipeline;
+use super::respond::{self, RequestEnd};
+use super::service::{self, HttpService};
+use super::{ProxyHooks, http1_head, reply};
+use rerouter_base::bounds;
+use rerouter_base::error::Error;
+use rerouter_base::interface::Surface;
+use rerouter_core::app::App;
+
+/// The application that every listener of the gateway runs.
+pub struct Edge(Pipeline);
+
+impl Edge {
+    /// The edge in front of the proxy whose hooks are [`ProxyHooks`]'s.
+    pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
+        Edge(Pipeline::new(app, proxy))
+    }
+}
+
+#[async_trait]
+impl HttpService for Edge {
+    async fn serve(
+        &self,
+        mut session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let app = &self.0.app;
+        // A drain waits for the request from here on.
+        let _busy = app.begin_request();
+        if session.get_keepalive().is_some() {
+            // Pingora has just made it infinite. While draining, and on a reserve slot, there is
+            // none.
+            let keep = !standby && !*shutdown.borrow();
+            session.set_keepalive(keep.then_some(bounds::KEEP_ALIVE.as_secs()));
+        }
+        // Bodies are read under the limits of `intake`, whatever the protocol.
+        session.set_read_timeout(None);
+        session.set_write_timeout(Some(bounds::KEEP_ALIVE));
+        let mut exchange = Box::new(HttpExchange::open(app, &session));
+        exchange.skip_drain = standby;
+        // The session stays here, outside of the code that may panic, so that the client can be
+        // answered after a panic.
+        let mut slot = Some(session);
+        let serving = AssertUnwindSafe(self.0.serve(&mut slot, &mut exchange, standby, shutdown))
+            .catch_unwind()
+            .await;
+        let ended = match (serving, slot.as_deref_mut()) {
+            (Ok(ended), _) => ended,
+            (Err(_), Some(session)) => {
+                Box::pin(respond::panicked(app, session, &mut exchange)).await.0
+            }
+            (Err(_), None) => {
+                app.metrics.panic();
+                RequestEnd::GONE
+            }
+        };
+        exchange.close(app, ended.status, ended.sent);
+        service::finish(slot?, ended.reusable && !standby).await
+    }
+
+    async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error) {
+        let app = &self.0.app;
+        let mut exchange = Box::new(HttpExchange::unread(app, session, surface_of_first(came)));
+        let mut response = respond::refuse(&mut exchange, &error);
+        respond::name_request(&exchange, &mut response);
+        reply::write_unparsed(session, response).await;
+        exchange.close(app, error.status().as_u16(), 0);
+    }
+}
+
+/// The surface that a malformed head was meant for, by as much of it as came.
+fn surface_of_first(first: &[u8]) -> Surface {
+    let line = http1_head::first_line(first);
+    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let target = String::from_utf8_lossy(target);
+    let path = target.split('?').next().unwrap_or_default();
+    match path.split_once("://") {
+        // Absolute form (RFC 9112 section 3.2.2): the path begins after the authority.
+        Some((_, rest)) => Surface::of(rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/")),
+        None => Surface::of(path),
+    }
+}

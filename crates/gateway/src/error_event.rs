@@ -1,0 +1,59 @@
+//! The event that ends a stream which broke off: an error event in the client's protocol. It is not
+//! a regular end: no `[DONE]`, `response.completed` or `message_stop`.
+
+use bytes::Bytes;
+
+use super::call::InferenceCall;
+use super::outcome::Outcome;
+use rerouter_base::error::{Error, Kind};
+use rerouter_dialect::endpoint::Endpoint;
+
+/// The last event of the stream of `call`.
+pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
+    if let Some(event) = outcome.last_event() {
+        return event.clone();
+    }
+    let start = if outcome.is_between_events() { "" } else { "\n\n" };
+    let event = rendered(call.request.endpoint, call.id.as_str(), outcome.next_event());
+    Bytes::from(format!("{start}{event}"))
+}
+
+fn rendered(endpoint: Endpoint, request_id: &str, number: u64) -> String {
+    let error = Error::new(Kind::ProviderFailed, "The provider's stream broke off.");
+    endpoint.error_event(&error, request_id, number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rerouter_dialect::stream::{EventKind, classify};
+
+    #[test]
+    fn each_protocol_has_its_own() {
+        for (endpoint, expected) in [
+            (
+                Endpoint::ChatCompletions,
+                "data: {\"error\":{\"message\":\"The provider's stream broke off.\",\
+                \"type\":\"server_error\",\"param\":null,\"code\":\"provider_error\"}}\n\n",
+            ),
+            (
+                Endpoint::Responses,
+                "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\
+                \"message\":\"The provider's stream broke off.\",\
+                \"param\":null,\"sequence_number\":7}\n\n",
+            ),
+            (
+                Endpoint::Messages,
+                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\
+                \"message\":\"The provider's stream broke off.\"},\"request_id\":\"req_1\"}\n\n",
+            ),
+        ] {
+            let event = rendered(endpoint, "req_1", 7);
+            assert_eq!(event, expected);
+            assert!(
+                matches!(classify(endpoint, event.as_bytes()), EventKind::Error(_)),
+                "{endpoint:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! One HTTP/2 connection: its streams and its end. Pingora does not drive it: that has no deadline
+//! for the start of the connection, answers some heads without logging them, and knows no idle
+//! timeout.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::{Digest, Stream};
+use pingora::server::ShutdownWatch;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::connection_limits::ConnectionSlot;
+use super::http2_stream::Http2Session;
+use super::service::HttpService;
+use rerouter_base::bounds;
+
+/// A stream whose head has been read.
+type NewStream = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// HttpService a connection that has negotiated `h2`, until it closes.
+pub(super) async fn serve<S: HttpService>(
+    service: &Arc<S>,
+    stream: Stream,
+    slot: ConnectionSlot,
+    deadline: Instant,
+    shutdown: &ShutdownWatch,
+) {
+    let digest = Arc::new(Digest {
+        ssl_digest: stream.get_ssl_digest(),
+        timing_digest: stream.get_timing_digest(),
+        proxy_digest: stream.get_proxy_digest(),
+        socket_digest: stream.get_socket_digest(),
+    });
+    let opened = tokio::select! {
+        opened = timeout_at(deadline, open(stream)) => opened,
+        () = slot.revoked() => return,
+    };
+    let Ok(Some((connection, first))) = opened else { return };
+    if slot.keep() {
+        let streams = Streams {
+            service,
+            digest,
+            shutdown,
+            slot,
+            active: watch::channel(()).0,
+            unsent: Arc::new(Semaphore::new(bounds::H2_UNSENT)),
+        };
+        streams.drive(connection, first).await;
+    }
+}
+
+/// Opens a connection, up to its first request head.
+async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> {
+    let mut options = Builder::new();
+    options
+        .max_header_list_size(bounds::H2_HEAD_BYTES)
+        .max_concurrent_streams(bounds::H2_STREAMS_OF_CLIENTS);
+    let mut connection = options.handshake(stream).await.ok()?;
+    let first = connection.accept().await?.ok()?;
+    Some((connection, first))
+}
+
+/// The streams of one connection.
+struct Streams<'a, S> {
+    service: &'a Arc<S>,
+    digest: Arc<Digest>,
+    shutdown: &'a ShutdownWatch,
+    slot: ConnectionSlot,
+    /// Each stream that is being answered holds a receiver.
+    active: watch::Sender<()>,
+    /// A permit for each byte of an answer that may wait in the connection.
+    unsent: Arc<Semaphore>,
+}
+
+impl<S: HttpService> Streams<'_, S> {
+    async fn drive(&self, mut connection: Connection<Stream, Bytes>, first: NewStream) {
+        let mut leaves = self.shutdown.clone();
+        let mut next = Some(first);
+        // `leaving`: the client was told to open no more streams. `refusing`: those that come all
+        // the same are refused, not answered.
+        let (mut leaving, mut refusing) = (false, false);
+        loop {
+            if let Some((request, mut respond)) = next.take() {
+                match refusing {
+                    true => respond.send_reset(Reason::REFUSED_STREAM),
+                    false => self.answer(request, respond),
+                }
+            }
+            if self.slot.is_reserve() && !refusing {
+                connection.graceful_shutdown();
+                (leaving, refusing) = (true, true);
+            }
+            let idle = async {
+                self.active.closed().await;
+                self.slot.release();
+                sleep(if leaving { bounds::DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
+            };
+            // Returning drops the connection, with the answers that the client has not read.
+            tokio::select! {
+                biased;
+                _ = leaves.changed(), if !leaving => {
+                    connection.graceful_shutdown();
+                    leaving = true;
+                }
+                begun = connection.accept() => match begun {
+                    Some(Ok(begun)) => next = Some(begun),
+                    _ => return,
+                },
+                () = idle => return,
+                () = self.slot.revoked() => return,
+            }
+        }
+    }
+
+    fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let (digest, unsent) = (self.digest.clone(), self.unsent.clone());
+        let session = Http2Session::new(request, respond, digest, unsent);
+        let session = Box::new(ServerSession::new_custom(Box::new(session)));
+        let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
+        // One request at a time has the slot of the connection.
+        let is_alone = self.active.receiver_count() == 0;
+        let (active, slot) = (self.active.subscribe(), self.slot.beside().filter(|_| !is_alone));
+        let standby = self.slot.is_reserve() || (slot.is_none() && !is_alone);
+        tokio::spawn(async move {
+            service.serve(session, standby, &shutdown).await;
+            drop((active, slot));
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "http2_tests.rs"]
+mod tests;

@@ -1,0 +1,286 @@
+//! Request bodies: what each kind of route takes, and how a body is read: whole, within a size, a
+//! minimum rate and a maximum silence. After most refusals the framing is in doubt or the client is
+//! still sending, so the connection closes.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, header};
+use pingora::ErrorType;
+use pingora::protocols::http::ServerSession;
+use tokio::time::{Instant, timeout};
+
+use rerouter_base::body_memory::{BodyClass, Held};
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_core::api::BodyKind;
+use rerouter_core::app::App;
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::wire::coding::Coding;
+
+/// What a route takes as its body.
+#[derive(Clone, Copy)]
+pub(super) enum BodyRules {
+    /// An inference request, which may be compressed.
+    Inference(Endpoint),
+    /// What a management call takes.
+    Management(BodyKind),
+    /// A body that is read and ignored.
+    Ignored,
+}
+
+impl BodyRules {
+    /// Whether the caller's limits are checked before a body that costs work is read. If so:
+    /// whether the call may cost money.
+    pub(super) fn is_limited(self) -> Option<bool> {
+        match self {
+            BodyRules::Inference(endpoint) => Some(endpoint.costs()),
+            BodyRules::Management(BodyKind::Prompt) => Some(false),
+            BodyRules::Management(_) | BodyRules::Ignored => None,
+        }
+    }
+
+    /// The share of memory that holds it.
+    pub(super) fn room(self) -> BodyClass {
+        match self {
+            BodyRules::Management(_) => BodyClass::Management,
+            BodyRules::Inference(_) | BodyRules::Ignored => BodyClass::Requests,
+        }
+    }
+
+    /// Its largest size in bytes.
+    pub(super) fn limit(self, app: &App) -> usize {
+        match self {
+            BodyRules::Inference(_) | BodyRules::Management(BodyKind::Prompt) => {
+                app.server.limits.request_body
+            }
+            BodyRules::Ignored
+            | BodyRules::Management(BodyKind::Json | BodyKind::Patch | BodyKind::Form) => {
+                bounds::MANAGEMENT_BODY
+            }
+            BodyRules::Management(BodyKind::DocumentForm) => bounds::FORM_BODY,
+            BodyRules::Management(BodyKind::Events) => bounds::NODE_EVENTS_BODY,
+            BodyRules::Management(BodyKind::Document) => bounds::DOCUMENT_BYTES,
+            BodyRules::Management(BodyKind::Evaluation) => bounds::EVALUATE_BODY,
+            BodyRules::Management(BodyKind::Lines) => bounds::IMPORT_BODY,
+        }
+    }
+
+    /// The content coding of the body to come. 415 where it isn't taken.
+    pub(super) fn coding(self, session: &ServerSession) -> Result<Option<Coding>> {
+        let headers = &session.req_header().headers;
+        match self {
+            BodyRules::Inference(_) => {
+                let lines = headers.get_all(header::CONTENT_ENCODING).iter();
+                Coding::of(lines.map(HeaderValue::as_bytes))
+            }
+            BodyRules::Management(_) if headers.contains_key(header::CONTENT_ENCODING) => {
+                let detail = "Management calls take no compressed bodies.";
+                Err(Error::new(Kind::UnsupportedMediaType, detail).accepting("identity"))
+            }
+            BodyRules::Management(_) | BodyRules::Ignored => Ok(None),
+        }
+    }
+
+    /// Checks the media type of a body that has been read. 415 where it isn't taken.
+    pub(super) fn check_type(self, session: &ServerSession, body: &[u8]) -> Result<()> {
+        let BodyRules::Management(takes) = self else { return Ok(()) };
+        if body.is_empty() {
+            return Ok(());
+        }
+        let sent = session.req_header().headers.get(header::CONTENT_TYPE);
+        let sent = sent.map(|kind| {
+            kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
+        });
+        let is_sent =
+            |taken: &&str| sent.is_some_and(|sent| sent.eq_ignore_ascii_case(taken.as_bytes()));
+        if takes.types().iter().any(is_sent) {
+            return Ok(());
+        }
+        let taken = takes.types().join(" or ");
+        Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {taken}.")))
+    }
+}
+
+/// The slowest that a body may arrive.
+#[derive(Clone, Copy, Debug)]
+struct MinRate {
+    /// Bytes a second, on average since the start.
+    bytes: u64,
+    /// Time before the rate is checked.
+    grace: Duration,
+}
+
+/// Whether reading the body is costly enough to check the caller's limits first: it is compressed,
+/// large or of unknown length. Any other is read at once, so that its refusal is captured.
+pub(super) fn costs_work(session: &mut ServerSession) -> bool {
+    let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
+    let is_large = content_length(session).is_none_or(|length| length > bounds::READ_INLINE as u64);
+    coded || (is_large && !session.is_body_empty())
+}
+
+/// Reads the body of a request of this kind. 413 where it is too large, 408 too slow, 400 broken,
+/// 503 where `held` has no room for it.
+pub(super) async fn read_body(
+    app: &App,
+    session: &mut ServerSession,
+    kind: BodyRules,
+    held: &mut Held,
+) -> Result<Bytes> {
+    let limits = &app.server.limits;
+    let min_rate = MinRate { bytes: limits.body_min_rate, grace: limits.header_timeout };
+    let Some(mut arriving) = Arriving::begin(session, kind.limit(app), min_rate).await? else {
+        return Ok(Bytes::new());
+    };
+    let mut body = BytesMut::new();
+    while let Some(chunk) = arriving.next(session).await? {
+        if body.is_empty() && arriving.announced == Some(chunk.len() as u64) {
+            // One chunk is the whole body: no copy. Only the end of the body follows.
+            if !held.set(chunk.len()) {
+                return Err(Held::full());
+            }
+            return finish(session, chunk).await;
+        }
+        make_room(&mut body, &chunk, arriving.announced, held)?;
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+/// Makes room for a chunk. The buffer grows with the bytes that came and not beyond the announced
+/// length: a capture keeps all of its capacity while it waits.
+fn make_room(
+    body: &mut BytesMut,
+    chunk: &[u8],
+    announced: Option<u64>,
+    held: &mut Held,
+) -> Result<()> {
+    let needed = body.len() + chunk.len();
+    if needed <= body.capacity() {
+        return Ok(());
+    }
+    // Not the announced length at once: reserved memory is lost to other requests.
+    let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let capacity = (2 * needed).max(bounds::BODY_BUFFER_MIN).min(most).max(needed);
+    if !held.set(capacity) {
+        return Err(Held::full());
+    }
+    let mut larger = BytesMut::with_capacity(capacity);
+    larger.extend_from_slice(body);
+    *body = larger;
+    Ok(())
+}
+
+/// A body that is being read, within its bounds.
+struct Arriving {
+    announced: Option<u64>,
+    started: Instant,
+    came: usize,
+    limit: usize,
+    min_rate: MinRate,
+}
+
+impl Arriving {
+    /// Asks the client for the body; `None` where there is none.
+    async fn begin(
+        session: &mut ServerSession,
+        limit: usize,
+        min_rate: MinRate,
+    ) -> Result<Option<Self>> {
+        let announced = content_length(session);
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(too_large(limit));
+        }
+        if session.is_body_empty() {
+            return Ok(None);
+        }
+        if session.req_header().headers.contains_key(header::EXPECT) {
+            session.write_continue_response().await.map_err(|error| broken(&error))?;
+        }
+        Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, min_rate }))
+    }
+
+    /// The next bytes, or `None` at the end.
+    async fn next(&mut self, session: &mut ServerSession) -> Result<Option<Bytes>> {
+        let chunk = match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return Ok(None),
+            Ok(Err(error)) => return Err(broken(&error)),
+            Err(_) => return Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
+        };
+        self.came += chunk.len();
+        if self.came > self.limit {
+            return Err(too_large(self.limit));
+        }
+        let (elapsed, whole) = (self.started.elapsed(), self.announced == Some(self.came as u64));
+        if !whole
+            && elapsed > self.min_rate.grace
+            && (self.came as f64) < self.min_rate.bytes as f64 * elapsed.as_secs_f64()
+        {
+            return Err(Error::new(Kind::Timeout, "The body arrives too slowly."));
+        }
+        Ok(Some(chunk))
+    }
+}
+
+async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
+    match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+        Ok(Ok(_)) => Ok(body),
+        Ok(Err(error)) => Err(broken(&error)),
+        Err(_) => Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
+    }
+}
+
+/// Reads and drops the rest of a body, within [`bounds::DRAIN_BYTES`] and [`bounds::DRAIN_TIME`].
+/// Gives whether the body came to its end, so that the connection may be used again.
+pub(super) async fn drain(session: &mut ServerSession) -> bool {
+    let waits_for_continue = session.req_header().headers.contains_key(header::EXPECT);
+    if session.is_body_done() || session.is_body_empty() {
+        return true;
+    }
+    if waits_for_continue
+        || content_length(session).is_some_and(|length| length > bounds::DRAIN_BYTES as u64)
+    {
+        return false;
+    }
+    discard(session, bounds::DRAIN_BYTES).await
+}
+
+/// Reads and drops up to `most` bytes: a connection that closes with bytes unread is reset, and the
+/// client may lose its answer. Gives whether the body came to its end.
+pub(super) async fn discard(session: &mut ServerSession, most: usize) -> bool {
+    let reading = async {
+        let mut left = most;
+        while let Ok(chunk) = session.read_request_body().await {
+            match chunk {
+                None => return true,
+                Some(chunk) if chunk.len() > left => return false,
+                Some(chunk) => left -= chunk.len(),
+            }
+        }
+        false
+    };
+    timeout(bounds::DRAIN_TIME, reading).await.unwrap_or(false)
+}
+
+fn content_length(session: &ServerSession) -> Option<u64> {
+    session.req_header().headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(Kind::PayloadTooLarge, format!("The body is larger than {limit} bytes."))
+}
+
+/// The type of an error of Pingora, for logs. Its context may quote the client, credentials
+/// included.
+pub(super) fn kind_of(error: &pingora::Error) -> &str {
+    error.etype().as_str()
+}
+
+fn broken(error: &pingora::Error) -> Error {
+    match error.etype() {
+        ErrorType::ReadTimedout => Error::new(Kind::Timeout, "The body stopped arriving."),
+        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.")
+            .because(kind_of(error)),
+    }
+}

@@ -1,0 +1,203 @@
+//! The boundary: from bytes on a connection to calls into the rooms above, and back. `accept` takes
+//! connections, `edge` takes requests, `pipeline` has their stages, and Pingora's proxy calls the
+//! hooks here. The crate's own page walks through an inference request and a reroute, file by file.
+//!
+//! ```text
+//! accept → http1_head | http2 → edge → pipeline → wrap → Pingora → attempt, relay
+//!                                              └→ respond
+//! ```
+
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
+// A scenario of a test reads from top to bottom, however many steps it has.
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
+pub mod mock;
+#[warn(missing_docs)]
+pub mod server;
+
+mod accept;
+mod accounting;
+mod admission;
+mod allowance;
+mod answer_filter;
+mod answer_translation;
+mod attempt;
+mod attempt_guard;
+mod background;
+mod call;
+mod chunked_body;
+mod conclude;
+mod connection_limits;
+mod content_type;
+mod edge;
+mod error_event;
+mod exchange;
+mod failure;
+mod gate;
+mod http1_head;
+mod http2;
+mod http2_stream;
+mod intake;
+mod node_signature;
+mod outcome;
+mod peers;
+mod pipeline;
+mod plan;
+mod progress_stream;
+mod provider_headers;
+mod record;
+mod relay;
+mod reply;
+mod reroute;
+mod reroute_answer;
+mod reroute_repeat;
+mod resolver;
+mod respond;
+mod retry_after;
+mod service;
+mod shadow;
+mod stages;
+mod translation;
+mod verdict;
+mod wrap;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorType, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+
+pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
+pub use background::BackgroundWork;
+use call::InferenceCall;
+pub use edge::Edge;
+use failure::AttemptFailure;
+use peers::Peers;
+use rerouter_core::app::App;
+pub use service::{HttpService, answer, refuse};
+pub use stages::CallStages;
+use wrap::CALL;
+
+/// The hooks of Pingora's proxy: they connect to the targets of the plan, write head and body, and
+/// ask the call whether another one is tried.
+pub struct ProxyHooks {
+    app: Arc<App>,
+    peers: Arc<Peers>,
+}
+
+impl ProxyHooks {
+    /// The hooks over one application.
+    pub fn new(app: Arc<App>) -> Self {
+        let peers = Arc::new(Peers::new(&app));
+        ProxyHooks { app, peers }
+    }
+
+    /// The background work on providers. It shares the cache of addresses with calls.
+    pub fn background_work(&self) -> BackgroundWork {
+        BackgroundWork::new(self.app.clone(), self.peers.clone())
+    }
+}
+
+/// The context that Pingora passes from hook to hook of one call.
+pub struct HookContext {
+    call: Option<Arc<InferenceCall>>,
+    body: Option<Bytes>,
+}
+
+impl HookContext {
+    fn call(&self) -> Result<&Arc<InferenceCall>> {
+        self.call
+            .as_ref()
+            .ok_or_else(|| Error::explain(ErrorType::InternalError, "a session without its call"))
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for ProxyHooks {
+    type CTX = HookContext;
+
+    fn new_ctx(&self) -> HookContext {
+        HookContext { call: CALL.try_with(Arc::clone).ok(), body: None }
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, ctx: &mut HookContext) -> Result<Box<HttpPeer>> {
+        attempt::peer(&self.peers, ctx.call()?).await
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _: &mut Session,
+        head: &mut RequestHeader,
+        ctx: &mut HookContext,
+    ) -> Result<()> {
+        ctx.body = Some(provider_headers::write_request(ctx.call()?, head)?);
+        Ok(())
+    }
+
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut HookContext,
+    ) -> Result<()> {
+        // Pingora calls this once for each attempt, with the client's whole body. The provider gets
+        // the body written for it.
+        *body = if end { ctx.body.take() } else { Some(Bytes::new()) };
+        Ok(())
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _: &mut Session,
+        head: &mut ResponseHeader,
+        ctx: &mut HookContext,
+    ) -> Result<()> {
+        provider_headers::rewrite_answer(ctx.call()?, head)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        ctx: &mut HookContext,
+        error: Box<Error>,
+    ) -> Box<Error> {
+        attempt::failed(ctx.call.as_deref(), error, Some(AttemptFailure::Connect), false)
+    }
+
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        _: &mut Session,
+        error: Box<Error>,
+        ctx: &mut HookContext,
+        reused: bool,
+    ) -> Box<Error> {
+        attempt::failed(ctx.call.as_deref(), error, None, reused)
+    }
+
+    async fn fail_to_proxy(&self, _: &mut Session, _: &Error, _: &mut HookContext) -> FailToProxy {
+        // The edge answers, once it has the session back.
+        FailToProxy { error_code: 0, can_reuse_downstream: false }
+    }
+
+    fn suppress_error_log(&self, _: &Session, _: &HookContext, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &HookContext,
+        _: &Error,
+        _: ProxyWarnLogContext,
+    ) -> bool {
+        // Attempts are in captures, in the access log and in the metrics.
+        true
+    }
+}

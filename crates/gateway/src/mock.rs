@@ -1,0 +1,256 @@
+//! A provider without a model, inside the process, on a loopback port. The demo and the tests reach
+//! it like any provider. The same request gets the same answer.
+//!
+//! `POST /{latency in ms}/v1/…` serves every endpoint of the data plane, in the protocol of OpenAI
+//! or Anthropic. The model `echo` answers with the last user message. Faults are models too:
+//! `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200 whose
+//! stream begins with an error), `cut` (breaks off after the first content) and `hang` (never
+//! answers). Every other model answers with a sentence that names it. Embeddings have no meaning,
+//! but equal texts have equal ones.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind};
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::mock_answer::MockAnswer;
+use rerouter_dialect::request::{self, ModelRequest};
+use rerouter_dialect::usage::Usage;
+
+/// How a stream may end: as it should, or broken off.
+type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
+type MockResponse = Response<StreamBody<Frames>>;
+
+/// The mock provider, bound but not yet serving.
+#[derive(Debug)]
+pub struct Mock;
+
+impl Mock {
+    /// Takes a free loopback port.
+    pub fn bind() -> std::io::Result<(std::net::TcpListener, SocketAddr)> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    }
+}
+
+/// Serves until `shutdown` is done; connections then under way end with their tasks.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(bounds::MOCK_CONNECTIONS));
+    let mut connections = tokio::task::JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accept = async {
+            let permit = Arc::clone(&room).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            accepted = accept => accepted,
+        };
+        while connections.try_join_next().is_some() {}
+        let Ok((connection, _)) = accepted else {
+            // Out of descriptors, most likely: let some connection end first.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        connections.spawn(async move {
+            let _permit = permit;
+            // Small writes (events) have to leave at once; failing that they are only late.
+            let _slower = connection.set_nodelay(true);
+            let service = hyper::service::service_fn(|request| async {
+                Ok::<_, Infallible>(answer(request).await)
+            });
+            let mut server = hyper::server::conn::http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(bounds::KEEP_ALIVE);
+            if let Err(error) = server.serve_connection(TokioIo::new(connection), service).await {
+                log::debug!("mock provider: {error}");
+            }
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> MockResponse {
+    let asked_for = asked_for(request.uri().path());
+    let endpoint = asked_for.map(|(endpoint, _)| endpoint);
+    match say(request, asked_for).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            refusal(endpoint, error.status(), error.detail(), error.kind().row().openai_type)
+        }
+    }
+}
+
+/// The endpoint that a path names, and how long its answers take.
+fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
+    let (millis, path) = path.strip_prefix('/')?.split_once("/v1/")?;
+    let latency = Duration::from_millis(millis.parse().ok()?);
+    let endpoint = Endpoint::ALL
+        .into_iter()
+        .find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
+    (latency <= bounds::MOCK_LATENCY).then_some((endpoint, latency))
+}
+
+async fn say(
+    request: Request<Incoming>,
+    asked_for: Option<(Endpoint, Duration)>,
+) -> Result<MockResponse, Error> {
+    let (endpoint, latency) = asked_for.ok_or_else(|| Error::not_found("route"))?;
+    if request.method() != Method::POST {
+        return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
+    }
+    let body = match Limited::new(request.into_body(), bounds::MOCK_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => {
+            return Err(
+                Error::new(Kind::PayloadTooLarge, "The body could not be read.").because(error)
+            );
+        }
+    };
+    let asked = request::read_request(&body, endpoint)?;
+    tokio::time::sleep(latency).await;
+    let refusal = |status, message, kind| refusal(Some(endpoint), status, message, kind);
+    let said = said_to(&body, &asked);
+    let whole = || -> Result<Bytes, Error> {
+        Ok((endpoint.mock().whole)(&said, &body)?.to_string().into())
+    };
+    Ok(match &*asked.model {
+        "status-429" => {
+            let mut answer = refusal(
+                StatusCode::TOO_MANY_REQUESTS,
+                "The mock provider is told to refuse.",
+                "rate_limit_error",
+            );
+            answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            answer
+        }
+        "status-500" => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The mock provider is told to fail.",
+            "server_error",
+        ),
+        "status-503" => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The mock provider is told to be overloaded.",
+            "server_error",
+        ),
+        "hang" => std::future::pending().await,
+        model if asked.stream => {
+            let events = events(endpoint, model, (endpoint.mock().events)(&said));
+            respond(StatusCode::OK, "text/event-stream", events)
+        }
+        "in-band-error" => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The mock provider is told to fail.",
+            "server_error",
+        ),
+        "cut" => broken(whole()?),
+        _ => respond(StatusCode::OK, "application/json", vec![Ok(whole()?)]),
+    })
+}
+
+/// What is said to this request.
+fn said_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
+    let content = match &*asked.model {
+        "echo" => request::last_user_text(body, asked),
+        model => format!("This is the mock provider's answer from {model}."),
+    };
+    MockAnswer {
+        model: &asked.model,
+        mark: format!("{:016x}", xxhash_rust::xxh3::xxh3_64(body)),
+        usage: Usage::estimate(asked.prompt_tokens, content.len() as u64),
+        content,
+        include_usage: asked.include_usage,
+    }
+}
+
+/// The events of a stream as they are written, with the fault that the model is called after.
+fn events(
+    endpoint: Endpoint,
+    model: &str,
+    events: Vec<String>,
+) -> Vec<Result<Bytes, std::io::Error>> {
+    if model == "in-band-error" {
+        return vec![
+            Ok((endpoint.mock().error_event)("The mock provider is told to fail.").into()),
+        ];
+    }
+    let most = if model == "cut" { endpoint.mock().until_first_word } else { events.len() };
+    let mut events: Vec<_> =
+        events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
+    if model == "cut" {
+        events.push(Err(std::io::Error::other("told to break off")));
+    }
+    events
+}
+
+/// An answer that breaks off in its middle.
+fn broken(whole: Bytes) -> MockResponse {
+    let half = whole.slice(..whole.len() / 2);
+    respond(
+        StatusCode::OK,
+        "application/json",
+        vec![Ok(half), Err(std::io::Error::other("told to break off"))],
+    )
+}
+
+fn refusal(
+    endpoint: Option<Endpoint>,
+    status: StatusCode,
+    message: &str,
+    kind: &str,
+) -> MockResponse {
+    // What is no endpoint is refused in the way of most.
+    let rules = endpoint.unwrap_or_default().mock();
+    let body: Value = (rules.refusal)(status.as_u16(), message, kind);
+    respond(status, "application/json", vec![Ok(body.to_string().into())])
+}
+
+fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    parts: Vec<Result<Bytes, std::io::Error>>,
+) -> MockResponse {
+    let length = match parts.as_slice() {
+        [Ok(only)] if content_type == "application/json" => Some(only.len()),
+        _ => None,
+    };
+    // Each part leaves before the next is made, as with a model that thinks.
+    let frames = stream::iter(parts).then(|part| async {
+        tokio::task::yield_now().await;
+        part.map(Frame::data)
+    });
+    let mut answer = Response::new(StreamBody::new(frames.boxed()));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    if let Some(length) = length {
+        answer.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    }
+    answer
+}
+
+#[cfg(test)]
+#[path = "mock_tests.rs"]
+mod tests;

@@ -1,0 +1,273 @@
+//! How a call went: what is left of its progress when the engine is done with it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use super::call::{AskedTarget, InferenceCall};
+use super::content_type::says_event_stream;
+use super::failure::AttemptFailure;
+use super::relay::Relay;
+use super::verdict::WholeAnswer;
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind};
+use rerouter_captures::capture::record::{Attempt, CaptureState, Served};
+use rerouter_captures::telemetry::AttemptStep;
+use rerouter_dialect::Dialect;
+use rerouter_dialect::stream::StreamTally;
+use rerouter_dialect::usage::Usage;
+use rerouter_dialect::wire::coding;
+use rerouter_routing::Target;
+
+/// The end of a call.
+pub(super) struct Outcome {
+    pub(super) attempts: Vec<Attempt>,
+    /// When they were made, where that is traced.
+    pub(super) steps: Vec<AttemptStep>,
+    /// How long the last of them took.
+    pub(super) took: Duration,
+    pub(super) failure: Option<AttemptFailure>,
+    /// The status of the answer that was passed on, or could be.
+    pub(super) status: Option<u16>,
+    /// The last whole answer: not passed on yet, or collected.
+    pub(super) answer: Option<WholeAnswer>,
+    pub(super) usage: Option<Usage>,
+    /// Who answered, or was asked when the client left.
+    served: Option<AskedTarget>,
+    /// The last event of a translated stream that broke off.
+    last_event: Option<Bytes>,
+    /// The answer as it passed, and its copy for the capture.
+    relay: Relay,
+}
+
+impl Outcome {
+    /// Takes it out of the call, which is over.
+    pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
+        let mut progress = call.progress();
+        progress.slot = None;
+        if progress.failure.is_none() {
+            progress.failure = failure_at_end(&progress.relay);
+            let failure = progress.failure;
+            progress.note_attempt(failure);
+        }
+        // A client that leaves before the answer pays for its prompt all the same.
+        let left = progress.left_behind().filter(|_| call.request.endpoint.costs()).cloned();
+        let is_left = left.is_some();
+        let served = left.or_else(|| progress.served().cloned());
+        let mut relay = std::mem::take(&mut progress.relay);
+        let answer =
+            relay.answer.take().filter(|_| !is_left && (!relay.committed || call.collects()));
+        let status = match &answer {
+            Some(answer) => Some(answer.status),
+            None => relay.status.filter(|_| relay.committed),
+        };
+        let mut outcome = Outcome {
+            attempts: std::mem::take(&mut progress.attempts),
+            steps: progress.steps.take().unwrap_or_default(),
+            took: progress.took,
+            failure: progress.failure,
+            status,
+            answer,
+            usage: None,
+            served,
+            last_event: None,
+            relay,
+        };
+        if outcome.breaks_off() {
+            outcome.last_event = outcome.relay.filter.break_off();
+        }
+        if outcome.is_good() {
+            outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
+        } else if is_left {
+            outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
+        }
+        outcome
+    }
+
+    fn read_usage(&self, dialect: Dialect, prompt_tokens: u64) -> Option<Usage> {
+        if self.relay.stream {
+            return Some(self.relay.tally.usage_or_estimate(prompt_tokens));
+        }
+        if let Some(translated) = self.relay.filter.whole() {
+            return translated.usage();
+        }
+        if self.is_truncated() {
+            return dialect.read_usage_at_end(&self.relay.ending);
+        }
+        let (headers, body) = match &self.answer {
+            Some(answer) => (&answer.headers, &answer.body[..]),
+            None => (&self.relay.headers, &self.relay.body[..]),
+        };
+        dialect.read_usage(body).or_else(|| usage_within(dialect, headers, body, prompt_tokens))
+    }
+
+    /// The headers of the answer and its body, for the capture. Empty where there is none.
+    pub(super) fn into_answer(self) -> (HeaderMap, Bytes) {
+        match self.answer {
+            Some(answer) => (answer.headers, answer.body),
+            None if self.relay.committed => (self.relay.headers, self.relay.body.freeze()),
+            None => Default::default(),
+        }
+    }
+
+    /// Whether the whole answer has been passed on, or collected.
+    pub(super) fn is_complete(&self) -> bool {
+        self.relay.complete
+    }
+
+    /// Whether some of the answer has been passed on.
+    pub(super) fn is_committed(&self) -> bool {
+        self.relay.committed
+    }
+
+    /// Whether the answer is an event stream.
+    pub(super) fn is_stream(&self) -> bool {
+        self.answer.as_ref().map_or(self.relay.stream, |answer| answer.stream)
+    }
+
+    /// Whether the answer is a stream that broke off before its terminal event.
+    pub(super) fn breaks_off(&self) -> bool {
+        self.is_stream() && !self.relay.has_said_all()
+    }
+
+    /// Whether the part of a stream that was passed on ends where an event ends.
+    pub(super) fn is_between_events(&self) -> bool {
+        self.relay.between_events()
+    }
+
+    /// The last event of a translated stream that broke off; empty if the client has it already.
+    pub(super) fn last_event(&self) -> Option<&Bytes> {
+        self.last_event.as_ref()
+    }
+
+    /// The sequence number of an event after those of the stream.
+    pub(super) fn next_event(&self) -> u64 {
+        self.relay.tally.next_number()
+    }
+
+    /// Whether the copy of the answer is cut.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.relay.body_truncated && self.answer.is_none()
+    }
+
+    /// Whether there is a body to keep.
+    pub(super) fn has_body(&self) -> bool {
+        match &self.answer {
+            Some(answer) => !answer.body.is_empty(),
+            None => self.relay.committed && !self.relay.body.is_empty(),
+        }
+    }
+
+    /// Time from `start` to the first content.
+    pub(super) fn first_content_after(&self, start: std::time::Instant) -> Option<Duration> {
+        let at: Instant = self.relay.first_content?;
+        Some(at.into_std().saturating_duration_since(start))
+    }
+
+    /// The cost in dollars, where every price that it takes is known.
+    pub(super) fn cost_usd(&self) -> Option<f64> {
+        self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?)
+    }
+
+    /// The target that answered, or was asked when the client left.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.served.as_ref().map(|served| &*served.target)
+    }
+
+    /// Who answered, or was asked when the client left, for the capture.
+    pub(super) fn served(&self) -> Option<Served> {
+        let served = self.served.as_ref()?;
+        Some(Served {
+            provider: served.target.provider.name.clone(),
+            model: served.target.model.clone(),
+            node: served.node.as_ref().map(ToString::to_string),
+        })
+    }
+
+    /// The status of the last answer that was not a success, whether it was passed on or not.
+    pub(super) fn last_refusal(&self) -> Option<u16> {
+        self.attempts
+            .iter()
+            .rev()
+            .find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
+    }
+
+    /// Whether the provider answered with success.
+    pub(super) fn is_good(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// The state of the capture; `status` is the one that the client got.
+    pub(super) fn state(&self, status: u16) -> CaptureState {
+        match self.failure {
+            Some(AttemptFailure::ClientGone) => CaptureState::Aborted,
+            Some(_) => CaptureState::Failed,
+            None if status >= 500 || status == 429 => CaptureState::Failed,
+            None => CaptureState::Completed,
+        }
+    }
+
+    /// The error where no provider gave an answer that could be passed on: 502, or where none was
+    /// even asked, what a decision a moment later would say.
+    pub(super) fn error(&self) -> Error {
+        let words =
+            || self.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
+        let is_any = |word: &str, failures: &[AttemptFailure]| {
+            failures.iter().any(|failure| failure.as_str() == word)
+        };
+        let tried = self
+            .attempts
+            .iter()
+            .zip(words())
+            .map(|(attempt, word)| format!("{}/{}: {word}", attempt.provider, attempt.model));
+        let tried = tried.collect::<Vec<_>>().join(", ");
+        let asked = words().any(|word| !is_any(word, &AttemptFailure::BARRED));
+        if asked || self.attempts.is_empty() {
+            let refused = words().any(|word| is_any(word, &[AttemptFailure::Unauthorized]));
+            let why = match refused {
+                true => " `unauthorized`: the provider refuses the API key of the gateway.",
+                false => "",
+            };
+            let told = format!("No provider answered ({tried}).{why}");
+            return Error::new(Kind::ProviderFailed, told);
+        }
+        let broken = words()
+            .any(|word| is_any(word, &[AttemptFailure::BreakerOpen, AttemptFailure::NoNode]));
+        let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
+        Error::new(kind, format!("No target can take the request now ({tried})."))
+            .retry_after(Duration::from_secs(1))
+    }
+}
+
+/// The failure of an answer that no attempt has reported.
+fn failure_at_end(relay: &Relay) -> Option<AttemptFailure> {
+    let is_over = relay.complete || relay.has_said_all();
+    if is_over && relay.has_error() {
+        Some(AttemptFailure::InBand)
+    } else if relay.committed && !is_over {
+        Some(AttemptFailure::Cut)
+    } else {
+        None
+    }
+}
+
+/// The usage of an answer that is compressed although we asked for none, if it is small enough.
+fn usage_within(
+    dialect: Dialect,
+    headers: &HeaderMap,
+    body: &[u8],
+    prompt_tokens: u64,
+) -> Option<Usage> {
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
+    if !says_event_stream(headers) {
+        return dialect.read_usage(&decoded);
+    }
+    let mut tally = StreamTally::of(dialect);
+    tally.feed(&decoded);
+    tally.finish();
+    Some(tally.usage_or_estimate(prompt_tokens))
+}

@@ -1,0 +1,86 @@
+//! How to connect to a provider: its address, its certificate authorities, the protocol, and every
+//! timeout, as Pingora has none by default.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use pingora::protocols::tls::CaType;
+use pingora::protocols::{ALPN, TcpKeepalive};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::utils::tls::{WrappedX509, parse_x509};
+
+use super::resolver::{ResolveError, Resolver};
+use rerouter_base::bounds;
+use rerouter_core::app::App;
+use rerouter_core::config::{Egress, EgressPeer};
+use rerouter_routing::{Authorities, Provider};
+
+/// The peers of all providers, shared by calls and health checks.
+pub(super) struct Peers {
+    pub(super) resolver: Resolver,
+    /// Certificate authorities in Pingora's form, by their mark.
+    authorities: DashMap<u64, Arc<CaType>>,
+}
+
+impl Peers {
+    pub(super) fn new(app: &App) -> Self {
+        Peers {
+            resolver: Resolver::new(Egress::of(&app.server, app.mock)),
+            authorities: DashMap::new(),
+        }
+    }
+
+    /// The provider as Pingora connects to it. The address is looked up within the connect timeout.
+    pub(super) async fn peer(&self, provider: &Provider) -> Result<Box<HttpPeer>, ResolveError> {
+        let (base, timeouts) = (&provider.base, provider.timeouts);
+        let whose = if provider.is_of_nodes() { EgressPeer::Node } else { EgressPeer::Provider };
+        let whose = provider.protocol.is_remote().then_some(whose);
+        let address = self.resolver.address(&base.host, base.port, whose, timeouts.connect).await?;
+        let mut peer = Box::new(HttpPeer::new(address, base.tls, base.host.clone()));
+        let options = &mut peer.options;
+        options.connection_timeout = Some(timeouts.connect);
+        options.total_connection_timeout = Some(timeouts.connect);
+        options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
+        options.write_timeout = Some(timeouts.total);
+        options.idle_timeout = Some(bounds::KEEP_ALIVE);
+        if provider.is_of_nodes() {
+            // A machine that died closes no connection. Idle ones are closed about when its lease
+            // ends.
+            options.tcp_keepalive = Some(TcpKeepalive {
+                idle: bounds::NODE_HEARTBEAT,
+                interval: bounds::NODE_HEARTBEAT / 2,
+                count: 4,
+                #[cfg(target_os = "linux")]
+                user_timeout: bounds::NODE_LEASE,
+            });
+        }
+        if provider.http2 {
+            options.alpn = ALPN::H2H1;
+            options.max_h2_streams = bounds::H2_STREAMS;
+        }
+        if let Some(authorities) = &provider.ca {
+            options.ca = Some(self.pingora_form(authorities));
+            // The pool keeps connections apart by this key. Without it, one verified by other
+            // authorities could be used.
+            peer.group_key = authorities.mark();
+        }
+        Ok(peer)
+    }
+
+    fn pingora_form(&self, authorities: &Authorities) -> Arc<CaType> {
+        if let Some(known) = self.authorities.get(&authorities.mark()) {
+            return known.clone();
+        }
+        if self.authorities.len() >= bounds::PROVIDERS {
+            // Most are of old documents; those of the live one are made again.
+            self.authorities.clear();
+        }
+        let wrapped = authorities
+            .certificates()
+            .iter()
+            .map(|certificate| WrappedX509::new(certificate.clone(), parse_x509));
+        let made: Arc<CaType> = wrapped.collect::<Vec<_>>().into();
+        self.authorities.insert(authorities.mark(), made.clone());
+        made
+    }
+}

@@ -1,0 +1,192 @@
+//! What a call may try and what it sends: the decision resolved to targets, and the request as
+//! providers get it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use super::verdict::Mode;
+use rerouter_core::app::{App, Live};
+use rerouter_core::prompt::{NeutralForm, Prompt};
+use rerouter_dialect::CLIENT_HEADERS;
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::request;
+use rerouter_dialect::wire::json::Edit;
+use rerouter_routing::health::RetryBudget;
+use rerouter_routing::{
+    Decision, Demand, Inputs, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
+};
+
+/// The targets of one call and the rules for going from one to the next.
+pub(super) struct CallPlan {
+    pub(super) live: Arc<Live>,
+    /// The decision's targets, in order.
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) retry: RetryPolicy,
+    /// The recipe's retry budget, if it has one. Only live traffic draws on it.
+    pub(super) budget: Option<Arc<RetryBudget>>,
+    /// The name of the recipe as a header.
+    pub(super) recipe: HeaderValue,
+    /// The name of the deciding rule, and the same as a header.
+    pub(super) rule: Option<(Arc<str>, HeaderValue)>,
+    /// What a model on a node must be capable of.
+    pub(super) demand: Demand<'static>,
+}
+
+impl CallPlan {
+    /// The plan of a decision, which is counted.
+    pub(super) fn of_decision(
+        app: &App,
+        live: Arc<Live>,
+        decision: &Decision,
+        inputs: Option<&Inputs>,
+        mode: Mode,
+    ) -> Self {
+        app.metrics.decision(
+            &decision.recipe,
+            decision.rule.as_deref().unwrap_or(""),
+            &decision.provider,
+            live.routing.counted_as(&decision.provider, &decision.model),
+        );
+        let recipe = live.routing.recipe(&decision.recipe);
+        let retry = recipe.map_or_else(RetryPolicy::default, |recipe| recipe.retry());
+        let shown = recipe.map(|recipe| recipe.shown().clone());
+        let shown = shown.unwrap_or_else(|| header_of(&decision.recipe));
+        let rule = recipe
+            .zip(decision.rule.as_deref())
+            .and_then(|(recipe, rule)| recipe.rule(rule))
+            .map(Rule::shown);
+        let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+        let budget = recipe.map(|recipe| recipe.budget().clone());
+        if let Some(budget) = &budget {
+            budget.request(app.clock.now());
+        }
+        let targets = live.routing.targets_of(decision);
+        CallPlan { live, targets, retry, budget, recipe: shown, rule, demand: demand(inputs) }
+    }
+
+    /// One attempt at the target of a shadow.
+    pub(super) fn of_shadow(
+        live: Arc<Live>,
+        decision: &Decision,
+        target: Arc<Target>,
+        inputs: Option<&Inputs>,
+    ) -> Self {
+        CallPlan {
+            live,
+            recipe: header_of(&decision.recipe),
+            targets: vec![target],
+            retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            budget: None,
+            rule: None,
+            demand: demand(inputs),
+        }
+    }
+}
+
+fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
+    inputs.map(|inputs| inputs.request.demand().into_owned()).unwrap_or_default()
+}
+
+/// The request that providers get, but for what differs between them.
+pub(super) struct SentRequest {
+    pub(super) endpoint: Endpoint,
+    pub(super) body: Bytes,
+    /// Where the body names the model.
+    pub(super) model: Range<usize>,
+    /// The edit that asks for a stream's usage, where the client asks for a stream and not for
+    /// that.
+    pub(super) ask_usage: Option<Edit>,
+    /// Whether the client asks for the usage of a stream.
+    pub(super) includes_usage: bool,
+    /// Headers of the client that providers see.
+    pub(super) headers: HeaderMap,
+    /// The part of the client's query that providers see.
+    pub(super) query: Option<String>,
+    /// The usage is held against a limit of the caller.
+    pub(super) counted: bool,
+    /// The body in the neutral form, if it was read. It is given to the call.
+    pub(super) neutral: Option<NeutralForm>,
+}
+
+impl SentRequest {
+    /// A request as it was read, with its headers.
+    pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
+        SentRequest {
+            neutral: prompt.take_neutral(),
+            endpoint: prompt.endpoint,
+            headers: forwarded(headers),
+            query: prompt.query,
+            body: prompt.body,
+            model: prompt.request.model_span,
+            includes_usage: prompt.request.ask_usage.is_none(),
+            ask_usage: prompt.request.ask_usage,
+            counted,
+        }
+    }
+
+    /// The body with the model that this target serves, and with the question for the usage where
+    /// it is ours to ask.
+    pub(super) fn body_for(&self, target: &Target) -> Bytes {
+        request::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+    }
+
+    /// The edit by which this target is asked for a usage that the client did not ask for.
+    pub(super) fn own_question(&self, target: &Target) -> Option<&Edit> {
+        let wanted = match target.provider.stream_usage {
+            StreamUsage::Auto => self.counted,
+            StreamUsage::Inject => true,
+            StreamUsage::Never => false,
+        };
+        self.ask_usage
+            .as_ref()
+            .filter(|_| wanted && target.provider.protocol.takes_stream_options())
+    }
+}
+
+/// What a provider of another dialect is sent.
+pub(super) struct TranslatedRequest {
+    pub(super) target: Uri,
+    pub(super) body: Bytes,
+    /// A header that the body needs.
+    pub(super) header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// Of a client's headers those that providers see.
+pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    // As texts: to compare two names costs more.
+    let is_seen = |name: &str| CLIENT_HEADERS.iter().any(|seen| seen.as_str() == name);
+    let seen = headers.iter().filter(|(name, _)| is_seen(name.as_str()));
+    seen.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_providers_see_is_what_each_name_holds(names in proptest::collection::vec(
+            prop::sample::select(vec![
+                "openai-beta", "anthropic-version", "anthropic-beta", "authorization", "accept",
+            ]),
+            0..12,
+        )) {
+            let mut headers = HeaderMap::new();
+            for (at, name) in names.into_iter().enumerate() {
+                headers.append(name, HeaderValue::from(at));
+            }
+            let mut plain = HeaderMap::new();
+            for name in &CLIENT_HEADERS {
+                for value in headers.get_all(name) {
+                    plain.append(name.clone(), value.clone());
+                }
+            }
+            prop_assert_eq!(forwarded(&headers), plain);
+        }
+    }
+}

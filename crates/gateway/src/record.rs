@@ -1,0 +1,322 @@
+//! The capture of a call while the call runs. It is built beside the request, offered once at the
+//! end, and no request waits for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response};
+use serde_json::Value;
+
+use super::accounting::CallAccount;
+use super::exchange::{HttpExchange, client_request_id};
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::respond;
+use rerouter_access::auth::{CaptureLevel, Principal};
+use rerouter_base::error::Error;
+use rerouter_base::id::{RequestId, UserId};
+use rerouter_base::trace_context::TraceContext;
+use rerouter_captures::capture::pending::PendingCapture;
+use rerouter_captures::capture::raw_capture::RawCapture;
+use rerouter_captures::capture::record::{self, Bodies, CaptureState, Head};
+use rerouter_captures::telemetry::{AttemptStep, CallTrace};
+use rerouter_core::app::App;
+use rerouter_core::prompt::Prompt;
+use rerouter_routing::{Decision, Inputs};
+
+/// The record of one call.
+pub(super) struct Record {
+    head: Box<Head>,
+    request_headers: HeaderMap,
+    request: Bytes,
+    account: CallAccount,
+    began: Instant,
+    /// None where nothing is captured.
+    coming: Option<PendingCapture>,
+    /// None where no traces are exported.
+    trace: Option<Arc<TraceContext>>,
+}
+
+impl Record {
+    /// Opens the record of a request that has been read, takes its headers, and announces its
+    /// capture.
+    pub(super) fn begin(
+        app: &App,
+        exchange: &HttpExchange,
+        principal: &Principal,
+        prompt: &mut Prompt,
+    ) -> Self {
+        let headers = std::mem::take(&mut prompt.headers);
+        let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        let key = principal.key().map(|key| &key.id);
+        let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
+        let coming = keeps.then(|| app.captures.announce(&exchange.id, (&owner, key)));
+        Record::announced(app, exchange, principal, (prompt, headers), coming)
+    }
+
+    /// Opens a record whose capture was announced; `None` where nothing is captured.
+    pub(super) fn announced(
+        app: &App,
+        exchange: &HttpExchange,
+        principal: &Principal,
+        (prompt, request_headers): (&Prompt, HeaderMap),
+        coming: Option<PendingCapture>,
+    ) -> Self {
+        let settings = &app.server.capture;
+        let opted_out = settings.client_opt_out && says_off(&request_headers);
+        let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        let sent = prompt.sent();
+        let head = Box::new(Head {
+            key: principal.key().map(|key| key.id.clone()),
+            client_request_id: client_request_id(&request_headers),
+            query: prompt.query.clone(),
+            stream: prompt.request.stream,
+            request_captured: settings.bodies
+                && !opted_out
+                && principal.capture_level() == CaptureLevel::Full,
+            request_truncated: sent.len() > settings.max_body,
+            trace_id: exchange.trace.as_ref().map(|trace| trace.trace),
+            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
+                .through(prompt.agent())
+        });
+        let request = Bodies::cut(sent, settings.max_body);
+        let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
+        let estimated = is_text.then_some(prompt.request.prompt_tokens);
+        let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
+        let trace = exchange.trace.clone();
+        let began = exchange.started;
+        Record { head, request_headers, request, account, began, coming, trace }
+    }
+
+    /// Marks it as a replay of `original`, made and paid for by `caller`.
+    pub(super) fn replay_of(&mut self, original: &Head, caller: String) {
+        self.head.owner = original.owner.clone();
+        self.head.key = original.key.clone();
+        self.head.stream = original.stream;
+        self.head.replay_of = Some(original.id.clone());
+        self.head.replayed_by = Some(caller);
+    }
+
+    /// Limits what is kept of it.
+    pub(super) fn keeps(&mut self, kept: CaptureLevel) {
+        self.head.request_captured &= kept == CaptureLevel::Full;
+        if kept == CaptureLevel::Off {
+            self.coming = None;
+        }
+    }
+
+    /// Notes the inputs and the decision made on them, if there is one.
+    pub(super) fn decided(
+        &mut self,
+        inputs: Inputs,
+        decision: Option<Arc<Decision>>,
+        took: Duration,
+    ) {
+        self.head.inputs = Some(inputs);
+        self.head.decision = decision;
+        self.head.routing_us = record::micros_of(took);
+    }
+
+    /// The inputs of the decision.
+    pub(super) fn inputs(&self) -> Option<&Inputs> {
+        self.head.inputs.as_ref()
+    }
+
+    pub(super) fn decision(&self) -> Option<&Arc<Decision>> {
+        self.head.decision.as_ref()
+    }
+
+    /// The id of the capture.
+    pub(super) fn id(&self) -> &RequestId {
+        &self.head.id
+    }
+
+    /// The headers of the request.
+    pub(super) fn request_headers(&self) -> &HeaderMap {
+        &self.request_headers
+    }
+
+    /// Its trace, where traces are exported.
+    pub(super) fn trace(&self) -> Option<&Arc<TraceContext>> {
+        self.trace.as_ref()
+    }
+
+    /// Whether a capture is made of it.
+    pub(super) fn is_captured(&self) -> bool {
+        self.coming.is_some()
+    }
+
+    /// The record of a shadow of this request: a new id, the same decision.
+    pub(super) fn shadow(&self, app: &App) -> Record {
+        let (at, original) = (app.clock.now(), &self.head.id);
+        let id = RequestId::new(at, &app.random);
+        let coming = self
+            .coming
+            .is_some()
+            .then(|| app.captures.pending().announce(&id, self.head.whose(), Some(original)));
+        let head = Box::new(Head {
+            id,
+            created_at: at,
+            shadow_of: Some(original.clone()),
+            ..Head::clone(&self.head)
+        });
+        let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
+        // Nobody pays for a shadow: [`Record::close_shadow`] leaves the account alone.
+        let account = CallAccount { payer: self.account.payer.clone(), estimated: None };
+        let trace = self.trace.as_ref().map(|trace| Arc::new(trace.within(&app.random)));
+        let began = Instant::now();
+        Record { head, request_headers, request, account, began, coming, trace }
+    }
+
+    /// Replaces the request's body by the one that is sent.
+    pub(super) fn sends(&mut self, app: &App, body: &Bytes) {
+        let most = app.server.capture.max_body;
+        self.head.request_truncated = body.len() > most;
+        self.request = Bodies::cut(body, most);
+    }
+
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
+    }
+
+    /// The decision as the answer to a reroute shows it.
+    pub(super) fn decision_json(&self, outcome: &Outcome) -> Value {
+        let mut head = Head::clone(&self.head);
+        head.served = outcome.served();
+        head.attempts = outcome.attempts.clone();
+        head.decision_json()
+    }
+
+    /// Ends a request that is refused before any provider is asked. Gives the answer to write.
+    pub(super) fn refused(
+        mut self,
+        app: &App,
+        exchange: &mut HttpExchange,
+        error: &Error,
+    ) -> Response<Bytes> {
+        self.head.state = CaptureState::Refused;
+        self.head.status = error.status().as_u16();
+        self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
+        self.head.total_ms = millis(self.began.elapsed());
+        exchange.line.state = Some(self.head.state.as_str());
+        exchange.line.routing_us = Some(self.head.routing_us);
+        exchange.line.trace_id = self.head.trace_id;
+        let response = respond::refuse(exchange, error);
+        self.leave_trace(app, Vec::new(), exchange.line.error.clone());
+        self.offer(app, response.body().clone(), HeaderMap::new());
+        response
+    }
+
+    /// Ends a call: counters, access line, capture. `status` is the one that the client got,
+    /// `added` what we wrote beside the provider's answer.
+    pub(super) fn close(
+        mut self,
+        app: &App,
+        exchange: &mut HttpExchange,
+        outcome: Outcome,
+        status: u16,
+        added: Bytes,
+    ) {
+        self.note_outcome(&outcome, status, !added.is_empty());
+        let head = &self.head;
+        let line = &mut exchange.line;
+        line.state = Some(head.state.as_str());
+        line.routing_us = Some(head.routing_us);
+        line.ttft_ms = head.ttft_ms;
+        line.prompt_tokens = head.usage.map(|usage| usage.prompt_tokens);
+        line.completion_tokens = head.usage.map(|usage| usage.completion_tokens);
+        line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
+        line.cost_usd = head.cost_usd;
+        line.attempts = Some(outcome.attempts.len());
+        line.recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
+        line.provider = head.served.as_ref().map(|served| served.provider.clone());
+        line.served_model = head.served.as_ref().map(|served| served.model.clone());
+        line.trace_id = head.trace_id;
+        line.error = line.error.take().or_else(|| head.error.clone());
+        let ttft = outcome.first_content_after(self.began);
+        self.account.add(app, head, &outcome, ttft);
+        self.leave(app, outcome, added);
+    }
+
+    /// Ends a shadow, of which only the capture remains. Gives its state.
+    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> CaptureState {
+        let gone = outcome.failure == Some(AttemptFailure::ClientGone);
+        let status = if gone { 499 } else { outcome.status.unwrap_or(502) };
+        self.note_outcome(&outcome, status, false);
+        let state = self.head.state;
+        self.leave(app, outcome, Bytes::new());
+        state
+    }
+
+    fn note_outcome(&mut self, outcome: &Outcome, status: u16, added: bool) {
+        let head = &mut self.head;
+        head.state = outcome.state(status);
+        head.status = status;
+        head.cost_usd = outcome.cost_usd();
+        head.response_stream = outcome.is_stream() && (added || outcome.has_body());
+        head.response_truncated = outcome.is_truncated();
+        head.ttft_ms = outcome.first_content_after(self.began).map(millis);
+        head.total_ms = millis(self.began.elapsed());
+        head.error = outcome.failure.map(|failure| failure.as_str().to_string());
+        head.served = outcome.served();
+        head.usage = outcome.usage;
+    }
+
+    fn leave(mut self, app: &App, mut outcome: Outcome, added: Bytes) {
+        self.head.attempts = std::mem::take(&mut outcome.attempts);
+        self.leave_trace(app, std::mem::take(&mut outcome.steps), None);
+        let (headers, mut body) = outcome.into_answer();
+        if !added.is_empty() {
+            body = [body, added].concat().into();
+        }
+        self.offer(app, body, headers);
+    }
+
+    /// Leaves the trace of the call, if it is sampled, with the word of the error that the client
+    /// read, if that is another than the capture's.
+    fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>, word: Option<String>) {
+        let Some(context) = self.trace.take().filter(|trace| trace.sampled) else { return };
+        // A span needs no inputs, and they are the most of a head.
+        let inputs = self.head.inputs.take();
+        let mut head = Head::clone(&self.head);
+        head.error = word.or(head.error);
+        self.head.inputs = inputs;
+        let model = self.head.inputs.as_ref().map_or("", |inputs| &*inputs.request.model);
+        let model = app.auth.key_redactor().redact(model).into_owned();
+        let took = self.began.elapsed();
+        app.telemetry.offer(CallTrace { context, head, model, began: self.began, took, steps });
+    }
+
+    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {
+        if let Some(coming) = self.coming {
+            let (request, response) = if self.head.request_captured {
+                (self.request, response)
+            } else {
+                Default::default()
+            };
+            let (mut head, request_headers) = (*self.head, self.request_headers);
+            // What was read whole, or what we said ourselves, may be longer than the copy of what
+            // passed.
+            let most = app.server.capture.max_body;
+            head.response_truncated |= response.len() > most;
+            let bodies = Bodies { request, response: Bodies::cut(&response, most) };
+            app.captures.offer_announced(
+                RawCapture { head, request_headers, response_headers, bodies },
+                coming,
+            );
+        }
+    }
+}
+
+/// Whether the client asks, in any line of the header, that bodies are not captured.
+fn says_off(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all("x-rerouter-capture").iter().map(HeaderValue::as_bytes);
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"off"))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,496 @@
+//! A provider's answer on its way to the client: what is held back, when it is committed, what
+//! makes it fail, and its copy for the capture. No I/O: batches of tasks in, a verdict out.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use pingora::Error;
+use pingora::protocols::http::HttpTask;
+use tokio::time::Instant;
+
+use super::answer_filter::{AnswerFilter, joined};
+use super::answer_translation::{DROPPED, WholeTranslation};
+use super::content_type::{is_event_stream, is_json};
+use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
+use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
+use rerouter_base::body_memory::{BodyClass, BodyMemory, Held};
+use rerouter_base::bounds;
+use rerouter_dialect::stream::{self as tally, StreamTally};
+use rerouter_dialect::wire::sse::ends_event;
+
+/// What to do in the middle of an answer.
+enum NextStep {
+    Wait,
+    Commit,
+    Abandon(&'static str),
+}
+
+/// The answer of the present attempt, so far.
+#[derive(Default)]
+pub(super) struct Relay {
+    /// The number of the attempt.
+    pub(super) target: usize,
+    held: Vec<HttpTask>,
+    held_bytes: usize,
+    /// The memory bound of the process leaves no room for what is held.
+    overfull: bool,
+    /// Some of it has been passed on: there is no failover any more.
+    pub(super) committed: bool,
+    /// The whole answer has been passed on, or collected.
+    pub(super) complete: bool,
+    pub(super) status: Option<u16>,
+    pub(super) headers: HeaderMap,
+    pub(super) stream: bool,
+    pub(super) tally: StreamTally,
+    pub(super) filter: AnswerFilter,
+    /// The copy for the capture: the body as the client gets it.
+    pub(super) body: BytesMut,
+    pub(super) body_truncated: bool,
+    /// The last bytes of a document longer than the copy.
+    pub(super) ending: BytesMut,
+    pub(super) first_content: Option<Instant>,
+    /// The first byte of the body.
+    begins: Option<u8>,
+    /// The last bytes of a stream: enough to tell whether an event ends there.
+    tail: Vec<u8>,
+    /// The last whole answer that was not passed on, or the collected one.
+    pub(super) answer: Option<WholeAnswer>,
+    /// The memory that the copy and the held tasks take.
+    memory: Option<Held>,
+    /// The memory that the translation takes, if there is one, and how much.
+    translating: Option<(Held, usize)>,
+}
+
+impl Relay {
+    /// Counts its copies against `memory`.
+    pub(super) fn count_within(&mut self, memory: &BodyMemory) {
+        self.memory = Some(memory.begin(BodyClass::Copies));
+    }
+
+    /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
+    /// judged as if it had come alone, so that the cut into batches changes nothing.
+    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
+        let fresh = !self.committed;
+        let mut forward = Vec::new();
+        for task in tasks {
+            let end = task.is_end();
+            match task {
+                HttpTask::Failed(error) => return self.broken(forward, error, fresh),
+                // Nobody asked for another protocol: what follows is no answer.
+                HttpTask::Header(header, _) if header.status == StatusCode::SWITCHING_PROTOCOLS => {
+                    return RelayVerdict::Abandon(fault(CUT, true));
+                }
+                HttpTask::Header(header, _) if header.status.is_informational() => continue,
+                HttpTask::Header(..) => self.note(&task, rules),
+                _ if self.status.is_none() => return RelayVerdict::Abandon(fault(CUT, true)),
+                _ => self.note(&task, rules),
+            }
+            for task in self.pass(task, rules).into_iter().flatten() {
+                self.copy(&task, rules);
+                if self.committed && rules.mode == Mode::Relay {
+                    forward.push(task);
+                } else {
+                    self.hold(task);
+                }
+            }
+            if end {
+                return self.judge_end(forward, rules);
+            }
+            match self.next_step(rules) {
+                NextStep::Wait => {}
+                NextStep::Commit => forward = self.commit(),
+                NextStep::Abandon(kind) => {
+                    return RelayVerdict::Abandon(fault(kind, kind != TOO_LARGE));
+                }
+            }
+        }
+        if forward.is_empty() {
+            RelayVerdict::Hold
+        } else {
+            RelayVerdict::Forward { tasks: forward, then: None }
+        }
+    }
+
+    /// What to do in the middle of an answer.
+    fn next_step(&self, rules: Rules<'_>) -> NextStep {
+        if rules.mode == Mode::Collect || self.filter.whole().is_some() {
+            let bytes = self.held_bytes + self.filter.held();
+            let fits = bytes <= bounds::COLLECT_BYTES && !self.overfull;
+            return if fits { NextStep::Wait } else { NextStep::Abandon(TOO_LARGE) };
+        }
+        if self.committed {
+            return NextStep::Wait;
+        }
+        if self.in_band_error() && rules.has_next {
+            return NextStep::Abandon(IN_BAND);
+        }
+        let overfull = self.held_bytes > bounds::HOLD_BYTES;
+        let ready = match self.refused() {
+            // A refusal is read whole, to be passed on if no other target does better.
+            Some(_) if overfull && rules.has_next => return NextStep::Abandon(BAD_STATUS),
+            Some(AttemptFailure::Unauthorized) if overfull => return NextStep::Abandon(BAD_STATUS),
+            Some(_) => overfull,
+            // So is an error that no other target would change.
+            None if !self.ok() => overfull,
+            // A document is held until it is whole: it may break off, or turn out to be an error.
+            None if self.is_document() => overfull || !rules.has_next,
+            None => !self.stream || self.tally.verdict() != tally::StreamVerdict::Open || overfull,
+        };
+        if ready { NextStep::Commit } else { NextStep::Wait }
+    }
+
+    /// The answer broke off. `fresh`: nothing of it was committed before this batch.
+    fn broken(
+        &mut self,
+        mut forward: Vec<HttpTask>,
+        error: Box<Error>,
+        fresh: bool,
+    ) -> RelayVerdict {
+        if fresh && !self.stream {
+            // Nothing has been written yet, and half a document is no answer.
+            self.committed = false;
+            forward.clear();
+        }
+        if forward.is_empty() {
+            RelayVerdict::Abandon(error)
+        } else {
+            RelayVerdict::Forward { tasks: forward, then: Some(error) }
+        }
+    }
+
+    /// Judges an answer at its end.
+    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
+        if let Some(status) = self.filter.whole().and_then(WholeTranslation::failed_as) {
+            self.keep_answer();
+            // In the provider's answer an error stands behind a status of success. A refused
+            // credential is ours.
+            let for_the_client = self.answer.take().filter(|_| !matches!(status, 401 | 403));
+            self.answer = for_the_client.map(|answer| WholeAnswer { status, ..answer });
+            return RelayVerdict::Abandon(fault(IN_BAND, true));
+        }
+        // Content commits also where the end came with it. To clients, an event without its blank
+        // line is none.
+        if rules.mode == Mode::Relay
+            && !self.committed
+            && self.stream
+            && self.ok()
+            && self.tally.verdict() == tally::StreamVerdict::Answer
+        {
+            forward = self.commit();
+        }
+        self.tally.finish();
+        let cut =
+            self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
+        if self.committed && rules.mode == Mode::Relay {
+            if cut {
+                // The end is held back, so that the client does not take the answer for whole.
+                withhold_end(&mut forward);
+                return RelayVerdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
+            }
+            return RelayVerdict::Forward { tasks: forward, then: None };
+        }
+        if cut {
+            return RelayVerdict::Abandon(fault(CUT, true));
+        }
+        if rules.has_next && (self.in_band_error() || self.holds_document_of_error()) {
+            return RelayVerdict::Abandon(fault(IN_BAND, true));
+        }
+        if self.refused().is_some() {
+            self.keep_answer();
+            return RelayVerdict::Abandon(fault(BAD_STATUS, true));
+        }
+        if rules.mode == Mode::Collect {
+            self.keep_answer();
+            self.committed = true;
+            self.complete = true;
+            return RelayVerdict::Collected;
+        }
+        RelayVerdict::Forward { tasks: self.commit(), then: None }
+    }
+
+    /// Forgets what came before a new attempt or a new head.
+    pub(super) fn reset(&mut self) {
+        // Nothing comes before a head.
+        if self.status.is_none() {
+            return;
+        }
+        self.held.clear();
+        self.held_bytes = 0;
+        self.overfull = false;
+        self.status = None;
+        self.headers = HeaderMap::new();
+        self.stream = false;
+        self.tally = StreamTally::default();
+        self.filter = AnswerFilter::default();
+        self.translating = None;
+        self.body = BytesMut::new();
+        self.body_truncated = false;
+        self.ending.clear();
+        self.first_content = None;
+        self.begins = None;
+        self.tail.clear();
+    }
+
+    /// Reads the task: status, kind of answer, content, usage.
+    fn note(&mut self, task: &HttpTask, rules: Rules<'_>) {
+        match task {
+            HttpTask::Header(header, _) => {
+                self.reset();
+                self.status = Some(header.status.as_u16());
+                self.stream = is_event_stream(&header.headers);
+                self.tally = StreamTally::of(rules.dialect);
+                if let Some(plan) = rules.translation {
+                    let status = header.status.as_u16();
+                    self.filter = AnswerFilter::translating(plan, status, self.stream);
+                    let memory = self.memory.as_ref();
+                    self.translating = memory.map(|memory| (memory.beside(BodyClass::Requests), 0));
+                }
+                self.headers = header.headers.clone();
+            }
+            HttpTask::Body(Some(bytes), _) => {
+                self.begins = self.begins.or(bytes.first().copied());
+                if self.stream && self.ok() {
+                    self.tally.feed(bytes);
+                }
+                if self.first_content.is_none()
+                    && (!self.stream || self.tally.verdict() != tally::StreamVerdict::Open)
+                {
+                    self.first_content = Some(Instant::now());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What of a task may leave. A rest of the body may go before an end that carries nothing.
+    fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
+        let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
+        let strips = self.strips(rules);
+        match task {
+            // An answer without a body gets one.
+            HttpTask::Header(header, true) if self.filter.whole().is_some() => {
+                let body = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let header = HttpTask::Header(header, false);
+                [Some(header), Some(HttpTask::Body(Some(body), true))]
+            }
+            HttpTask::Body(Some(ref bytes), _)
+                if self.filter.passes(bytes, rules.credentials, strips) =>
+            {
+                [None, Some(task)]
+            }
+            HttpTask::Body(bytes, end) => {
+                let bytes = bytes.unwrap_or_default();
+                let left = self.filter.feed(bytes, end, rules.credentials, strips);
+                let left = part(self.accounted(left));
+                [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
+            }
+            // Trailers are not passed on.
+            HttpTask::Trailer(_) | HttpTask::Done => {
+                let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let rest = part(self.accounted(rest));
+                [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
+            }
+            task => [None, Some(task)],
+        }
+    }
+
+    /// Accounts for what is kept to be translated, and gives what may leave: where there is no
+    /// memory for more of a stream, it ends here.
+    fn accounted(&mut self, left: Bytes) -> Bytes {
+        self.name_dropped();
+        let Some((memory, known)) = &mut self.translating else { return left };
+        let held = self.filter.held();
+        if std::mem::replace(known, held) == held || memory.set(held) {
+            return left;
+        }
+        if self.filter.whole().is_some() {
+            self.overfull = true;
+            return left;
+        }
+        joined(left, self.filter.give_up())
+    }
+
+    /// When an answer is translated, its head says what was dropped.
+    fn name_dropped(&mut self) {
+        if let Some(dropped) = self.filter.whole().and_then(WholeTranslation::dropped) {
+            self.headers.insert(&DROPPED, dropped.clone());
+            if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
+                // Only a name that is no name fails.
+                let _always = header.insert_header(&DROPPED, dropped.clone());
+            }
+        }
+    }
+
+    /// Whether the usage of this answer is taken out.
+    fn strips(&self, rules: Rules<'_>) -> bool {
+        rules.strip_usage && self.stream && self.ok()
+    }
+
+    /// Adds a task to the copy for the capture, and notes how the body ends.
+    fn copy(&mut self, task: &HttpTask, rules: Rules<'_>) {
+        if let HttpTask::Body(Some(bytes), _) = task {
+            if self.stream {
+                let last = bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default();
+                self.tail.extend_from_slice(last);
+                self.tail.drain(..self.tail.len().saturating_sub(4));
+                if !rules.captured {
+                    return;
+                }
+            }
+            let limit = rules.capture_limit;
+            // Once it is cut nothing more is added: the copy is a beginning.
+            let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
+            let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };
+            self.body_truncated |= bytes.len() > room;
+            if self.body_truncated && !self.stream {
+                // The usage is at the end of a document: it is known although the copy is cut.
+                self.ending.extend_from_slice(
+                    bytes
+                        .get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..)
+                        .unwrap_or_default(),
+                );
+                let _gone =
+                    self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
+            }
+            self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
+        }
+    }
+
+    /// Makes room in the copy for `more` bytes; `false` where the memory bound has none.
+    fn make_room(&mut self, more: usize) -> bool {
+        let needed = self.body.len() + more;
+        if needed <= self.body.capacity() {
+            return true;
+        }
+        let ahead = needed.max(2 * self.body.capacity());
+        self.account(ahead) || self.account(needed)
+    }
+
+    /// Accounts for a copy of this many bytes, beside the held tasks.
+    fn account(&mut self, copy: usize) -> bool {
+        let bytes = copy + self.held_bytes;
+        self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
+    }
+
+    fn hold(&mut self, task: HttpTask) {
+        if let HttpTask::Body(Some(bytes), _) = &task {
+            self.held_bytes += bytes.len();
+            self.overfull |= !self.account(self.body.capacity());
+        }
+        self.held.push(task);
+    }
+
+    fn commit(&mut self) -> Vec<HttpTask> {
+        self.committed = true;
+        self.held_bytes = 0;
+        std::mem::take(&mut self.held)
+    }
+
+    /// Whether the status is a success.
+    fn ok(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// The failure that the status stands for, where another target may do better.
+    pub(super) fn refused(&self) -> Option<AttemptFailure> {
+        match self.status? {
+            429 => Some(AttemptFailure::RateLimited),
+            401 | 403 => Some(AttemptFailure::Unauthorized),
+            // A redirect would send the client, its prompt and its key to another host.
+            300..=399 | 500..=599 => Some(AttemptFailure::ServerError),
+            _ => None,
+        }
+    }
+
+    /// Whether a stream has been passed on up to its terminal event or to an error.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.committed
+            && self.stream
+            && self.ok()
+            && (self.tally.done_seen() || self.tally.error().is_some() || self.is_unreadable())
+    }
+
+    /// Whether a stream cannot be translated to its end, though the provider named no error.
+    fn is_unreadable(&self) -> bool {
+        self.filter.is_given_up() && self.tally.error().is_none()
+    }
+
+    /// Whether the stream so far ends where an event ends.
+    pub(super) fn between_events(&self) -> bool {
+        self.tail.is_empty() || ends_event(&self.tail)
+    }
+
+    /// Whether content of a successful answer has come.
+    pub(super) fn has_good_content(&self) -> bool {
+        self.first_content.is_some() && self.ok() && !self.in_band_error()
+    }
+
+    /// Whether the provider has not refused the request, as far as its answer has come.
+    pub(super) fn may_be_served(&self) -> bool {
+        (self.status.is_none() || self.ok()) && !self.has_error()
+    }
+
+    /// Whether a successful answer holds an error, in its stream or as its document.
+    pub(super) fn has_error(&self) -> bool {
+        self.ok()
+            && (self.tally.error().is_some()
+                || self.is_unreadable()
+                || (!self.stream && tally::error_in(&self.body).is_some()))
+    }
+
+    /// Whether it is a successful JSON document. Whitespace before one keeps a connection alive and
+    /// is passed on at once.
+    pub(super) fn is_document(&self) -> bool {
+        !self.stream
+            && self.ok()
+            && is_json(&self.headers)
+            && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
+    }
+
+    fn holds_document_of_error(&self) -> bool {
+        self.held_bytes <= bounds::HOLD_BYTES
+            && self.is_document()
+            && tally::error_in(&self.held_body()).is_some()
+    }
+
+    fn held_body(&self) -> Bytes {
+        let mut body = BytesMut::with_capacity(self.held_bytes);
+        for task in &self.held {
+            if let HttpTask::Body(Some(bytes), _) = task {
+                body.extend_from_slice(bytes);
+            }
+        }
+        body.freeze()
+    }
+
+    fn in_band_error(&self) -> bool {
+        let is_error = self.tally.verdict() == tally::StreamVerdict::Error;
+        self.stream && self.ok() && (is_error || self.is_unreadable())
+    }
+
+    fn keep_answer(&mut self) {
+        let body = self.held_body();
+        self.held.clear();
+        let answer = WholeAnswer {
+            status: self.status.unwrap_or(502),
+            headers: self.headers.clone(),
+            body,
+            stream: self.stream,
+            index: self.target,
+        };
+        // A refused credential is ours, and a redirect is for us: neither is for the client.
+        let for_the_client = self.refused() != Some(AttemptFailure::Unauthorized)
+            && !(300..400).contains(&answer.status);
+        self.answer = for_the_client.then_some(answer);
+    }
+}
+
+fn withhold_end(tasks: &mut Vec<HttpTask>) {
+    tasks.retain(|task| !matches!(task, HttpTask::Done));
+    if let Some(HttpTask::Header(_, end) | HttpTask::Body(_, end)) = tasks.last_mut() {
+        *end = false;
+    }
+}
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

@@ -1,0 +1,329 @@
+//! `POST /v1/router/replay/{id}/reroute`: a capture run again through the pipeline. The request
+//! comes from the capture instead of the client, and the answer is collected and wrapped instead of
+//! passed on. Here is what differs from a live call; the stages are in `pipeline`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use pingora::protocols::http::ServerSession;
+use serde_json::Value;
+
+use super::admission::Admission;
+use super::allowance;
+use super::call::InferenceCall;
+use super::exchange::HttpExchange;
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::record::Record;
+use super::reply::json_response;
+use super::reroute_answer::{answer, envelope};
+use rerouter_access::auth::{CaptureLevel, Principal};
+use rerouter_access::limits::LimitPermit;
+use rerouter_base::body_memory::{BodyClass, Held};
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::id::{RequestId, UserId};
+use rerouter_captures::capture::pending::PendingCapture;
+use rerouter_captures::capture::record::{self, Capture, Head};
+use rerouter_core::api::{audit, idempotency, limits, replays};
+use rerouter_core::app::{App, Live};
+use rerouter_core::prompt::{Prompt, UnreadBody, may_ask_for};
+use rerouter_dialect::chat::completion::CompletionDefaults;
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::request;
+use rerouter_routing::{Inputs, decide};
+use rerouter_store::Action;
+
+/// A reroute as the client asks for it.
+pub(super) struct RerouteRequest {
+    /// The capture, as it stands in the path.
+    pub(super) id: String,
+    pub(super) key: Option<String>,
+    pub(super) dry_run: bool,
+}
+
+impl RerouteRequest {
+    /// Reads it from the request; 400 where key or query are invalid.
+    pub(super) fn read(
+        session: &ServerSession,
+        exchange: &HttpExchange,
+        admitted: &Admission,
+    ) -> Result<Self> {
+        let key = idempotency::key(&session.req_header().headers)?;
+        let dry_run = wants_dry_run(exchange.query.as_deref())?;
+        // A dry run costs nothing, so it may be repeated freely.
+        let key = key.filter(|_| !dry_run);
+        Ok(RerouteRequest { id: admitted.params().first().to_owned(), key, dry_run })
+    }
+}
+
+fn wants_dry_run(query: Option<&str>) -> Result<bool> {
+    match query {
+        None | Some("" | "dry_run=false") => Ok(false),
+        Some("dry_run=true") => Ok(true),
+        Some(query) => {
+            let name = query.split(['=', '&']).next().unwrap_or_default();
+            Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
+        }
+    }
+}
+
+/// A captured request, made ready to run again.
+pub(super) struct CapturedRequest {
+    pub(super) original: Capture,
+    pub(super) prompt: Prompt,
+    pub(super) inputs: Inputs,
+    announced: Option<PendingCapture>,
+    /// The memory that the prompt takes.
+    pub(super) held: Held,
+    /// A dry run counts against the caller's limits until it ends.
+    _drawn: Option<limits::CountedCall>,
+}
+
+impl CapturedRequest {
+    /// Looks the capture up and reads its request. 404 where it is not the caller's.
+    pub(super) async fn load(
+        app: &App,
+        exchange: &mut HttpExchange,
+        principal: &Principal,
+        asked: &RerouteRequest,
+    ) -> Result<Self> {
+        let drawn = asked.dry_run.then(|| limits::draw(app, principal)).transpose()?;
+        if !asked.dry_run {
+            // The call itself is admitted when it is decided; where it could not be, the capture is
+            // not even looked up.
+            allowance::look(app, exchange, principal, false)?;
+        }
+        let captures = app.server.capture.enabled && !asked.dry_run;
+        // Before the look-up: a deletion of the original from now on finds this replay of it.
+        let announced = RequestId::parse(&asked.id).filter(|_| captures).map(|original| {
+            let owner = principal.user_id().unwrap_or_else(UserId::admin);
+            let key = principal.key().map(|key| &key.id);
+            app.captures.pending().announce(&exchange.id, (&owner, key), Some(&original))
+        });
+        let reach = app.auth.reach(principal);
+        let original = replays::look_up(&app.archive, &app.captures, &reach, &asked.id).await?;
+        original.head.check_replayable()?;
+        // Before it waits: what deletes by owner or key finds it as the original's from now on.
+        if let Some(coming) = &announced {
+            coming.is_replay(original.head.whose(), &original.head.id);
+        }
+        audit_foreign(app, exchange, principal, &original).await?;
+        let mut held = app.body_memory.begin(BodyClass::Requests);
+        let (prompt, inputs) = read_again(app, principal, &original, exchange, &mut held).await?;
+        if may_ask_for(principal, &inputs.request.model).is_err() {
+            return Err(Error::new(
+                Kind::Forbidden,
+                "The `limits.models` of your key or your user do not allow the captured model.",
+            ));
+        }
+        Ok(CapturedRequest { original, prompt, inputs, announced, held, _drawn: drawn })
+    }
+
+    /// Puts the present health of targets in the place of the captured one, and adds the signals
+    /// that the document needs.
+    pub(super) async fn refresh(
+        &mut self,
+        app: &App,
+        live: &Live,
+        exchange: &HttpExchange,
+        principal: &Principal,
+    ) -> Result<()> {
+        let name = Some(&*self.inputs.request.name);
+        self.inputs.health = app.standing(&live.routing, name, exchange.at);
+        let prompt = &self.prompt;
+        self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
+        if !self.inputs.complete_translation(&live.routing, || None) {
+            self.read_neutral(app, live, principal).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the request for providers of other dialects, if it may go to one. An agent may have
+    /// added to it since the capture.
+    pub(super) async fn read_neutral(
+        &mut self,
+        app: &App,
+        live: &Live,
+        principal: &Principal,
+    ) -> Result<()> {
+        let prompt = &mut self.prompt;
+        if live.routing.translates(&self.inputs.request.name, prompt.endpoint) {
+            prompt.read_neutral(app, principal).await?;
+            self.inputs.request.untranslatable = prompt.untranslatable();
+            // Its neutral form, and its body for a provider of another dialect.
+            if !self.held.set(3 * prompt.body.len()) {
+                return Err(Held::full());
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to a dry run: the decision alone.
+    pub(super) fn dry_run(&self, live: &Live, began: Instant) -> Result<Response<Bytes>> {
+        let decision = decide(&live.routing, &self.inputs)
+            .map_err(|refusal| no_target(refusal.into(), &self.inputs.request.model))?;
+        let routing_us = record::micros_of(began.elapsed());
+        let decision = record::decision_json(&decision, routing_us, None, &[]);
+        let answer = envelope(None, decision, &self.original.head, Value::Null);
+        Ok(json_response(StatusCode::OK, &answer))
+    }
+
+    /// Opens the record of the replay.
+    pub(super) fn record(
+        &mut self,
+        app: &App,
+        exchange: &HttpExchange,
+        principal: &Principal,
+    ) -> Record {
+        let announced = self.announced.take();
+        let read = (&self.prompt, self.prompt.headers.clone());
+        let mut record = Record::announced(app, exchange, principal, read, announced);
+        record.replay_of(&self.original.head, caller(principal));
+        record.keeps(kept(app, principal, &self.original.head));
+        record
+    }
+}
+
+/// What is kept of a replay: as much as of the caller's requests, and no more than of those of the
+/// original's key.
+fn kept(app: &App, principal: &Principal, original: &Head) -> CaptureLevel {
+    let of_original =
+        original.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key));
+    principal.capture_level().max(of_original)
+}
+
+/// Audits that an admin runs somebody else's capture.
+async fn audit_foreign(
+    app: &App,
+    exchange: &HttpExchange,
+    principal: &Principal,
+    original: &Capture,
+) -> Result<()> {
+    let by = (Some(exchange.id.clone()), exchange.client.address);
+    audit::foreign(
+        app,
+        principal,
+        Action::CaptureReroute,
+        (&original.head.id, &original.head.owner),
+        by,
+    )
+    .await
+}
+
+/// Reads the request of a capture as if it came now: the captured signals, the present time, and a
+/// body that asks for no stream.
+async fn read_again(
+    app: &App,
+    principal: &Principal,
+    original: &Capture,
+    exchange: &HttpExchange,
+    held: &mut Held,
+) -> Result<(Prompt, Inputs)> {
+    let inputs = original
+        .head
+        .inputs
+        .clone()
+        .ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
+    let endpoint = endpoint_of(&original.head)?;
+    let body = request::without_stream(&original.bodies.request).map_err(Error::internal)?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &original.head.request_headers {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str()))
+        {
+            headers.append(name, value);
+        }
+    }
+    if !held.set(body.len()) {
+        return Err(Held::full());
+    }
+    let unread = UnreadBody { endpoint, body, coding: None, costs: endpoint.costs(), held };
+    let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
+    // It could be read when it was captured. Memory, turns and limits may refuse it now.
+    let mut prompt = prompt.map_err(|error| match error.kind() {
+        Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
+        _ => Error::new(
+            Kind::InvalidRequest,
+            format!("The captured request would be refused now: {}", error.detail()),
+        ),
+    })?;
+    prompt.query.clone_from(&original.head.query);
+    Ok((prompt, Inputs { at: exchange.at, ..inputs }))
+}
+
+/// The endpoint of a captured request.
+fn endpoint_of(head: &Head) -> Result<Endpoint> {
+    Endpoint::named(&head.endpoint).ok_or_else(|| {
+        Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint))
+    })
+}
+
+/// The error where no target is found. A 404 for the model would seem to be about the capture.
+pub(super) fn no_target(error: Error, model: &str) -> Error {
+    match error.kind() {
+        Kind::ModelNotFound => {
+            Error::new(Kind::NoTarget, format!("The current document has no `{model}`."))
+        }
+        _ => error,
+    }
+}
+
+/// Who makes the replay: a key, or a user in a session.
+fn caller(principal: &Principal) -> String {
+    match principal.key() {
+        Some(key) => key.id.to_string(),
+        None => principal.user_id().map(|user| user.to_string()).unwrap_or_default(),
+    }
+}
+
+/// A reroute while it runs. Dropped early, because the client left, it is recorded as aborted.
+pub(super) struct RerouteGuard<'a> {
+    pub(super) app: &'a App,
+    pub(super) exchange: &'a mut HttpExchange,
+    pub(super) call: Arc<InferenceCall>,
+    pub(super) record: Option<Record>,
+    pub(super) permit: Option<LimitPermit>,
+}
+
+impl RerouteGuard<'_> {
+    /// Settles and records the call, and gives the answer.
+    pub(super) fn finish(&mut self, original: &Head) -> Response<Bytes> {
+        let Some(record) = self.record.take() else { return Response::default() };
+        let outcome = self.settle(&record);
+        let instead = CompletionDefaults {
+            id: self.exchange.id.as_str(),
+            created: self.exchange.at.as_second(),
+            model: outcome.target().map_or("", |target| &target.model),
+            prompt_tokens: record.prompt_tokens(),
+            usage: outcome.usage,
+        };
+        let decision = record.decision_json(&outcome);
+        let endpoint = self.call.request.endpoint;
+        let (status, body) = answer(&instead, decision, original, endpoint, &outcome);
+        let upstream = outcome.status.unwrap_or(502);
+        record.close(self.app, self.exchange, outcome, upstream, Bytes::new());
+        json_response(status, &body).map(|body| self.app.live().routing.masked(body))
+    }
+
+    fn settle(&mut self, record: &Record) -> Outcome {
+        let outcome = Outcome::take(&self.call, record.prompt_tokens());
+        allowance::settle(self.permit.take().unwrap_or_default(), &outcome);
+        outcome
+    }
+}
+
+impl Drop for RerouteGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            let (failure, status) = match std::thread::panicking() {
+                true => (AttemptFailure::Internal, 500),
+                false => (AttemptFailure::ClientGone, 499),
+            };
+            self.call.attempt_failed(failure, false);
+            let outcome = self.settle(&record);
+            record.close(self.app, self.exchange, outcome, status, Bytes::new());
+        }
+    }
+}

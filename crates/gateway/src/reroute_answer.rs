@@ -1,0 +1,77 @@
+//! The answer to a reroute: `{new_id, decision, response, …}`.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::outcome::Outcome;
+use rerouter_base::error::{Error, Kind};
+use rerouter_captures::capture::record::Head;
+use rerouter_dialect::chat::completion::{self, CompletionDefaults};
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::stream;
+
+/// The envelope of every reroute; without `new_id` that of a dry run.
+pub(super) fn envelope(
+    new_id: Option<&str>,
+    decision: Value,
+    original: &Head,
+    response: Value,
+) -> Value {
+    json!({
+        "new_id": new_id,
+        "decision": decision,
+        "response": response,
+        "replay_of": original.id,
+        "original": original.as_original(),
+    })
+}
+
+/// The status and body of the answer: those of the access specification, or 502 with what is known.
+pub(super) fn answer(
+    instead: &CompletionDefaults<'_>,
+    decision: Value,
+    original: &Head,
+    endpoint: Endpoint,
+    outcome: &Outcome,
+) -> (StatusCode, Value) {
+    let response = outcome.answer.as_ref().and_then(|answer| match outcome.is_stream() {
+        true => Some(stream::assemble(endpoint, &answer.body)),
+        false => serde_json::from_slice::<Value>(&answer.body).ok(),
+    });
+    let good = outcome.is_good() && outcome.failure.is_none();
+    let object = response.as_ref().is_some_and(Value::is_object);
+    let as_chat_completion = endpoint.as_chat_completion();
+    let response = match (response, as_chat_completion) {
+        (Some(answer), Some(as_completion)) if good && object => {
+            completion::shaped(as_completion(answer), instead)
+        }
+        (response, _) => response.unwrap_or(Value::Null),
+    };
+    let mut body = envelope(Some(instead.id), decision, original, response);
+    if good && object {
+        // A response that is no chat completion names its kind.
+        if let (None, Value::Object(body)) = (as_chat_completion, &mut body) {
+            body.insert("response_kind".into(), endpoint.as_str().into());
+        }
+        return (StatusCode::OK, body);
+    }
+    let error = match outcome.status {
+        Some(status) if good => Error::new(
+            Kind::ProviderFailed,
+            format!("The provider answered {status} with something that is not a JSON object."),
+        ),
+        Some(status) => {
+            Error::new(Kind::ProviderFailed, format!("The provider answered {status}."))
+        }
+        None => outcome.error(),
+    };
+    if let Value::Object(body) = &mut body {
+        body.insert("error".into(), json!(error.kind().row().word));
+        body.insert("detail".into(), json!(error.detail()));
+        body.insert(
+            "upstream_status".into(),
+            json!(outcome.status.or_else(|| outcome.last_refusal())),
+        );
+    }
+    (error.status(), body)
+}

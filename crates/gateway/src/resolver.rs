@@ -1,0 +1,230 @@
+//! Names of providers to addresses: looked up on other threads, cached, renewed in the background.
+//! An address that the egress policy denies, or that is our own, is never given.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use rerouter_base::bounds;
+use rerouter_core::config::{Egress, EgressPeer};
+
+/// Longest wait for a server of this machine to take a connection.
+const LOCAL_CONNECT: Duration = Duration::from_millis(100);
+
+/// A cache of looked-up names. `whose` says which rules of the egress policy hold for an address:
+/// None for the in-process mock provider, which the policy does not concern.
+pub(super) struct Resolver {
+    egress: Egress,
+    known: DashMap<(String, u16), (SocketAddr, Instant)>,
+}
+
+/// Why there is no address. The words leave the host out, which may come from the environment.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResolveError {
+    #[error("DNS has no address of its host, or did not answer in time")]
+    Unknown,
+    #[error("the addresses of its host are denied by `egress`")]
+    Denied,
+}
+
+impl Resolver {
+    pub(super) fn new(egress: Egress) -> Self {
+        Resolver { egress, known: DashMap::new() }
+    }
+
+    /// The address of `host`. It is waited for only where it is not in the cache.
+    pub(super) async fn address(
+        &self,
+        host: &str,
+        port: u16,
+        whose: Option<EgressPeer>,
+        within: Duration,
+    ) -> Result<SocketAddr, ResolveError> {
+        if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return self.allowed(SocketAddr::new(address, port), whose);
+        }
+        // However old: the background task renews it, and no request waits for that.
+        let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
+        if let Some(address) = kept {
+            return self.allowed(address, whose);
+        }
+        let finding = Box::pin(self.find(host, port, whose));
+        timeout(within, finding).await.map_err(|_| ResolveError::Unknown)?
+    }
+
+    /// Whether it is a name that is not in the cache, or has been for longer than
+    /// [`bounds::DNS_TTL`].
+    pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
+        let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        !literal
+            && self
+                .known
+                .get(&(host.to_string(), port))
+                .is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
+    }
+
+    /// Looks a name up again. The cached address stays where none is found.
+    pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
+        // Addresses denied to nodes alone are refused when one is used.
+        self.find(host, port, Some(EgressPeer::Provider)).await
+    }
+
+    /// Drops every other name from the cache.
+    pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
+        self.known.retain(|name, _| names(name));
+    }
+
+    async fn find(
+        &self,
+        host: &str,
+        port: u16,
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, ResolveError> {
+        let found =
+            tokio::net::lookup_host((host, port)).await.map_err(|_| ResolveError::Unknown)?;
+        let address = self.choose(found.collect(), whose).await?;
+        if self.known.len() >= bounds::DNS_NAMES {
+            self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
+        }
+        self.known.insert((host.to_string(), port), (address, Instant::now()));
+        Ok(address)
+    }
+
+    /// The first allowed address, of IPv4 if there is one: an attempt has one address, and many
+    /// machines have IPv6 without a route. On this machine, the first that takes a connection:
+    /// `localhost` has two, and a server may listen on one of them only.
+    async fn choose(
+        &self,
+        mut found: Vec<SocketAddr>,
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, ResolveError> {
+        found.sort_by_key(SocketAddr::is_ipv6);
+        let (several, mut chosen) = (found.len() > 1, Err(ResolveError::Unknown));
+        for address in found {
+            let allowed = self.allowed(address, whose);
+            let local = several && address.ip().is_loopback();
+            let connect = timeout(LOCAL_CONNECT, TcpStream::connect(address));
+            if allowed.is_ok() && (!local || matches!(connect.await, Ok(Ok(_)))) {
+                return allowed;
+            }
+            chosen = chosen.or(allowed);
+        }
+        chosen
+    }
+
+    fn allowed(
+        &self,
+        address: SocketAddr,
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, ResolveError> {
+        whose
+            .map_or(Ok(()), |whose| self.egress.check(address, whose))
+            .map(|()| address)
+            .map_err(|_| ResolveError::Denied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rerouter_core::config::Net;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn denied_networks_and_our_own_listeners_are_never_an_address() {
+        let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
+        // `localhost` may be either address.
+        let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:9090"];
+        let ours = ours.map(|address| address.parse().unwrap()).to_vec();
+        let resolver = Resolver::new(Egress::new(denied, ours));
+        assert!(
+            resolver.address("127.0.0.1", 9000, Some(EgressPeer::Provider), SOON).await.is_ok()
+        );
+        assert!(
+            resolver.address("169.254.169.254", 80, None, SOON).await.is_ok(),
+            "our own provider"
+        );
+        for (host, port) in [
+            ("169.254.169.254", 80),
+            ("::ffff:169.254.1.1", 80),
+            ("127.0.0.1", 8080),
+            ("localhost", 9090),
+        ] {
+            assert!(
+                matches!(
+                    resolver.address(host, port, Some(EgressPeer::Provider), SOON).await,
+                    Err(ResolveError::Denied)
+                ),
+                "{host}:{port}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_found_on_either_address_of_this_machine() {
+        let resolver = Resolver::new(Egress::new(vec![Net::parse("127.0.0.9").unwrap()], vec![]));
+        let choose = async |found: [SocketAddr; 2]| {
+            resolver.choose(found.to_vec(), Some(EgressPeer::Provider)).await
+        };
+        for own in ["[::1]:0", "127.0.0.1:0"] {
+            // A machine may have no IPv6.
+            let Ok(listener) = std::net::TcpListener::bind(own) else { continue };
+            let address = listener.local_addr().unwrap();
+            let both =
+                ["::1", "127.0.0.1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
+            assert_eq!(choose(both).await.unwrap(), address, "{own}");
+        }
+        let far = ["[2001:db8::1]:9", "192.0.2.1:9"].map(|address| address.parse().unwrap());
+        assert_eq!(choose(far).await.unwrap(), far[1]);
+        let denied = ["127.0.0.9:9"; 2].map(|address| address.parse().unwrap());
+        assert!(matches!(choose(denied).await, Err(ResolveError::Denied)));
+    }
+
+    #[tokio::test]
+    async fn metadata_addresses_are_denied_to_nodes_alone() {
+        let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
+        for host in ["100.100.100.200", "168.63.129.16"] {
+            assert!(
+                resolver.address(host, 80, Some(EgressPeer::Provider), SOON).await.is_ok(),
+                "{host}"
+            );
+            assert!(
+                matches!(
+                    resolver.address(host, 80, Some(EgressPeer::Node), SOON).await,
+                    Err(ResolveError::Denied)
+                ),
+                "{host}"
+            );
+        }
+        assert!(resolver.address("192.0.2.1", 80, Some(EgressPeer::Node), SOON).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_cached_address_is_used_until_the_document_drops_its_name() {
+        let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
+        assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));
+        let found = resolver.look_up("localhost", 80).await.unwrap();
+        assert!(!resolver.is_due("localhost", 80));
+        let name = ("localhost".to_owned(), 80);
+        let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
+        resolver.known.insert(name.clone(), (found, old));
+        assert!(resolver.is_due("localhost", 80));
+        assert_eq!(
+            resolver.address("localhost", 80, Some(EgressPeer::Provider), SOON).await.unwrap(),
+            found
+        );
+        assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");
+        resolver.retain(|other| *other == name);
+        assert!(resolver.known.contains_key(&name));
+        resolver.retain(|_| false);
+        assert!(resolver.known.is_empty());
+        assert!(matches!(
+            resolver.look_up("no-such-host.invalid", 80).await,
+            Err(ResolveError::Unknown)
+        ));
+    }
+}

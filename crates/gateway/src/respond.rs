@@ -1,0 +1,162 @@
+//! The one responder: it writes every answer that is ours and decides whether the connection stays
+//! open.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use pingora::protocols::http::ServerSession;
+
+use super::exchange::HttpExchange;
+use super::{allowance, intake, reply};
+use rerouter_base::bounds;
+use rerouter_base::error::{Error, Kind};
+use rerouter_base::interface::Surface;
+use rerouter_console as console;
+use rerouter_core::app::App;
+
+/// How a request ended.
+pub(super) struct RequestEnd {
+    /// 499 where the client left before its answer.
+    pub(super) status: u16,
+    /// Bytes of the response body.
+    pub(super) sent: usize,
+    /// Whether another request may come on the connection.
+    pub(super) reusable: bool,
+}
+
+impl RequestEnd {
+    /// The engine did not return the session: there is nobody to answer.
+    pub(super) const GONE: RequestEnd = RequestEnd { status: 500, sent: 0, reusable: false };
+
+    /// The client left after `sent` bytes of its answer.
+    pub(super) const fn client_gone(sent: usize) -> RequestEnd {
+        RequestEnd { status: 499, sent, reusable: false }
+    }
+}
+
+/// What the stages of a request come to.
+pub(super) enum StageReply {
+    /// A whole answer, still to be written.
+    Whole(Response<Bytes>),
+    /// The answer has been written.
+    Written(RequestEnd),
+}
+
+/// A request that is refused.
+pub(super) struct Rejection {
+    error: Error,
+    /// The end of the request can be found, so the connection may be kept.
+    framed: bool,
+}
+
+impl Rejection {
+    /// The framing of the request is in doubt: the connection closes.
+    pub(super) fn unframed(error: Error) -> Self {
+        Rejection { error, framed: false }
+    }
+}
+
+impl From<Error> for Rejection {
+    fn from(error: Error) -> Self {
+        Rejection { error, framed: true }
+    }
+}
+
+/// Ends a request with what its stages came to.
+pub(super) async fn respond(
+    app: &App,
+    session: &mut ServerSession,
+    exchange: &mut HttpExchange,
+    reply: Result<StageReply, Rejection>,
+) -> RequestEnd {
+    match reply {
+        Ok(StageReply::Written(ended)) => ended,
+        Ok(StageReply::Whole(response)) => {
+            write_answer(app, session, exchange, response, true).await
+        }
+        Err(Rejection { error, framed }) => {
+            let response = refuse(exchange, &error);
+            write_answer(app, session, exchange, response, framed).await
+        }
+    }
+}
+
+/// Notes a refusal in the access line and renders it for the surface of the request: for browsers
+/// on the console as a page.
+pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Bytes> {
+    exchange.refused(error);
+    match &exchange.page {
+        Some(ask) => console::refuse(ask, error),
+        None => reply::error(exchange.surface, exchange.id.as_str(), error),
+    }
+}
+
+/// Writes a whole answer. Where `framed`, the unread rest of the body is drained within bounds and
+/// the connection kept.
+pub(super) async fn write_answer(
+    app: &App,
+    session: &mut ServerSession,
+    exchange: &HttpExchange,
+    mut response: Response<Bytes>,
+    framed: bool,
+) -> RequestEnd {
+    name_request(exchange, &mut response);
+    let status = response.status().as_u16();
+    let keep = framed && !exchange.skip_drain && intake::drain(session).await;
+    match reply::write(app, session, response, keep).await {
+        Ok(sent) => {
+            if !keep && !exchange.skip_drain && !session.is_body_done() {
+                intake::discard(session, bounds::DISCARD_BYTES).await;
+            }
+            RequestEnd { status, sent, reusable: keep }
+        }
+        Err(_) => RequestEnd { status, sent: 0, reusable: false },
+    }
+}
+
+/// Ends a request that panicked: with 500 if nothing of its answer was written, else cut off, so
+/// that the client does not take it for whole. The connection closes. Gives the body written, too.
+pub(super) async fn panicked(
+    app: &App,
+    session: &mut ServerSession,
+    exchange: &mut HttpExchange,
+) -> (RequestEnd, Bytes) {
+    app.metrics.panic();
+    let error = panic_error();
+    if let Some(head) = session.response_written().filter(|head| !head.status.is_informational()) {
+        exchange.refused(&error);
+        let (status, sent) = (head.status.as_u16(), session.body_bytes_sent());
+        return (RequestEnd { status, sent, reusable: false }, Bytes::new());
+    }
+    let response = refuse(exchange, &error);
+    let body = response.body().clone();
+    (write_answer(app, session, exchange, response, false).await, body)
+}
+
+/// The error of a request that panicked.
+pub(super) fn panic_error() -> Error {
+    Error::internal("a panic")
+}
+
+/// Adds the request id and what is left of the caller's rate limits.
+pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Bytes>) {
+    allowance::name_rates(&exchange.rates, response.headers_mut());
+    if let Ok(id) = HeaderValue::from_str(exchange.id.as_str()) {
+        response.headers_mut().insert(&reply::REQUEST_ID, id.clone());
+        if exchange.surface == Surface::Messages {
+            response.headers_mut().insert(&reply::ANTHROPIC_REQUEST_ID, id);
+        }
+    }
+}
+
+/// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
+pub(super) async fn turn_away(
+    app: &App,
+    session: &mut ServerSession,
+    exchange: &mut HttpExchange,
+) -> RequestEnd {
+    let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
+        .retry_after(bounds::LIMIT_RETRY);
+    exchange.line.error = Some(error.kind().row().word.to_string());
+    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+    write_answer(app, session, exchange, response, false).await
+}

@@ -1,0 +1,28 @@
+//! Keeps the write-ahead logs of the store short: a damaged log loses what it holds, and so does a
+//! copy of the database without its log.
+
+use std::sync::Arc;
+
+use log::warn;
+use pingora::server::ShutdownWatch;
+
+use rerouter_base::bounds;
+use rerouter_core::app::App;
+
+/// Makes a checkpoint at the start and every few minutes, until the shutdown begins.
+pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
+    let mut tick = tokio::time::interval(bounds::CHECKPOINT);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = tick.tick() => checkpoint(&app).await,
+        }
+    }
+}
+
+/// Moves the logs into the databases.
+pub(super) async fn checkpoint(app: &App) {
+    if let Err(error) = app.store.checkpoint().await {
+        warn!("the write-ahead logs of the store could not be emptied and grow: {error}");
+    }
+}

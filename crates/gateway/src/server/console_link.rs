@@ -1,0 +1,45 @@
+//! Where the console is, and the link that makes the first admin.
+
+use super::Gateway;
+use super::first_key::url;
+use rerouter_base::atomic_file;
+use rerouter_base::bounds;
+use rerouter_base::interface::Interface;
+use rerouter_base::secret::Secret;
+use rerouter_core::api;
+use rerouter_core::app::App;
+
+/// The address of the console, if it is served.
+pub(super) fn console(app: &App) -> Option<String> {
+    let has_pin =
+        |listener: &rerouter_core::config::Listener| listener.interfaces.contains(&Interface::Pin);
+    let url = url(&app.server, has_pin).filter(|_| app.server.console)?;
+    Some(format!("{url}/console/"))
+}
+
+impl Gateway {
+    /// Makes the link for the first admin where `is_wanted`, and tells where it is: shown, if it
+    /// `is_seen` by a person alone, else in a file, as other output ends up in logs. It works once
+    /// and for an hour. `None` if there is an admin.
+    pub fn first_admin(&self, is_wanted: bool, is_seen: bool) -> Option<String> {
+        let app = &self.app;
+        let file = app.server.data_dir.join("first-admin");
+        // An earlier start may have left one.
+        let _none = std::fs::remove_file(&file);
+        let console = console(app).filter(|_| is_wanted && api::first_admin::is_needed(app))?;
+        let mut bytes = [0; 32];
+        app.random.fill(&mut bytes);
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let until = app.clock.now().checked_add(bounds::FIRST_ADMIN_LINK).ok()?;
+        app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until);
+        let link = format!("{console}first-admin?token={token}");
+        let place = match is_seen {
+            true => link,
+            false => match atomic_file::write(&file, format!("{link}\n").as_bytes()) {
+                Ok(()) => format!("in {}", file.display()),
+                Err(why) => format!("none, as {} cannot be written: {why}", file.display()),
+            },
+        };
+        Some(format!("The link that makes the first admin, once and within an hour: {place}\n"))
+    }
+}

@@ -1,0 +1,58 @@
+//! The limit of open files, and how many connections fit into it. Without a free descriptor not
+//! even `/health` is answered.
+
+use log::warn;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use rerouter_base::bounds;
+
+/// Raises the soft limit of open files to the hard limit. It is often 1,024, for programs that use
+/// `select`.
+pub(super) fn raise() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) =
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        warn!("the limit of open files cannot be raised: {error}");
+    }
+}
+
+/// The number of connections that the limit allows, `wanted` at most.
+pub(super) fn fit(wanted: usize) -> usize {
+    let Some(descriptors) = getrlimit(Resource::Nofile)
+        .current
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    else {
+        return wanted;
+    };
+    let fitting = fitting(wanted, descriptors);
+    if fitting < wanted {
+        warn!(
+            "limits.connections: {wanted} need {} open files; `ulimit -n` allows {descriptors}, \
+             enough for {fitting} connections",
+            bounds::DESCRIPTORS_SPARE + bounds::DESCRIPTORS_PER_CONNECTION * wanted
+        );
+    }
+    fitting
+}
+
+fn fitting(wanted: usize, descriptors: usize) -> usize {
+    let room =
+        descriptors.saturating_sub(bounds::DESCRIPTORS_SPARE) / bounds::DESCRIPTORS_PER_CONNECTION;
+    // A few connections are always tried.
+    wanted.min(room.max(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_fit_into_the_limit() {
+        assert_eq!(fitting(20_000, 1 << 20), 20_000);
+        assert_eq!(fitting(20_000, 256), 48);
+        assert_eq!(fitting(4, 256), 4);
+        assert_eq!(fitting(20_000, 100), 8);
+    }
+}

@@ -1,0 +1,144 @@
+//! The end of the process: signals, drain, exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use log::{info, warn};
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::checkpoints;
+use rerouter_base::bounds;
+use rerouter_core::app::App;
+
+/// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves
+/// when no request is under way, and captures, spend and revocations are durable; what the store
+/// refuses is logged. Afterwards keys with a budget are refused. New connections are still
+/// accepted: stop the server before, and bound the wait.
+pub async fn drained(app: &App) {
+    match app.is_handed_over() {
+        true => connections_ended(app).await,
+        false => app.drain(),
+    }
+    while app.requests_under_way() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let captured = async {
+        app.captures.flush().await;
+        if let Err(error) = app.archive.close().await {
+            warn!("captures could not be closed, the next start recovers them: {error}");
+        }
+        // The next start uploads what this one cannot.
+        let shared = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.archive.share());
+        match shared.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!("the last captures do not reach the other gateways: {error}"),
+            Err(_) => warn!("the last captures do not reach the other gateways in time"),
+        }
+    };
+    let answers = async {
+        let all = app.late_answers.acquire_many(bounds::REPEATS_LATE);
+        if tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, all).await.is_err() {
+            warn!("answers to reroutes could not be stored: repeated, they are run again");
+        }
+    };
+    let unsaved = app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME);
+    let (unsaved, (), ()) = tokio::join!(unsaved, captured, answers);
+    for id in unsaved {
+        warn!("the end of {id} could not be stored: end it again after the next start");
+    }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("the last uses of keys could not be stored: {error}");
+    }
+    if let Err(error) = app.limits.close(&app.store).await {
+        warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");
+    }
+    // No change has to wait for this gateway.
+    let left = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.store.leave()).await;
+    if let Ok(Err(error)) = left {
+        warn!("this gateway is still on the list of gateways, until its silence shows: {error}");
+    }
+    // A store that hangs must not stop the exit.
+    let _late =
+        tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
+}
+
+/// Each connection ends with its next answer, or soon by silence.
+async fn connections_ended(app: &App) {
+    // One that has just been accepted is not counted yet.
+    tokio::time::sleep(bounds::DRAIN_TIME).await;
+    while app.connections() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sent for a write beyond the limit on file sizes (setrlimit(2)). The number holds on Linux and
+/// macOS, except on MIPS.
+const SIGXFSZ: i32 = 25;
+
+/// SIGTERM, SIGINT and the take-over by another process begin a drain; a second signal ends it.
+pub(super) struct StopSignals {
+    /// Set when another process has taken over.
+    pub(super) handed_over: watch::Receiver<bool>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for StopSignals {
+    async fn recv(&self) -> ShutdownSignal {
+        // Ignored, so that such a write fails like one on a full disk and does not end the process.
+        let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
+        let mut handed_over = self.handed_over.clone();
+        tokio::select! {
+            () = stop_signal() => {}
+            Ok(_) = handed_over.wait_for(|handed| *handed) => {}
+        }
+        ShutdownSignal::GracefulTerminate
+    }
+}
+
+async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        warn!("signals cannot be received: only SIGKILL ends this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Exits when the drain is complete; Pingora alone would wait for its whole grace period.
+pub(super) struct DrainService {
+    pub(super) app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for DrainService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        if shutdown.changed().await.is_err() {
+            return;
+        }
+        info!("draining: {} request(s) under way", self.app.requests_under_way());
+        let second_signal = async {
+            // Whoever stops the service sends one to all its processes.
+            if self.app.is_handed_over() {
+                stop_signal().await;
+            }
+            stop_signal().await;
+        };
+        tokio::select! {
+            () = drained(&self.app) => info!("drained"),
+            () = second_signal => warn!(
+                "stopped by a second signal: {} request(s) cut off", self.app.requests_under_way()
+            ),
+        }
+        self.app.access_log.flush(Duration::from_secs(1));
+        self.app.telemetry.flush(Duration::from_secs(1));
+        std::process::exit(0);
+    }
+}

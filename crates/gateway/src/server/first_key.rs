@@ -1,0 +1,71 @@
+//! The first ROUTER key of a gateway that nobody has configured.
+
+use super::{BootError, Gateway};
+use rerouter_access::auth::{KeyState, Principal, SESSION_SCOPES};
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::interface::Interface;
+use rerouter_base::secret::{Secret, token};
+use rerouter_core::config::{Listener, Server};
+use rerouter_store::{Action, Event, KeyRow, KeyStatus};
+
+impl Gateway {
+    /// Makes a ROUTER key, unless there are or were any. It makes the others, and reads what they
+    /// did. It may also evaluate documents, which nobody else can grant where there is no admin.
+    pub async fn first_key(&self) -> Result<Option<Secret>, BootError> {
+        let (app, interface) = (&self.app, Interface::Router);
+        let now = app.clock.now();
+        let states = [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked];
+        if states.into_iter().any(|state| app.auth.count_keys(interface, state, now) > 0) {
+            return Ok(None);
+        }
+        let secret = token::mint(interface.key_prefix(), &app.random);
+        let (actor, owner) = (Principal::Admin.actor(), UserId::admin());
+        let key = KeyRow {
+            id: KeyId::new(now, &app.random),
+            interface,
+            name: "first".to_owned(),
+            redacted: token::redact(secret.expose()),
+            digest: app.auth.digest(&secret),
+            scopes: SESSION_SCOPES.iter().copied().chain(["evaluate"]).map(str::to_owned).collect(),
+            maker: Some(owner.clone()),
+            owner,
+            created_by: actor.clone(),
+            parent: None,
+            labels: Default::default(),
+            limits: Default::default(),
+            status: KeyStatus::Active,
+            created_at: now,
+            expires_at: None,
+            revoked_at: None,
+            rotated_at: None,
+            generation: 1,
+            previous: None,
+            made_open: false,
+            last_used_at: None,
+            metadata: Default::default(),
+        };
+        let event = Event::new(now, actor, Action::KeyCreate, "key", key.id.as_str());
+        let committed = app.store.noting(event).create_key(key).await?;
+        app.store.acknowledge(committed.rev).await?;
+        Ok(Some(secret))
+    }
+
+    /// Where clients reach the first listener.
+    pub fn url(&self) -> String {
+        url(&self.app.server, |_| true).unwrap_or_default()
+    }
+}
+
+/// Where clients reach the first listener that `serves`.
+pub(super) fn url(server: &Server, serves: impl Fn(&Listener) -> bool) -> Option<String> {
+    let listener = server.listeners.iter().find(|listener| serves(listener))?;
+    if let Some(url) = &server.public_url {
+        return Some(url.clone());
+    }
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let address = listener.address;
+    Some(match address.ip().is_unspecified() {
+        true => format!("{scheme}://localhost:{}", address.port()),
+        false => format!("{scheme}://{address}"),
+    })
+}

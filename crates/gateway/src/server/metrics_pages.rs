@@ -1,0 +1,124 @@
+//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`, without credentials.
+//! Bind it where only the operator's machines reach it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use pingora::http::RequestHeader;
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+
+use rerouter_access::auth::KeyState;
+use rerouter_access::nodes;
+use rerouter_base::error::Error;
+use rerouter_base::interface::Interface;
+use rerouter_core::app::App;
+use rerouter_routing::BreakerState;
+
+pub(super) struct MetricsPages {
+    app: Arc<App>,
+}
+
+impl MetricsPages {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        MetricsPages { app }
+    }
+
+    fn metrics(&self) -> String {
+        let now = self.app.clock.now();
+        for interface in Interface::ALL {
+            for state in
+                [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked]
+            {
+                self.app.metrics.keys(
+                    interface.as_str(),
+                    state.as_str(),
+                    self.app.auth.count_keys(interface, state, now),
+                );
+            }
+        }
+        self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
+        self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
+        for state in nodes::NodeState::ALL {
+            self.app.metrics.nodes(state.as_str(), self.app.nodes.count(state, now));
+        }
+        // Computed on each request: an open breaker becomes half-open by time alone.
+        let live = self.app.live();
+        let health = self.app.standing(&live.routing, None, now);
+        for target in live.routing.targets() {
+            let breaker = match health.get(&*target.name) {
+                // The node that would be tried next: its breaker is open only if all are.
+                Some(told) if target.is_on_nodes() => told.breaker,
+                _ => target.state().show(&target.provider, now).breaker,
+            };
+            let open = breaker != BreakerState::Closed;
+            self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
+        }
+        self.app.metrics.body_memory(self.app.body_memory.held());
+        if let Some(left) = self.app.authority.left() {
+            self.app.metrics.lease(left, self.app.clock.machine_ahead().unwrap_or(0));
+        }
+        self.app.metrics.render()
+    }
+
+    async fn respond(&self, head: &RequestHeader) -> Response<Bytes> {
+        // HTTP/2 has the host in its target.
+        let host = head.uri.authority().map(|authority| authority.as_str());
+        let host = host.or_else(|| {
+            head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default())
+        });
+        let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+        let (status, kind, body) = match (method, head.uri.path()) {
+            _ if !self.app.server.accepts_metrics_host(host) => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "text/plain",
+                "this host is not served here: see `metrics.hosts`\n".to_string(),
+            ),
+            (&Method::GET, "/metrics") => {
+                (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
+            }
+            (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            (&Method::GET, "/readyz") if self.app.is_draining() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string())
+            }
+            (&Method::GET, "/readyz") => match self.app.unready().await {
+                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
+                None => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            },
+            _ => (
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                "GET /metrics, /livez or /readyz\n".to_string(),
+            ),
+        };
+        text(status, kind, body)
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+#[async_trait]
+impl crate::HttpService for MetricsPages {
+    async fn serve(
+        &self,
+        session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let response = self.respond(session.req_header()).await;
+        crate::answer(&self.app, session, response, !standby && !*shutdown.borrow()).await
+    }
+
+    async fn refuse(&self, session: &mut ServerSession, _: &[u8], error: Error) {
+        crate::refuse(session, text(error.status(), "text/plain", format!("{}\n", error.detail())))
+            .await;
+    }
+}

@@ -1,0 +1,269 @@
+//! The process: a gateway made from its documents, its services, and its end.
+//! [`Gateway::add_to`] adds a gateway to any Pingora server; [`run`] is `rerouter serve`.
+//!
+//! # In your own Pingora server
+//!
+//! ```ignore
+//! let document = config::load_server(Some(Path::new("rerouter.yaml")), &variable)?;
+//! let environment = Environment {
+//!     admin_key: Some(Secret::new(admin)),
+//!     variables: Arc::new(variable),
+//!     ..Environment::default()
+//! };
+//! let gateway = runtime.block_on(Gateway::prepare(document, environment))?;
+//! gateway.add_to(&mut server)?; // beside the services that `server` has already
+//! server.run(RunArgs::default());
+//! ```
+//!
+//! `examples/beside_your_own.rs` is a complete program. What the gateway uses of your process:
+//!
+//! - **Environment**: none is read; [`Environment`] holds it all. Without an `agent_key`, AGENT is
+//!   open.
+//! - **Listeners and threads** come from the server document, not from your [`ServerConf`]. Taken
+//!   from that: the size of the connection pool, local addresses, the CA file, work stealing.
+//!   Pingora binds in `run`, and panics there if an address is taken.
+//! - **Open files**: the limit of your process is not changed. Connections beyond it are refused,
+//!   and a warning says so.
+//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log goes
+//!   to standard output or [`Environment::access_log`], unless `access_log: { format: off }`.
+//! - **Signals**: your server decides when to stop. SIGHUP is received, to reload the documents.
+//! - **Shutdown**: after a graceful signal Pingora waits for `grace_period_seconds`. Requests end
+//!   and captures are written meanwhile; the rest is cut off. [`drained`] resolves when nothing is
+//!   left, for a server that can stop earlier.
+
+mod announce;
+mod backup;
+mod boot;
+mod checkpoints;
+mod console_link;
+mod descriptors;
+mod drain;
+mod first_key;
+mod listeners;
+mod master;
+mod master_file;
+mod metrics_pages;
+pub mod ready;
+mod services;
+mod systemd;
+mod tls;
+mod upgrade;
+
+use std::ffi::OsString;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server};
+use pingora::services::background::background_service;
+use pingora::services::listening::Service;
+use pingora_proxy::http_proxy;
+use tokio::sync::watch;
+
+pub use backup::back_up;
+pub use boot::Environment;
+pub use master::{MASTER_KEY, MASTER_KEY_OLD};
+
+use self::drain::{DrainService, StopSignals};
+use self::listeners::Sockets;
+use self::systemd::SystemdService;
+use self::upgrade::{Offering, Takeover};
+use crate::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
+use rerouter_base::bounds;
+use rerouter_captures::capture::queue::CaptureWriter;
+use rerouter_core::app::App;
+use rerouter_core::config;
+use rerouter_routing::Inputs;
+use rerouter_store::{Faults, StoreError};
+
+/// Why a gateway cannot start, for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BootError(pub String);
+
+impl From<StoreError> for BootError {
+    fn from(error: StoreError) -> Self {
+        BootError(error.to_string())
+    }
+}
+
+/// A gateway that is ready to serve. Its listeners are not bound yet.
+pub struct Gateway {
+    app: Arc<App>,
+    writer: CaptureWriter,
+    mock: TcpListener,
+    takeover: Option<Takeover>,
+}
+
+impl Gateway {
+    /// Opens the store and builds a gateway from checked documents.
+    pub async fn prepare(
+        server: config::Server,
+        environment: Environment,
+    ) -> Result<Self, BootError> {
+        boot::prepare(server, environment, Faults::default(), false).await
+    }
+
+    /// The same, to take over from the gateway that uses the data directory. For [`run`] only.
+    pub async fn prepare_upgrade(
+        server: config::Server,
+        environment: Environment,
+    ) -> Result<Self, BootError> {
+        boot::prepare(server, environment, Faults::default(), true).await
+    }
+
+    /// For tests: [`Gateway::prepare`] with injected failures.
+    pub async fn prepare_failing(
+        server: config::Server,
+        environment: Environment,
+        faults: Faults,
+    ) -> Result<Self, BootError> {
+        boot::prepare(server, environment, faults, false).await
+    }
+
+    /// For benches: a call of the data plane, of which single stages can be run.
+    #[doc(hidden)]
+    pub fn call_stages(&self, inputs: &Inputs, body: Bytes) -> Option<CallStages> {
+        CallStages::new(&self.app, inputs, body)
+    }
+
+    /// Adds listeners and background services to a Pingora server.
+    pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
+        self.add_with(server, Sockets::default())
+    }
+
+    /// The same on these sockets.
+    fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
+        let hooks = crate::ProxyHooks::new(self.app.clone());
+        let background = hooks.background_work();
+        let conf = proxy_conf(&server.configuration, threads(&self.app.server));
+        let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&Arc::new(conf), hooks)));
+        let identities = self.add_listeners(server, edge, &mut sockets)?;
+        self.add_metrics_listener(server, &mut sockets);
+        let Gateway { app, writer, mock, takeover: _ } = self;
+        services::add(
+            server,
+            &app,
+            services::ServiceParts { writer, mock, background, identities },
+        );
+        Ok(())
+    }
+
+    /// Adds the listeners of the server document. Returns the certificates to reload.
+    fn add_listeners(
+        &self,
+        server: &mut Server,
+        edge: Edge,
+        sockets: &mut Sockets,
+    ) -> Result<Vec<tls::TlsIdentity>, BootError> {
+        let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
+        for listener in &self.app.server.listeners {
+            if let Some(files) = &listener.tls {
+                let metrics = self.app.metrics.clone();
+                let identity = tls::TlsIdentity::load(listener.address, files, metrics);
+                let identity = identity.map_err(BootError)?;
+                acceptors.insert(listener.address, identity.acceptor().map_err(BootError)?);
+                identities.push(identity);
+            }
+        }
+        let limits = &self.app.server.limits;
+        let most = descriptors::fit(limits.connections);
+        let share =
+            limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
+        let room = ConnectionLimits { most, share, limit: "limits.connections" };
+        let door = ConnectionAcceptor::new(self.app.clone(), edge, room, acceptors);
+        let mut service = Service::new("rerouter".to_string(), door);
+        service.threads = Some(threads(&self.app.server));
+        for listener in &self.app.server.listeners {
+            service.add_listener(endpoint(listener.address, listener.tls.is_some()));
+        }
+        let addresses = self.app.server.listeners.iter().map(|listener| listener.address);
+        server.add_service(sockets.under(service, addresses));
+        Ok(identities)
+    }
+
+    fn add_metrics_listener(&self, server: &mut Server, sockets: &mut Sockets) {
+        let most = bounds::METRICS_CONNECTIONS;
+        let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
+        let pages = metrics_pages::MetricsPages::new(self.app.clone());
+        let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
+        let mut service = Service::new("metrics".to_string(), door);
+        service.add_listener(endpoint(self.app.server.metrics, false));
+        server.add_service(sockets.under(service, std::iter::once(self.app.server.metrics)));
+    }
+}
+
+/// A listener of Pingora. Its read buffer of 64 KiB per connection is wasted on idle ones: without
+/// TLS the reader has a buffer of its own, with TLS one record is enough.
+fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
+    let ahead = if tls { bounds::TLS_READ_AHEAD } else { 0 };
+    ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
+}
+
+/// How the proxy connects: like the server that it is in, with our number of threads.
+fn proxy_conf(server: &ServerConf, threads: usize) -> ServerConf {
+    ServerConf {
+        threads,
+        // Each attempt may be repeated once on a new connection if a pooled one is dead.
+        max_retries: bounds::ATTEMPTS_MAX * 2,
+        upstream_keepalive_pool_size: server.upstream_keepalive_pool_size,
+        client_bind_to_ipv4: server.client_bind_to_ipv4.clone(),
+        client_bind_to_ipv6: server.client_bind_to_ipv6.clone(),
+        ca_file: server.ca_file.clone(),
+        ..ServerConf::default()
+    }
+}
+
+fn threads(server: &config::Server) -> usize {
+    match server.threads {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        threads => threads,
+    }
+}
+
+/// Runs the gateway until it is told to stop; the whole of `rerouter serve`. `next` is the program
+/// that SIGQUIT starts, with its arguments. Systemd is told about it if it asked for that by
+/// `NOTIFY_SOCKET`.
+pub fn run(
+    mut gateway: Gateway,
+    next: (PathBuf, Vec<OsString>),
+    notifies_systemd: bool,
+) -> Result<(), BootError> {
+    let app = gateway.app.clone();
+    descriptors::raise();
+    let mut takeover = gateway.takeover.take();
+    let inherited = takeover.as_mut().map(|it| std::mem::take(&mut it.sockets)).unwrap_or_default();
+    // Pingora would panic without a reason where it cannot bind.
+    let bound = Sockets::open(app.server.own_addresses(), inherited)?;
+    let sockets = bound.again().map_err(|error| BootError(error.to_string()))?;
+    let conf = ServerConf {
+        threads: threads(&app.server),
+        // A maximum: the drain service exits as soon as nothing is under way.
+        grace_period_seconds: Some(3600),
+        graceful_shutdown_timeout_seconds: Some(1),
+        ..ServerConf::default()
+    };
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.bootstrap();
+    gateway.add_with(&mut server, bound)?;
+    server.add_service(background_service("drain", DrainService { app: app.clone() }));
+    if notifies_systemd {
+        server.add_service(background_service("systemd", SystemdService(app.clone())));
+    }
+    announce::announce(&app);
+    let mut before = Vec::new();
+    if let Some(takeover) = takeover {
+        let connections = takeover.begin(&app)?;
+        // The gateway before this one has handed over: this must not fail for want of descriptors.
+        before.extend(connections.iter().filter_map(|line| line.try_clone().ok()));
+        services::add_predecessors(&mut server, &app, connections);
+    }
+    let (handed_over, is_handed_over) = watch::channel(false);
+    services::add_upgrade(&mut server, Offering { app, sockets, before, next, handed_over });
+    let stop = StopSignals { handed_over: is_handed_over };
+    server.run(RunArgs { shutdown_signal: Box::new(stop) });
+    Ok(())
+}

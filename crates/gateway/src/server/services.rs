@@ -1,0 +1,291 @@
+//! Background services of a gateway, for as long as its process runs.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use log::{info, warn};
+use pingora::server::{Server, ShutdownWatch};
+use pingora::services::background::{BackgroundService, background_service};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use super::checkpoints;
+use super::tls::TlsIdentity;
+use super::upgrade::{self, Offering};
+use crate::BackgroundWork;
+use crate::mock;
+use rerouter_base::bounds;
+use rerouter_captures::capture::queue::CaptureWriter;
+use rerouter_core::app::App;
+use rerouter_core::reload::{self, Watcher};
+use rerouter_store::{OnLeaseLost, PanicPoint};
+
+/// What the services need beside the state.
+pub(super) struct ServiceParts {
+    pub(super) writer: CaptureWriter,
+    pub(super) mock: TcpListener,
+    pub(super) background: BackgroundWork,
+    pub(super) identities: Vec<TlsIdentity>,
+}
+
+/// Adds all services. Those that ignore the shutdown go on for the requests that are drained.
+pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
+    let ServiceParts { writer, mock, background, identities } = parts;
+    let archive = app.archive.clone();
+    let app = || app.clone();
+    add_task(server, "capture writer", |_| writer.run(archive));
+    add_task(server, "usage", with(app(), |app, _| write_usage(app)));
+    add_task(server, "mock provider", |_| serve_mock(mock));
+    add_task(server, "reload", with(app(), |app, shutdown| watch_files(app, identities, shutdown)));
+    add_task(server, "sweeps", with(app(), sweep));
+    add_task(server, "checkpoints", with(app(), checkpoints::run));
+    if app().store.is_shared() {
+        add_task(
+            server,
+            "node reports",
+            with(app(), |app, shutdown| until(shutdown, learn_of_nodes(app))),
+        );
+    }
+    if app().archive.is_shared() {
+        add_task(
+            server,
+            "shared captures",
+            with(app(), |app, shutdown| until(shutdown, share_captures(app))),
+        );
+    }
+    add_task(server, "providers", |shutdown| {
+        until(shutdown, async move { background.run().await })
+    });
+    add_task(
+        server,
+        "captures",
+        with(app(), |app, shutdown| {
+            until(shutdown, async move {
+                remove_expired_captures(&app).await;
+            })
+        }),
+    );
+}
+
+/// Adds the service that hands over to another process.
+pub(super) fn add_upgrade(server: &mut Server, offering: Offering) {
+    add_task(server, "upgrade", |shutdown| upgrade::run(offering, shutdown));
+}
+
+/// Adds the service that waits for the ends of the processes before this one.
+pub(super) fn add_predecessors(server: &mut Server, app: &Arc<App>, connections: Vec<UnixStream>) {
+    let app = app.clone();
+    add_task(server, "predecessors", |_| async move {
+        upgrade::await_end(&app, connections).await;
+    });
+}
+
+/// A service that runs once, from the start of the server.
+struct Task(Mutex<Option<TaskFn>>);
+
+type TaskFn = Box<dyn FnOnce(ShutdownWatch) -> BoxFuture<'static, ()> + Send>;
+
+#[async_trait]
+impl BackgroundService for Task {
+    async fn start(&self, shutdown: ShutdownWatch) {
+        let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(run) = run {
+            run(shutdown).await;
+        }
+    }
+}
+
+fn add_task<F: Future<Output = ()> + Send + 'static>(
+    server: &mut Server,
+    name: &'static str,
+    run: impl FnOnce(ShutdownWatch) -> F + Send + 'static,
+) {
+    let run: TaskFn = Box::new(|shutdown| run(shutdown).boxed());
+    server.add_service(background_service(name, Task(Mutex::new(Some(run)))));
+}
+
+/// Hands the state to a task.
+fn with<F>(
+    app: Arc<App>,
+    run: impl FnOnce(Arc<App>, ShutdownWatch) -> F,
+) -> impl FnOnce(ShutdownWatch) -> F {
+    move |shutdown| run(app, shutdown)
+}
+
+/// Runs until the shutdown begins.
+async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = shutdown.changed() => {}
+        () = work => {}
+    }
+}
+
+/// Runs one round of a service. A panic ends the round, not the service.
+async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    if done.is_err() {
+        app.metrics.panic();
+    }
+    done.ok()
+}
+
+/// Stores usage, and reservations of budgets before they are spent.
+async fn write_usage(app: Arc<App>) {
+    let mut failing = false;
+    loop {
+        app.limits.due().await;
+        let write = async {
+            app.store.faults().pass(PanicPoint::Usage);
+            app.limits.write(&app.store, app.clock.now()).await
+        };
+        match catch(&app, write).await {
+            Some(Ok(())) => failing = false,
+            failed => {
+                if let Some(Err(error)) = failed.filter(|_| !failing) {
+                    warn!("spend and usage could not be stored, retrying: {error}");
+                }
+                failing = true;
+                // Each request that waits for a reservation would wake us at once.
+                tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn serve_mock(listener: TcpListener) {
+    mock::serve(listener, std::future::pending())
+        .await
+        .unwrap_or_else(|error| warn!("the mock provider stopped: {error}"));
+}
+
+/// Reloads the routing document and certificates, when their files change and on SIGHUP.
+async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: ShutdownWatch) {
+    let mut watcher = Watcher::new(app);
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        warn!("SIGHUP cannot be received: no document is reloaded");
+        return;
+    };
+    let mut tick = tokio::time::interval(reload::INTERVAL);
+    // Checks of the file must be apart from each other, also after a slow one.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = hangup.recv() => {
+                watcher.reload().await;
+                identities.iter().for_each(TlsIdentity::reload);
+            }
+            _ = tick.tick() => {
+                watcher.check().await;
+                identities.iter().for_each(TlsIdentity::reload_if_changed);
+            }
+        }
+    }
+}
+
+/// Removes what has expired: sessions, counters, audit rows, remembered answers.
+async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
+    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            _ = tick.tick() => { catch(&app, sweep_once(&app)).await; }
+        }
+    }
+}
+
+async fn sweep_once(app: &App) {
+    if let Err(error) = app.auth.sweep_sessions(&app.store, app.clock.now()).await {
+        warn!("expired sessions could not be deleted: {error}");
+    }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("the last uses of keys could not be stored, retrying: {error}");
+    }
+    if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
+        warn!("the last uses by other gateways could not be read: {error}");
+    }
+    if let Err(error) = app.store.trim_creations(app.clock.now()).await {
+        warn!("old answers to creations of keys could not be deleted: {error}");
+    }
+    if let Err(error) = app.store.trim_reroutes(app.clock.now()).await {
+        warn!("old answers to reroutes could not be deleted: {error}");
+    }
+    sweep_audit(app).await;
+    app.limits.sweep(&app.auth, app.clock.now());
+    if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {
+        warn!("old usage could not be deleted: {error}");
+    }
+}
+
+/// Takes in what nodes report to other gateways.
+async fn learn_of_nodes(app: Arc<App>) {
+    let mut tick = tokio::time::interval(bounds::NODE_REPORTS_INTERVAL);
+    loop {
+        tick.tick().await;
+        match app.store.node_reports().await {
+            Ok(reports) => {
+                let now = app.clock.now();
+                reports.iter().for_each(|(report, age)| app.nodes.learn(report, *age, now));
+            }
+            Err(_) if app.server.store.on_lease_lost == OnLeaseLost::ServeStale => {
+                app.nodes.hold(app.clock.now());
+            }
+            Err(error) => log::debug!("reports of nodes cannot be read: {error}"),
+        }
+    }
+}
+
+/// Deletes audit rows beyond their retention.
+async fn sweep_audit(app: &App) {
+    let kept = &app.server.audit;
+    let before = app.clock.now().checked_sub(kept.age).unwrap_or(Timestamp::MIN);
+    match app.store.trim_audit(before, kept.rows).await {
+        Ok(0) => {}
+        Ok(count) => info!("{count} audit rows beyond their retention were deleted"),
+        Err(error) => warn!("audit rows beyond their retention could not be deleted: {error}"),
+    }
+}
+
+/// Hands captures over that wait here for the index and the object store of all gateways.
+async fn share_captures(app: Arc<App>) {
+    let (mut wait, mut failing) = (bounds::SHARE_INTERVAL, false);
+    loop {
+        tokio::time::sleep(wait).await;
+        match catch(&app, app.archive.share()).await {
+            Some(Ok(())) => {
+                if std::mem::take(&mut failing) {
+                    info!("captures reach the other gateways again");
+                }
+                wait = bounds::SHARE_INTERVAL;
+            }
+            failed => {
+                // A panic is logged where it is counted.
+                if let (Some(Err(error)), false) = (failed, std::mem::replace(&mut failing, true)) {
+                    warn!("captures do not reach the other gateways, and wait here: {error}");
+                }
+                wait = (wait * 2).min(bounds::SHARE_RETRY);
+            }
+        }
+    }
+}
+
+/// Deletes captures beyond their retention.
+async fn remove_expired_captures(app: &App) {
+    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    loop {
+        tick.tick().await;
+        let (retention, now) = (&app.server.capture.retention, app.clock.now());
+        let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+        let removed = catch(app, app.archive.retain(before, retention.size)).await;
+        if let Some(Err(error)) = removed {
+            warn!("captures past their retention could not be removed: {error}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Certificate and key of a listener, reloaded when their files change. The old pair is kept until
+//! the new one is valid.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use log::{error, info};
+use pingora::listeners::tls::{Acceptor, TlsSettings};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use rerouter_base::metrics::Metrics;
+use rerouter_core::config::{self, TlsFiles};
+
+/// The certificate of a listener.
+pub(super) struct TlsIdentity {
+    listener: SocketAddr,
+    files: TlsFiles,
+    metrics: Arc<Metrics>,
+    current: Arc<CurrentPair>,
+    seen: Mutex<Stamps>,
+}
+
+/// Modification times of both files.
+type Stamps = [Option<SystemTime>; 2];
+
+/// The pair in use.
+struct CurrentPair(ArcSwap<CertifiedKey>);
+
+impl fmt::Debug for CurrentPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CurrentPair")
+    }
+}
+
+impl ResolvesServerCert for CurrentPair {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// Which file is invalid, and why.
+pub(super) enum InvalidPair {
+    Cert(String),
+    Key(String),
+}
+
+impl InvalidPair {
+    /// The reason, with the path of the file.
+    pub(super) fn why(self) -> String {
+        match self {
+            InvalidPair::Cert(why) | InvalidPair::Key(why) => why,
+        }
+    }
+}
+
+/// Checks that a listener can use these files.
+pub(super) fn check(files: &TlsFiles) -> Result<(), InvalidPair> {
+    read(files).map(|_| ())
+}
+
+impl TlsIdentity {
+    /// Reads the pair. Errors never quote the key.
+    pub(super) fn load(
+        listener: SocketAddr,
+        files: &TlsFiles,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, String> {
+        let pair = Arc::new(read(files).map_err(InvalidPair::why)?);
+        let seen = Mutex::new(stamps(files));
+        let current = Arc::new(CurrentPair(ArcSwap::new(pair.clone())));
+        let identity = TlsIdentity { listener, files: files.clone(), metrics, current, seen };
+        identity.tell(&pair);
+        Ok(identity)
+    }
+
+    /// Tells the metrics when the pair in use ends.
+    fn tell(&self, pair: &CertifiedKey) {
+        if let Some(end) = pair.cert.first().and_then(|leaf| config::expiry_of(leaf)) {
+            self.metrics.certificate_ends(&self.listener.to_string(), end);
+        }
+    }
+
+    /// Accepts TLS with HTTP/2 and HTTP/1.1 by ALPN, and with the current pair.
+    pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
+        let (cert, key) =
+            (self.files.cert.display().to_string(), self.files.key.display().to_string());
+        let mut settings = TlsSettings::intermediate(&cert, &key)
+            .map_err(|error| format!("TLS of {cert}: {error}"))?;
+        settings.set_cert_resolver(self.current.clone());
+        settings.enable_h2();
+        Ok(settings.build())
+    }
+
+    /// Reloads the pair if a file has changed since the last call.
+    pub(super) fn reload_if_changed(&self) {
+        let now = stamps(&self.files);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen != now {
+            *seen = now;
+            drop(seen);
+            self.reload();
+        }
+    }
+
+    pub(super) fn reload(&self) {
+        match read(&self.files) {
+            Ok(pair) => {
+                self.tell(&pair);
+                self.current.0.store(Arc::new(pair));
+                info!("certificate {} was reloaded", self.files.cert.display());
+            }
+            Err(invalid) => {
+                error!("the new certificate is invalid, the old one stays: {}", invalid.why())
+            }
+        }
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<CertifiedKey, InvalidPair> {
+    let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    let of_cert = |error: &dyn fmt::Display| InvalidPair::Cert(of(&files.cert, error));
+    let of_key = |error: &dyn fmt::Display| InvalidPair::Key(of(&files.key, error));
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect)
+        .map_err(|error| of_cert(&describe(&error)))?;
+    if chain.is_empty() {
+        return Err(of_cert(&"holds no certificate in PEM"));
+    }
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of_key(&describe(&error)))?;
+    let key =
+        rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of_key(&error))?;
+    let pair = CertifiedKey::new(chain, key);
+    pair.keys_match().map_err(|_| {
+        of_key(&format!("is not the key of the certificate in {}", files.cert.display()))
+    })?;
+    Ok(pair)
+}
+
+/// What is wrong with a PEM file.
+fn describe(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "holds no private key in PEM".to_owned(),
+        _ => "is not PEM".to_owned(),
+    }
+}
+
+fn stamps(files: &TlsFiles) -> Stamps {
+    [&files.cert, &files.key]
+        .map(|file| std::fs::metadata(file).and_then(|found| found.modified()).ok())
+}

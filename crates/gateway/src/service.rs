@@ -1,0 +1,70 @@
+//! What a listener serves: the trait between connections and requests, and the end of a request on
+//! its connection.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Response;
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use tokio::time::timeout;
+
+use super::reply;
+use rerouter_base::bounds;
+use rerouter_base::error::Error;
+use rerouter_core::app::App;
+
+/// Answers the requests of one listener.
+#[async_trait]
+pub trait HttpService: Send + Sync + 'static {
+    /// Answers a request whose head has been read. `standby`: the connection has only a reserve
+    /// slot and closes afterwards. Gives the connection back where another request may come on it.
+    async fn serve(
+        &self,
+        session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream>;
+
+    /// Answers bytes that are no request head; the connection closes.
+    async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error);
+}
+
+/// Writes a whole answer. Gives the connection back where `keep` is set and nothing of the request
+/// is unread.
+pub async fn answer(
+    app: &App,
+    mut session: Box<ServerSession>,
+    response: Response<Bytes>,
+    keep: bool,
+) -> Option<Stream> {
+    let keep = keep && session.is_body_empty();
+    if keep {
+        session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
+    }
+    if reply::write(app, &mut session, response, keep).await.is_err() {
+        return finish(session, false).await;
+    }
+    finish(session, keep).await
+}
+
+/// Answers bytes that are no request head; the connection closes.
+pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
+    reply::write_unparsed(session, response).await;
+}
+
+/// Ends a request on its connection, and gives the connection back if it may be used again.
+pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> Option<Stream> {
+    if !reusable {
+        // It flushes, and a client that does not read would keep it for ever.
+        let _late = timeout(bounds::DRAIN_TIME, session.shutdown()).await;
+        return None;
+    }
+    // Boxed: it holds the session itself, and would be the largest part of the request's future.
+    match Box::pin(session.finish()).await.ok().flatten()?.into_parts() {
+        (stream, None) => Some(stream),
+        // A pipelined request, sent before the answer to the one before it: it would be lost here,
+        // so the connection closes.
+        (_, Some(_)) => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! Shadows: copies of live requests for the target that their recipe names, to see how it would
+//! have answered. A copy is sent once, beside the request's path, through a memory session. Nobody
+//! gets its answer and nobody pays for it: it is captured, and counted apart.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::ProxyHooks;
+use super::call::InferenceCall;
+use super::failure::AttemptFailure;
+use super::outcome::Outcome;
+use super::plan::{CallPlan, SentRequest, forwarded};
+use super::record::Record;
+use super::verdict::Mode;
+use super::wrap::proxy;
+use rerouter_access::auth::Principal;
+use rerouter_base::blocking::blocking;
+use rerouter_base::body_memory::{BodyClass, Held};
+use rerouter_base::bounds;
+use rerouter_base::error::{Kind, Result};
+use rerouter_core::app::{App, CountGuard, Live};
+use rerouter_core::prompt::{NeutralForm, Prompt, neutral_form, reading_turn};
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::protocol::Way;
+use rerouter_dialect::request;
+use rerouter_routing::{Decision, Target, shadow};
+
+/// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
+/// nothing: where too many are running, the copy is dropped. A request that is not captured gets
+/// none: nobody would see the answer.
+pub(super) fn send(
+    (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
+    live: &Arc<Live>,
+    (principal, prompt): (&Principal, &Prompt),
+    record: &Record,
+    shutdown: &ShutdownWatch,
+) {
+    if !record.is_captured() {
+        return;
+    }
+    let (Some(inputs), Some(decision)) = (record.inputs(), record.decision()) else { return };
+    let target = match shadow(&live.routing, inputs, decision) {
+        None => return,
+        Some(Err(_)) => return app.metrics.shadow("ineligible"),
+        Some(Ok(target)) => target,
+    };
+    let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
+    let Some(turn) = turn else { return app.metrics.shadow("dropped") };
+    let is_translated = matches!(target.provider.way(prompt.endpoint), Some(Way::Translated(_)));
+    // The body that is sent, and the request's own, which the copy may outlive. For another dialect
+    // also the neutral form and the body that is written from it.
+    let copies = if is_translated { 4 } else { 2 };
+    let mut held = app.body_memory.begin(BodyClass::Copies);
+    if !held.set(copies * prompt.body.len()) {
+        return app.metrics.shadow("dropped");
+    }
+    let copy = ShadowCopy {
+        app: app.clone(),
+        proxy: proxy.clone(),
+        live: live.clone(),
+        target,
+        is_translated,
+        tenant: app.auth.tenant(principal),
+        decision: decision.clone(),
+        endpoint: prompt.endpoint,
+        body: prompt.body.clone(),
+        unexpanded: prompt.agent().map(|_| prompt.sent().clone()),
+        headers: forwarded(record.request_headers()),
+        query: prompt.query.clone(),
+        record: record.shadow(app),
+        _turn: turn,
+        _held: held,
+        _busy: app.begin_request(),
+    };
+    tokio::spawn(copy.run(shutdown.clone()));
+}
+
+/// One copy and what it holds while it runs.
+struct ShadowCopy {
+    app: Arc<App>,
+    proxy: Arc<HttpProxy<ProxyHooks>>,
+    live: Arc<Live>,
+    target: Arc<Target>,
+    is_translated: bool,
+    /// Who sent the request.
+    tenant: String,
+    decision: Arc<Decision>,
+    endpoint: Endpoint,
+    /// The request's body, shared with it.
+    body: Bytes,
+    /// The body as the client sent it, where an agent changed it.
+    unexpanded: Option<Bytes>,
+    headers: HeaderMap,
+    query: Option<String>,
+    record: Record,
+    _turn: OwnedSemaphorePermit,
+    _held: Held,
+    /// A drain waits for it, for [`bounds::SHADOW_GRACE`] at most.
+    _busy: CountGuard,
+}
+
+impl ShadowCopy {
+    async fn run(mut self, shutdown: ShutdownWatch) {
+        let made = tokio::select! {
+            biased;
+            made = self.call() => Some(made),
+            () = grace_over(shutdown.clone()) => None,
+        };
+        let call = match made {
+            Some(Ok(call)) => Arc::new(call),
+            None => return self.app.metrics.shadow("dropped"),
+            Some(Err(error)) if error.kind() == Kind::Unavailable => {
+                return self.app.metrics.shadow("dropped");
+            }
+            Some(Err(error)) => {
+                log::warn!("{}: the shadow's body cannot be made: {error}", self.record.id());
+                return self.app.metrics.shadow("failed");
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = proxy(&self.proxy, None, &call, &shutdown) => {}
+            () = grace_over(shutdown.clone()) => {
+                call.attempt_failed(AttemptFailure::ClientGone, false);
+            }
+        }
+        if call.has_panicked() {
+            self.app.metrics.panic();
+        }
+        let outcome = Outcome::take(&call, self.record.prompt_tokens());
+        let state = self.record.close_shadow(&self.app, outcome);
+        self.app.metrics.shadow(state.as_str());
+    }
+
+    /// A call of one attempt at the target. As in a reroute, the body asks for no stream. A large
+    /// one is made in the sender's turn.
+    async fn call(&mut self) -> Result<InferenceCall> {
+        let (endpoint, is_translated) = (self.endpoint, self.is_translated);
+        let (body, unexpanded) = (self.body.clone(), self.unexpanded.clone());
+        let is_large = body.len() > bounds::READ_INLINE;
+        let making = move || ShadowBody::make(endpoint, &body, unexpanded.as_ref(), is_translated);
+        let made = if is_large {
+            let turn = reading_turn(&self.app, &self.tenant).await?;
+            let making = move || {
+                let _turn = turn;
+                making()
+            };
+            blocking(making).await?
+        } else {
+            making()
+        };
+        let ShadowBody { body, sent, model, neutral } = made?;
+        self.record.sends(&self.app, &sent);
+        let plan = CallPlan::of_shadow(
+            self.live.clone(),
+            &self.decision,
+            self.target.clone(),
+            self.record.inputs(),
+        );
+        let request = SentRequest {
+            endpoint: self.endpoint,
+            body,
+            model,
+            ask_usage: None,
+            includes_usage: false,
+            headers: std::mem::take(&mut self.headers),
+            query: self.query.take(),
+            counted: false,
+            neutral,
+        };
+        let id = self.record.id().clone();
+        let mut call = InferenceCall::new(&self.app, id, plan, request, Mode::Collect);
+        call.traced(self.record.trace());
+        call.prompt_tokens = self.record.prompt_tokens();
+        Ok(call)
+    }
+}
+
+/// The body of a copy, without `stream`.
+struct ShadowBody {
+    body: Bytes,
+    /// The client's part of it, which the capture keeps as it does for every request.
+    sent: Bytes,
+    /// Where the body names the model.
+    model: Range<usize>,
+    neutral: Option<NeutralForm>,
+}
+
+impl ShadowBody {
+    fn make(
+        endpoint: Endpoint,
+        body: &Bytes,
+        unexpanded: Option<&Bytes>,
+        is_translated: bool,
+    ) -> Result<ShadowBody> {
+        let body = request::without_stream(body)?;
+        let sent = match unexpanded {
+            Some(sent) => request::without_stream(sent)?,
+            None => body.clone(),
+        };
+        let model = request::read_request(&body, endpoint)?.model_span;
+        let neutral = is_translated.then(|| neutral_form(endpoint, &body));
+        Ok(ShadowBody { body, sent, model, neutral })
+    }
+}
+
+/// Resolves [`bounds::SHADOW_GRACE`] after the shutdown began.
+async fn grace_over(mut shutdown: ShutdownWatch) {
+    // An error means that the sender is gone, which is a shutdown too.
+    let _ = shutdown.wait_for(|leaving| *leaving).await;
+    tokio::time::sleep(bounds::SHADOW_GRACE).await;
+}

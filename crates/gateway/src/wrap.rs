@@ -1,0 +1,330 @@
+//! The session wrap: what Pingora's proxy gets in the place of the client's session. It gives the
+//! whole request body to every attempt, and decides what of each answer reaches the client and when
+//! ([`InferenceCall::observe`]).
+//!
+//! Without an inner session it is a memory session: the answer to a reroute or a shadow is
+//! collected.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{FutureExt, Stream};
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderMap, Method, Version};
+use pingora::apps::HttpServerApp;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::protocols::http::custom::CustomMessageWrite;
+use pingora::protocols::http::custom::server::Session;
+use pingora::protocols::http::{HttpTask, ServerSession};
+use pingora::protocols::l4::socket::SocketAddr;
+use pingora::server::ShutdownWatch;
+use pingora::{Error, ErrorType, Result};
+use pingora_proxy::HttpProxy;
+use tokio::time::Instant;
+
+use super::ProxyHooks;
+use super::call::InferenceCall;
+use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
+use super::reply;
+use super::verdict::RelayVerdict;
+use rerouter_base::bounds;
+
+tokio::task_local! {
+    /// The call that Pingora's proxy runs, for the hooks' context.
+    pub(super) static CALL: Arc<InferenceCall>;
+}
+
+/// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
+/// session the answer is relayed to it, without one it is collected. Gives the session back.
+pub(super) async fn proxy(
+    proxy: &Arc<HttpProxy<ProxyHooks>>,
+    session: Option<Box<ServerSession>>,
+    call: &Arc<InferenceCall>,
+    shutdown: &ShutdownWatch,
+) -> Option<Box<ServerSession>> {
+    let wrap = ServerSession::new_custom(Box::new(Wrap::new(session, call.clone())));
+    let running = CALL.scope(call.clone(), proxy.process_new_http(wrap, shutdown));
+    // A custom session yields no connection; the edge keeps it. After a panic of the engine or of a
+    // hook the wrap is dropped, and the session comes back all the same.
+    if AssertUnwindSafe(running).catch_unwind().await.is_err() {
+        call.panics();
+    }
+    call.take_session()
+}
+
+/// Resolves at `deadline`. No sleep in it is longer than that of an idle connection: for a timer
+/// that is due before the one it waits for, tokio wakes itself up.
+async fn reach(deadline: Instant) {
+    loop {
+        let next = deadline.min(Instant::now() + bounds::KEEP_ALIVE);
+        tokio::time::sleep_until(next).await;
+        if next == deadline {
+            return;
+        }
+    }
+}
+
+/// A session for Pingora's proxy that replays the body of `call` and relays its answer.
+struct Wrap {
+    head: RequestHeader,
+    call: Arc<InferenceCall>,
+    inner: Option<Box<ServerSession>>,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    drain_timeout: Option<Duration>,
+}
+
+impl Wrap {
+    fn new(inner: Option<Box<ServerSession>>, call: Arc<InferenceCall>) -> Self {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.method = Method::POST;
+        Wrap {
+            head: head.into(),
+            call,
+            inner,
+            read_timeout: None,
+            write_timeout: None,
+            drain_timeout: None,
+        }
+    }
+}
+
+impl Drop for Wrap {
+    fn drop(&mut self) {
+        if let Some(session) = self.inner.take() {
+            self.call.return_session(session);
+        }
+    }
+}
+
+/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1): a body without a length ends with
+/// the connection.
+fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) {
+    for task in tasks {
+        if let HttpTask::Header(head, _) = task
+            && head.remove_header(&TRANSFER_ENCODING).is_some()
+        {
+            session.set_keepalive(None);
+        }
+    }
+}
+
+// Pingora's trait has some forty methods; most go to the inner session or do nothing.
+#[async_trait]
+impl Session for Wrap {
+    fn req_header(&self) -> &RequestHeader {
+        &self.head
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        &mut self.head
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn write_response_header(&mut self, _: Box<ResponseHeader>, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_response_header_ref(&mut self, _: &ResponseHeader, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_body(&mut self, _: Bytes, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_trailers(&mut self, _: HeaderMap) -> Result<()> {
+        Ok(())
+    }
+
+    /// The only method through which an answer arrives, in batches.
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        match self.call.observe(tasks) {
+            RelayVerdict::Hold => Ok(false),
+            RelayVerdict::Collected => Ok(true),
+            RelayVerdict::Abandon(error) => Err(error),
+            RelayVerdict::Forward { mut tasks, then } => {
+                let Some(inner) = self.inner.as_mut() else {
+                    return Error::e_explain(
+                        ErrorType::InternalError,
+                        "a memory session forwards nothing",
+                    );
+                };
+                if inner.req_header().version == Version::HTTP_10 {
+                    end_with_the_connection(&mut tasks, inner);
+                }
+                let end = if tasks.is_empty() {
+                    false
+                } else {
+                    let (call, peer) = (&self.call, reply::peer(inner));
+                    let held = || (call.app.server.counted(peer), call.unread());
+                    let write = pin!(inner.response_duplex_vec(tasks));
+                    let written = call.app.unread.write(held, write).await;
+                    written.unwrap_or_else(|| call.not_read())?
+                };
+                match then {
+                    Some(error) => Err(error),
+                    None => {
+                        if end {
+                            self.call.complete();
+                        }
+                        Ok(end)
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.read_timeout = timeout;
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.read_timeout
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.write_timeout = timeout;
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.write_timeout
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.drain_timeout = timeout;
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.drain_timeout
+    }
+
+    fn request_summary(&self) -> String {
+        format!("{} {}", self.call.id, self.head.uri.path())
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.inner.as_ref().and_then(|inner| inner.response_written())
+    }
+
+    async fn shutdown(&mut self, _code: u32, _reason: &str) {
+        // The edge may still write, and closes the connection itself.
+    }
+
+    fn is_body_done(&mut self) -> bool {
+        true
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        // The edge finishes the real session once the answer is whole.
+        Ok(())
+    }
+
+    fn is_body_empty(&mut self) -> bool {
+        self.call.request.body.is_empty()
+    }
+
+    /// Waits for the client to leave, for the deadline of the attempt, or for the lapse of its
+    /// node's lease, whichever comes first.
+    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        let call = self.call.clone();
+        let gone = async {
+            match self.inner.as_mut() {
+                Some(inner) => inner.read_body_or_idle(true).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (deadline, error) = match call.deadline() {
+            (deadline, false) => (deadline, NO_FIRST_CONTENT),
+            (deadline, true) => (deadline, OVER_TIME),
+        };
+        tokio::select! {
+            biased;
+            result = gone => result,
+            () = call.node_lapsed() => {
+                Error::e_explain(ErrorType::Custom(NO_FIRST_CONTENT), "the node's lease lapsed")
+            }
+            () = reach(deadline) => {
+                Error::e_explain(ErrorType::Custom(error), "deadline of the attempt")
+            }
+        }
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.body_bytes_sent())
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.body_bytes_read())
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner.as_ref().and_then(|inner| inner.digest())
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner.as_mut().and_then(|inner| inner.digest_mut())
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.client_addr())
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.server_addr())
+    }
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    /// Pingora calls this once for each connected attempt, before it starts to stream.
+    fn enable_retry_buffering(&mut self) {
+        self.call.attempt_connected();
+    }
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        Some(self.call.request.body.clone())
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(
+        &mut self,
+    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+        None
+    }
+
+    fn restore_custom_message_reader(
+        &mut self,
+        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(&mut self, _: Box<dyn CustomMessageWrite>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,352 @@
+//! The state of a compilation: problems so far, and the names and targets that are known.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use jiff::tz::TimeZone;
+
+use super::{BuildContext, warnings};
+use crate::compiled::{ExpensiveSignals, NameIndex, Recipe, Routing};
+use crate::condition::ContentPatterns;
+use crate::document::{Finding, Located, ModelSpec};
+use crate::keywords::Keywords;
+use crate::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
+use crate::price_list;
+use crate::prices::Prices;
+use crate::provider::{NODES, Provider};
+use crate::request_head::header_of;
+use crate::suggest::did_you_mean;
+use crate::target::{Target, translated};
+use rerouter_base::bounds;
+
+/// Reserved first segments of a model name.
+const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
+
+const ASKED_MODEL: &str = "`provider/${model}` serves the model that is asked for";
+
+pub(super) struct Compiler<'o> {
+    pub(super) origin: &'o BuildContext<'o>,
+    pub(super) faults: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+    pub(super) provider_names: Vec<String>,
+    pub(super) set_names: Vec<String>,
+    pub(super) signals: ExpensiveSignals,
+    pub(super) content: ContentPatterns,
+    pub(super) providers: Vec<Arc<Provider>>,
+    /// The provider of all `nodes/…` targets.
+    nodes: Arc<Provider>,
+    pub(super) without_price_list: bool,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
+    models: HashMap<String, ModelSettings>,
+    /// Those of `models` that are patterns, longest first.
+    model_patterns: Patterns<ModelSettings>,
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
+}
+
+/// Settings of a `provider/model` in `models`.
+#[derive(Clone, Default)]
+struct ModelSettings {
+    prices: Option<Prices>,
+    context: Option<u64>,
+    capabilities: Option<Vec<String>>,
+}
+
+impl<'o> Compiler<'o> {
+    pub(super) fn new(origin: &'o BuildContext<'o>, warnings: Vec<Finding>) -> Self {
+        Compiler {
+            origin,
+            faults: Vec::new(),
+            warnings,
+            provider_names: Vec::new(),
+            set_names: Vec::new(),
+            signals: ExpensiveSignals::default(),
+            content: ContentPatterns::default(),
+            providers: Vec::new(),
+            nodes: Arc::new(Provider::all_nodes()),
+            without_price_list: false,
+            shipped: Vec::new(),
+            models: HashMap::new(),
+            model_patterns: Patterns::new([]),
+            targets: Vec::new(),
+            target_index: NameIndex::default(),
+        }
+    }
+
+    /// Reports an error at a value.
+    pub(super) fn fault<T>(
+        &mut self,
+        at: &Located<T>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.faults.push(at.fault(message).hint(Some(hint)));
+    }
+
+    pub(super) fn unknown(&mut self, what: &str, name: &Located<String>, known: &[String]) {
+        let hint = did_you_mean(&name.value, known.iter().map(String::as_str))
+            .unwrap_or_else(|| format!("it is not in `{what}s`"));
+        self.fault(name, format!("unknown {what} `{}`", name.value), hint);
+    }
+
+    pub(super) fn zone(&mut self, name: Option<&Located<String>>) -> TimeZone {
+        let Some(name) = name else { return TimeZone::UTC };
+        TimeZone::get(&name.value).unwrap_or_else(|_| {
+            self.fault(name, "unknown time zone", "an IANA name such as UTC or Europe/Berlin");
+            TimeZone::UTC
+        })
+    }
+
+    pub(super) fn limit<'a>(
+        &mut self,
+        mut names: impl Iterator<Item = &'a Located<String>>,
+        most: usize,
+        what: &str,
+    ) {
+        if let Some(over) = names.nth(most) {
+            self.fault(over, format!("more than {most} {what}"), "remove some");
+        }
+    }
+
+    /// Checks a name that becomes a header value and a metric label.
+    pub(super) fn plain_name(&mut self, name: &Located<String>, what: &str) {
+        let fits = (1..=bounds::ROUTING_NAME_BYTES).contains(&name.value.len());
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if !fits || !name.value.bytes().all(is_plain) {
+            let most = bounds::ROUTING_NAME_BYTES;
+            let message =
+                format!("a {what}'s name is 1 to {most} letters, digits, `-`, `_` or `.`");
+            self.fault(name, message, "for example `main`");
+        } else if RESERVED.contains(&name.value.as_str()) {
+            self.fault(name, format!("`{}` is a reserved name", name.value), "choose another");
+        }
+    }
+
+    fn alias_name(&mut self, alias: &Located<String>) {
+        if !is_model_name(&alias.value) {
+            let most = bounds::MODEL_NAME_BYTES;
+            let message = format!("an alias is 1 to {most} visible ASCII characters");
+            self.fault(alias, message, "for example `auto`");
+        } else if RESERVED.contains(&alias.value.split('/').next().unwrap_or("")) {
+            let message = format!("`{}` begins with a reserved name", alias.value);
+            self.fault(alias, message, "choose another");
+        } else {
+            self.star(alias);
+        }
+    }
+
+    /// The aliases with their recipes, in document order. Reports wrong names and unknown recipes.
+    pub(super) fn aliases(
+        &mut self,
+        specs: &[(Located<String>, Located<String>)],
+        recipes: &[Arc<Recipe>],
+    ) -> Vec<(Arc<str>, Arc<Recipe>)> {
+        let by_name: HashMap<&str, _> = recipes.iter().map(|r| (&*r.name, r)).collect();
+        let mut aliases = Vec::new();
+        for (alias, recipe) in specs {
+            self.alias_name(alias);
+            if let Some(found) = by_name.get(recipe.value.as_str()) {
+                aliases.push((Arc::from(alias.value.as_str()), Arc::clone(found)));
+            } else {
+                let known: Vec<String> = recipes.iter().map(|r| r.name.to_string()).collect();
+                self.unknown("recipe", recipe, &known);
+            }
+        }
+        aliases
+    }
+
+    /// Checks that a name has a `*` at its end only. Returns whether it does.
+    fn star(&mut self, name: &Located<String>) -> bool {
+        let inside = beginning(&name.value).unwrap_or(&name.value).contains('*');
+        if inside {
+            self.fault(name, "a `*` stands at the end of a name only", "for example `claude-*`");
+        }
+        !inside
+    }
+
+    /// Takes in the settings of a model. Returns whether its name is valid.
+    pub(super) fn model(&mut self, spec: &ModelSpec) -> bool {
+        let prices = Prices {
+            input_per_mtok: spec.input_per_mtok,
+            output_per_mtok: spec.output_per_mtok,
+            cached_input_per_mtok: spec.cached_input_per_mtok,
+        };
+        let settings = ModelSettings {
+            prices: (prices != Prices::default()).then_some(prices),
+            context: spec.context,
+            capabilities: spec.capabilities.clone(),
+        };
+        self.models.insert(spec.name.value.clone(), settings);
+        self.star(&spec.name) && self.named_provider(&spec.name).is_some()
+    }
+
+    /// Sorts the patterns of `models`, once all are taken in.
+    pub(super) fn sort_models(&mut self) {
+        let patterns =
+            self.models.iter().map(|(name, settings)| (name.as_str().into(), settings.clone()));
+        self.model_patterns = Patterns::new(patterns);
+    }
+
+    /// What `models` says of a target: by its exact name, then by the longest pattern. Prices come
+    /// together from one entry.
+    fn settings(&self, name: &str) -> ModelSettings {
+        let mut settings = self.models.get(name).cloned().unwrap_or_default();
+        for under in self.model_patterns.matching(name) {
+            settings.prices = settings.prices.or(under.to.prices);
+            settings.context = settings.context.or(under.to.context);
+            let capabilities = || under.to.capabilities.clone();
+            settings.capabilities = settings.capabilities.or_else(capabilities);
+        }
+        settings
+    }
+
+    /// The provider and the model of `provider/model`. Reports a wrong or unknown name.
+    fn named_provider<'n>(
+        &mut self,
+        name: &'n Located<String>,
+    ) -> Option<(Arc<Provider>, &'n str)> {
+        let Some((provider, model)) =
+            name.value.split_once('/').filter(|(_, model)| is_model_name(model))
+        else {
+            self.fault(name, "a target is `provider/model`", "for example `openai/gpt-5-mini`");
+            return None;
+        };
+        if provider == NODES {
+            if beginning(model).is_some() {
+                let message = "a target on nodes names one model";
+                self.fault(name, message, "for example `nodes/qwen3-32b`");
+                return None;
+            }
+            return Some((Arc::clone(&self.nodes), model));
+        }
+        if !self.provider_names.iter().any(|known| known == provider) {
+            let known = self.provider_names.clone();
+            let provider =
+                Located { value: provider.to_owned(), path: name.path.clone(), at: name.at };
+            self.unknown("provider", &provider, &known);
+            return None;
+        }
+        let found = self.providers.iter().find(|known| &*known.name == provider)?;
+        Some((Arc::clone(found), model))
+    }
+
+    /// The target with this name, the same one for each use of the name.
+    pub(super) fn target(&mut self, name: &Located<String>) -> Option<Arc<Target>> {
+        if let Some(target) = self.target_index.get(name.value.as_str()) {
+            return Some(Arc::clone(target));
+        }
+        let (provider, model) = self.named_provider(name)?;
+        if !provider.base.takes(model) && beginning(model).is_none() {
+            let message = "the model stands in a path: letters, digits, `-`, `_` and `.` only";
+            self.fault(name, message, "the name of a deployment");
+            return None;
+        }
+        let ModelSettings { mut prices, mut context, mut capabilities } =
+            self.settings(&name.value);
+        // Those of a pattern's targets are looked up by their names.
+        if let Some(listed) = price_list::find(provider.price_list, model) {
+            if prices.is_none() {
+                prices = Some(listed.prices());
+                self.shipped.push(name.value.as_str().into());
+            }
+            context = context.or(listed.context);
+            capabilities = capabilities.or_else(|| listed.capabilities.clone());
+        }
+        self.warnings.extend(warnings::of_price(name, &provider, prices));
+        let target = Arc::new(Target {
+            provider,
+            shown: header_of(model),
+            model: model.into(),
+            name: name.value.as_str().into(),
+            prices,
+            context,
+            capabilities,
+            is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
+            pattern: None,
+            state: OnceLock::new(),
+            meters: Arc::default(),
+        });
+        self.targets.push(Arc::clone(&target));
+        self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
+        Some(target)
+    }
+
+    /// Reports a pattern of `models` that an alias hides, unless it says something of the targets
+    /// of a recipe.
+    pub(super) fn hidden_pattern(
+        &mut self,
+        name: &Located<String>,
+        aliases: &[(Arc<str>, Arc<Recipe>)],
+    ) {
+        let Some(beginning) = beginning(&name.value) else { return };
+        if !aliases.iter().any(|(alias, _)| **alias == *name.value) {
+            return;
+        }
+        // Those of recipes are known by now.
+        if !self.targets.iter().any(|target| target.name.starts_with(beginning)) {
+            let message = format!("never reached: the alias `{}` is asked first", name.value);
+            self.fault(name, message, "remove one of them");
+        }
+    }
+
+    /// A target of a rule or shadow: an exact one, or the pattern of those that its template names.
+    pub(super) fn rule_target(
+        &mut self,
+        name: &Located<String>,
+    ) -> Option<(Arc<Target>, Option<Arc<ModelTemplate>>)> {
+        let template = match ModelTemplate::parse(&name.value) {
+            None if name.value.contains('*') => {
+                self.fault(name, "a target names one model", ASKED_MODEL);
+                return None;
+            }
+            None => return Some((self.target(name)?, None)),
+            Some(Ok(template)) => template,
+            Some(Err(why)) => {
+                self.fault(name, why, ASKED_MODEL);
+                return None;
+            }
+        };
+        let pattern = Located { value: template.pattern(), path: name.path.clone(), at: name.at };
+        if !self.star(&pattern) {
+            return None;
+        }
+        Some((self.target(&pattern)?, Some(Arc::new(template))))
+    }
+
+    /// What runs, without [`Routing::known_names`].
+    pub(super) fn finish(
+        self,
+        zone: TimeZone,
+        keywords: Keywords,
+        recipes: Vec<Arc<Recipe>>,
+        aliases: Vec<(Arc<str>, Arc<Recipe>)>,
+    ) -> Routing {
+        let (patterns, exact): (Vec<_>, Vec<_>) =
+            self.target_index.into_iter().partition(|(_, target)| target.is_pattern());
+        let exact_aliases = aliases.iter().filter(|(name, _)| beginning(name).is_none());
+        Routing {
+            translated: translated(self.targets.iter()),
+            revision: self.origin.revision.into(),
+            shown_revision: header_of(self.origin.revision),
+            text: self.origin.text.into(),
+            zone,
+            signals: self.signals,
+            keywords,
+            content: self.content,
+            providers: self.providers,
+            targets: self.targets,
+            target_index: exact.into_iter().collect(),
+            target_patterns: Patterns::new(patterns),
+            recipe_index: recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect(),
+            recipes,
+            direct: "direct".into(),
+            alias_index: exact_aliases.cloned().collect(),
+            alias_patterns: Patterns::new(aliases.iter().cloned()),
+            aliases,
+            known_names: Vec::new(),
+            shipped: self.shipped,
+            warnings: self.warnings,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! From the document as written to the document as run. Every check within the document is here;
+//! all problems are reported at once.
+
+mod compiler;
+mod keywords;
+mod known;
+mod providers;
+mod recipes;
+mod warnings;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use self::compiler::Compiler;
+use super::compiled::{Recipe, Routing};
+use super::document::{Findings, ModelSpec, RoutingSpec};
+use rerouter_base::bounds;
+
+/// What a document is built with, besides its spec.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildContext<'a> {
+    /// First 12 hex digits of the document's hash.
+    pub revision: &'a str,
+    /// The document as written.
+    pub text: &'a str,
+    /// Address of the in-process mock. Without it a mock provider is unreachable.
+    pub mock: Option<SocketAddr>,
+    /// Lower-case names of the headers that expressions may read.
+    pub signal_headers: &'a [String],
+}
+
+impl Routing {
+    /// Checks a spec and builds what runs.
+    pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
+        let mut compiler = Compiler::new(origin, spec.warnings);
+        compiler.without_price_list = spec.without_price_list;
+        let zone = compiler.zone(spec.timezone.as_ref());
+        compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
+        compiler.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
+        compiler.limit(spec.recipes.iter().map(|r| &r.name), bounds::ROUTING_NAMES, "recipes");
+        compiler.limit(spec.aliases.iter().map(|(name, _)| name), bounds::ROUTING_NAMES, "aliases");
+        // Collected first, so that a provider with a problem is not "unknown" as well.
+        compiler.provider_names =
+            spec.providers.iter().map(|provider| provider.name.value.clone()).collect();
+        for provider in spec.providers {
+            compiler.provider(provider);
+        }
+        let models: Vec<&ModelSpec> =
+            spec.models.iter().filter(|model| compiler.model(model)).collect();
+        compiler.sort_models();
+        let keywords = compiler.keywords(&spec.keywords);
+        let recipes: Vec<Arc<Recipe>> =
+            spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
+        let aliases = compiler.aliases(&spec.aliases, &recipes);
+        // After those of recipes: they are reachable by `provider/model` only.
+        for model in models {
+            compiler.hidden_pattern(&model.name, &aliases);
+            compiler.target(&model.name);
+        }
+        let (true, Some(keywords)) = (compiler.faults.is_empty(), keywords) else {
+            return Err(Findings { faults: compiler.faults, warnings: compiler.warnings });
+        };
+        let mut routing = compiler.finish(zone, keywords, recipes, aliases);
+        routing.known_names = known::names(&routing);
+        Ok(routing)
+    }
+}

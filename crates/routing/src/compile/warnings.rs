@@ -1,0 +1,65 @@
+//! Warnings: what a document may say but hardly means.
+
+use crate::base_url::BaseUrl;
+use crate::document::{Finding, Located, RuleSpec, Strategy};
+use crate::name_patterns::beginning;
+use crate::price_list;
+use crate::prices::Prices;
+use crate::provider::Provider;
+use crate::suggest::did_you_mean;
+use rerouter_base::secret::Secret;
+use rerouter_dialect::endpoint::Endpoint;
+
+/// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
+/// appends the endpoint itself.
+pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> {
+    // `/messages/count_tokens` before `/messages`.
+    let found = Endpoint::ALL
+        .iter()
+        .rev()
+        .map(|endpoint| endpoint.path())
+        .find(|path| base.path.ends_with(*path))?;
+    let message = format!("the URL ends in `{found}`, which the gateway appends itself");
+    Some(url.fault(message).hint(Some(format!("leave `{found}` out"))))
+}
+
+/// A model without a price for prompts. The mock is free, and the shipped prices may have one for a
+/// target under a pattern.
+pub(super) fn of_price(
+    name: &Located<String>,
+    provider: &Provider,
+    prices: Option<Prices>,
+) -> Option<Finding> {
+    let is_listed = beginning(&name.value).is_some() && provider.price_list.is_some();
+    if !provider.protocol.is_remote()
+        || is_listed
+        || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
+    {
+        return None;
+    }
+    let model = &name.value;
+    let message = format!(
+        "no price is known for `{model}`: its cost stays unknown, and keys with a budget are \
+        refused"
+    );
+    // Another number is another model, and no slip.
+    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let wanted = model.split_once('/').map_or("", |(_, model)| model);
+    let listed = price_list::models(provider.price_list);
+    let meant = did_you_mean(wanted, listed.filter(|known| digits(known) == digits(wanted)));
+    let hint = format!(
+        "{}models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; \
+        0 where it costs nothing",
+        meant.map_or_else(String::new, |meant| format!("{meant} Else write "))
+    );
+    Some(name.fault(message).hint(Some(hint)))
+}
+
+/// A target without a weight among others that have one.
+pub(super) fn of_weights(rule: &RuleSpec) -> Option<Finding> {
+    let without = rule.targets.iter().find(|target| target.weight.is_none())?;
+    let some = rule.targets.iter().any(|target| target.weight.is_some());
+    let warning =
+        without.target.fault("has no weight and counts as 1, while others of this rule have one");
+    (rule.strategy == Strategy::Weighted && some).then(|| warning.hint(Some("weight: 1")))
+}

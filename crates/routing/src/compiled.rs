@@ -1,0 +1,322 @@
+//! The routing document as run: names resolved, expressions compiled, targets shared. `compile`
+//! builds it from a checked spec.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use ahash::RandomState;
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::tz::TimeZone;
+
+use super::condition::{Condition, ContentPatterns, StickyKey};
+use super::decision::{Decision, PlanEntry};
+use super::document::{Finding, RetryOn, Strategy};
+use super::health::RetryBudget;
+use super::keywords::Keywords;
+use super::name_patterns::{ModelTemplate, Patterns};
+use super::price_list;
+use super::provider::Provider;
+use super::target::Target;
+use rerouter_dialect::endpoint::Endpoint;
+
+/// What a name of the document stands for.
+pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
+
+/// A routing document that passed every check.
+pub struct Routing {
+    pub(super) revision: Arc<str>,
+    /// The recipe's name in decisions for direct names.
+    pub(super) direct: Arc<str>,
+    pub(super) text: Arc<str>,
+    pub(super) zone: TimeZone,
+    pub(super) shown_revision: HeaderValue,
+    pub(super) signals: ExpensiveSignals,
+    pub(super) keywords: Keywords,
+    pub(super) content: ContentPatterns,
+    pub(super) providers: Vec<Arc<Provider>>,
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) target_index: NameIndex<Target>,
+    pub(super) recipes: Vec<Arc<Recipe>>,
+    pub(super) recipe_index: NameIndex<Recipe>,
+    pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
+    pub(super) alias_index: NameIndex<Recipe>,
+    pub(super) alias_patterns: Patterns<Arc<Recipe>>,
+    pub(super) target_patterns: Patterns<Arc<Target>>,
+    /// Names under patterns that are known, each with its owner: an alias has none.
+    pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// The endpoints whose requests are translated for some target.
+    pub(super) translated: Vec<Endpoint>,
+    /// Names whose prices are the shipped ones.
+    pub(super) shipped: Vec<Arc<str>>,
+    pub(super) warnings: Vec<Finding>,
+}
+
+impl Routing {
+    /// Likely mistakes of a document that runs.
+    pub fn warnings(&self) -> &[Finding] {
+        &self.warnings
+    }
+
+    /// The date of the shipped prices, and the targets that have them: exact ones, and patterns
+    /// under which they count.
+    pub fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
+        let listed = |target: &&Arc<Target>| {
+            target.is_pattern() && target.prices.is_none() && target.provider.price_list.is_some()
+        };
+        let patterns = self.targets().filter(listed).map(|target| &*target.name);
+        (price_list::date(), self.shipped.iter().map(|name| &**name).chain(patterns).collect())
+    }
+
+    /// First 12 hex digits of the document's hash.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// The revision as a header value.
+    pub fn shown_revision(&self) -> &HeaderValue {
+        &self.shown_revision
+    }
+
+    /// The document as written, with `${…}` unexpanded.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Time zone of the signal `hour`.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// Signals that are computed only because an expression of this document reads them.
+    pub fn signals(&self) -> ExpensiveSignals {
+        self.signals
+    }
+
+    /// Keyword sets in document order.
+    pub fn keywords(&self) -> &Keywords {
+        &self.keywords
+    }
+
+    /// Providers in document order.
+    pub fn providers(&self) -> &[Arc<Provider>] {
+        &self.providers
+    }
+
+    /// The text with stars in the place of the providers' credentials.
+    pub fn masked(&self, text: Bytes) -> Bytes {
+        self.providers.iter().fold(text, |text, provider| provider.known_by.mask(text))
+    }
+
+    /// A provider by name.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        self.providers.iter().find(|provider| &*provider.name == name)
+    }
+
+    /// Every target that a request can reach, once: those of recipes, then those of `models`, each
+    /// in document order. A pattern of targets is one of them.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.targets.iter()
+    }
+
+    /// A target by its exact `provider/model`.
+    pub fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.target_index.get(name)
+    }
+
+    /// The targets of a plan in its order, without those that this document does not have.
+    pub fn targets_of(&self, decision: &Decision) -> Vec<Arc<Target>> {
+        let mut name = String::new();
+        let named = |choice: &PlanEntry| {
+            name.clear();
+            name.extend([&*choice.provider, "/", &*choice.model]);
+            self.target_for(&name)
+        };
+        decision.plan.iter().filter_map(named).collect()
+    }
+
+    /// A recipe by name.
+    pub fn recipe(&self, name: &str) -> Option<&Arc<Recipe>> {
+        self.recipe_index.get(name)
+    }
+
+    /// Recipes in document order.
+    pub fn recipes(&self) -> &[Arc<Recipe>] {
+        &self.recipes
+    }
+
+    /// Aliases in document order, with their recipes.
+    pub fn aliases(&self) -> impl Iterator<Item = (&str, &Arc<Recipe>)> {
+        self.aliases.iter().map(|(name, recipe)| (&**name, recipe))
+    }
+
+    /// Names under patterns that are known, each with its provider if it is a direct name.
+    pub fn known_names(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.known_names.iter().map(|(name, owner)| (&**name, owner.as_deref()))
+    }
+
+    /// Retry policy of a decision: its recipe's, or the default for direct names.
+    pub fn retry_of(&self, decision: &Decision) -> RetryPolicy {
+        self.recipe(&decision.recipe).map_or_else(RetryPolicy::default, |recipe| recipe.retry())
+    }
+}
+
+impl fmt::Debug for Routing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routing").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+/// Signals that are expensive to compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpensiveSignals {
+    /// `language`: detection on the last user message.
+    pub language: bool,
+    /// `keywords`: a search in the last user message.
+    pub keywords: bool,
+}
+
+/// A named routing policy.
+#[derive(Debug)]
+pub struct Recipe {
+    pub(super) name: Arc<str>,
+    /// The name as a header value.
+    pub(super) shown: HeaderValue,
+    pub(super) rules: Vec<Rule>,
+    pub(super) retry: RetryPolicy,
+    pub(super) shadow: Option<Shadow>,
+    /// The endpoints whose requests are translated for some of its targets.
+    pub(super) translated: Vec<Endpoint>,
+    pub(super) budget: OnceLock<Arc<RetryBudget>>,
+}
+
+impl Recipe {
+    /// Name in the document.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name as a header value.
+    pub fn shown(&self) -> &HeaderValue {
+        &self.shown
+    }
+
+    /// Rules in document order. The last has no condition.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// A rule by name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| &*rule.name == name)
+    }
+
+    pub fn retry(&self) -> RetryPolicy {
+        self.retry
+    }
+
+    /// Target for copies of requests.
+    pub fn shadow(&self) -> Option<&Shadow> {
+        self.shadow.as_ref()
+    }
+
+    /// Recent requests and retries. Live documents share it with their predecessors.
+    pub fn budget(&self) -> &Arc<RetryBudget> {
+        self.budget.get_or_init(Arc::default)
+    }
+}
+
+/// Shadow target of a recipe.
+#[derive(Debug)]
+pub struct Shadow {
+    /// Target that receives copies.
+    pub target: Arc<Target>,
+    /// What names its model, if that depends on the name asked for.
+    pub(super) template: Option<Arc<ModelTemplate>>,
+    /// Percentage of requests to copy, by a draw for each.
+    pub percent: f64,
+}
+
+/// One rule of a recipe.
+#[derive(Debug)]
+pub struct Rule {
+    pub(super) name: Arc<str>,
+    /// The name as a header value.
+    pub(super) header: HeaderValue,
+    pub(super) when: Option<Condition>,
+    pub(super) strategy: Strategy,
+    pub(super) key: Option<StickyKey>,
+    pub(super) choices: Vec<WeightedTarget>,
+    /// Whether a target depends on the name asked for.
+    pub(super) has_template: bool,
+}
+
+impl Rule {
+    /// Name in the document.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name for the access log and for a response header, without copying.
+    pub fn shown(&self) -> (Arc<str>, HeaderValue) {
+        (self.name.clone(), self.header.clone())
+    }
+
+    /// Its condition; `None`: always true.
+    pub fn when(&self) -> Option<&Condition> {
+        self.when.as_ref()
+    }
+
+    /// Order of its targets.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Sticky key, for `sticky` only.
+    pub fn key(&self) -> Option<&StickyKey> {
+        self.key.as_ref()
+    }
+
+    /// Its targets in document order.
+    pub fn choices(&self) -> &[WeightedTarget] {
+        &self.choices
+    }
+}
+
+/// A target with its weight in one rule.
+#[derive(Clone, Debug)]
+pub struct WeightedTarget {
+    /// With a template: the pattern of the targets that it names.
+    pub(super) target: Arc<Target>,
+    pub(super) weight: f64,
+    /// What names its model, if that depends on the name asked for.
+    pub(super) template: Option<Arc<ModelTemplate>>,
+}
+
+impl WeightedTarget {
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Its weight; 1 for strategies without weights.
+    pub fn weight(&self) -> f64 {
+        self.weight
+    }
+}
+
+/// When the next target of a plan is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    pub attempts: usize,
+    /// Failures that are retried.
+    pub on: RetryOn,
+    /// Limit on retries, in percent of the recipe's requests; `None`: no limit.
+    pub budget_percent: Option<u16>,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { attempts: 3, on: RetryOn::ALL, budget_percent: None }
+    }
+}

@@ -1,0 +1,49 @@
+//! Completes a decision's inputs with the expensive signals that a document reads.
+
+use super::compiled::Routing;
+use super::condition::TextPart;
+use super::inputs::{Inputs, Untranslatable};
+use super::language;
+use rerouter_dialect::endpoint::Endpoint;
+
+impl Inputs {
+    /// Adds what the request asks for that other dialects cannot carry, if a target that its name
+    /// may lead to needs a translation. `refused` is called only where that is missing. Returns
+    /// whether nothing is missing any more.
+    pub fn complete_translation(
+        &mut self,
+        routing: &Routing,
+        refused: impl FnOnce() -> Option<Untranslatable>,
+    ) -> bool {
+        let request = &mut self.request;
+        let needed = Endpoint::named(&request.endpoint)
+            .is_some_and(|endpoint| routing.translates(&request.name, endpoint));
+        if needed && request.untranslatable.is_none() {
+            request.untranslatable = refused();
+        }
+        !needed || request.untranslatable.is_some()
+    }
+
+    /// Adds the expensive signals that the document's expressions read: language, keyword sets and
+    /// matches in texts. Known values stay, so inputs for another document lose nothing. `part`
+    /// gives a text of the request and is called only where a value is missing. Returns whether
+    /// nothing is missing any more.
+    pub fn complete(
+        &mut self,
+        routing: &Routing,
+        part: impl Fn(TextPart) -> Option<String>,
+    ) -> bool {
+        let signals = routing.signals();
+        let text = || part(TextPart::User);
+        let all_matched = routing.content.find(&mut self.texts, &part);
+        if signals.keywords {
+            self.keywords = routing.keywords().find(&self.keywords, text);
+        }
+        if signals.language && self.request.language.is_none() {
+            self.request.language = text().map(|text| language::detect(&text).to_owned());
+        }
+        all_matched
+            && (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
+            && (!signals.language || self.request.language.is_some())
+    }
+}

@@ -1,0 +1,109 @@
+//! Parses and checks an expression.
+
+use cel::parser::{Expression, Parser};
+
+use super::check::{Check, Uses};
+use super::flaw::Flaw;
+use super::kind::ValueKind;
+use super::messages;
+use super::texts;
+use rerouter_base::bounds;
+
+/// An expression that passed every check.
+#[derive(Debug)]
+pub(super) struct CheckedExpression {
+    pub(super) text: String,
+    pub(super) tree: Expression,
+    pub(super) uses: Uses,
+}
+
+/// The required result of an expression.
+#[derive(Clone, Copy)]
+pub(super) enum ResultKind {
+    Boolean,
+    Text,
+}
+
+impl ResultKind {
+    /// Why a result of this kind is wrong.
+    fn flaw_of(self, kind: ValueKind) -> Option<Flaw> {
+        let given = kind.words();
+        match (self, kind) {
+            (_, ValueKind::Boolean | ValueKind::Unknown)
+            | (ResultKind::Text, ValueKind::Text | ValueKind::Whole | ValueKind::Unsigned) => None,
+            (ResultKind::Boolean, _) => {
+                let flaw = Flaw::new(format!("the expression gives {given}, not true or false"));
+                Some(flaw.with("compare it, for example `tools > 0`"))
+            }
+            (ResultKind::Text, _) => {
+                let flaw =
+                    Flaw::new(format!("the expression gives {given}, which cannot be a key"));
+                Some(flaw.with("a text, a whole number or a boolean"))
+            }
+        }
+    }
+}
+
+/// Compiles an expression. The external parser recurses with the nesting of its input. It runs on a
+/// thread whose stack fits the deepest tree within the limit on bytes; its panic would be a flaw.
+pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpression, Vec<Flaw>> {
+    check_size(text, wanted).map_err(|flaw| vec![flaw])?;
+    let owned = text.to_owned();
+    let worker = std::thread::Builder::new()
+        .stack_size(bounds::CEL_COMPILE_STACK)
+        .spawn(move || parse_and_check(owned, wanted));
+    let broken = || vec![Flaw::new("the expression could not be compiled")];
+    worker.map_err(|_| broken())?.join().map_err(|_| broken())?
+}
+
+/// Checks before the parser runs. Brackets inside texts count as well: only the parser can tell
+/// them apart.
+fn check_size(text: &str, wanted: ResultKind) -> Result<(), Flaw> {
+    if text.len() > bounds::CEL_BYTES {
+        return Err(Flaw::new(format!(
+            "the expression is longer than {} bytes",
+            bounds::CEL_BYTES
+        )));
+    }
+    if text.trim().is_empty() {
+        let hint = match wanted {
+            ResultKind::Boolean => "leave `when` out for a rule that always matches",
+            ResultKind::Text => "for example `user.id`",
+        };
+        return Err(Flaw::new("the expression is empty").with(hint));
+    }
+    if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count()
+        > bounds::CEL_BRACKETS
+    {
+        return Err(Flaw::new(format!(
+            "the expression has more than {} brackets",
+            bounds::CEL_BRACKETS
+        )));
+    }
+    Ok(())
+}
+
+fn parse_and_check(text: String, wanted: ResultKind) -> Result<CheckedExpression, Vec<Flaw>> {
+    let parsed = Parser::new().parse_with_source_info(&text);
+    let (mut tree, source) = parsed.map_err(|errors| vec![messages::parsing(&text, &errors)])?;
+    let mut check = Check::new(&source);
+    let kind = check.expression(&tree, 0);
+    if check.flaws.is_empty() && check.signals == 0 {
+        let hint = match wanted {
+            ResultKind::Boolean => "leave `when` out, or the rule",
+            ResultKind::Text => "for example `user.id`",
+        };
+        check
+            .flaws
+            .push(Flaw::new("the expression uses no signal, so its result is constant").with(hint));
+    }
+    if check.flaws.is_empty() {
+        check.flaws.extend(wanted.flaw_of(kind));
+    }
+    if !check.flaws.is_empty() {
+        check.flaws.truncate(8);
+        return Err(check.flaws);
+    }
+    texts::replace_searches(&mut tree);
+    Ok(CheckedExpression { text, tree, uses: check.uses })
+}

@@ -1,0 +1,115 @@
+//! Conditions (`when`) and sticky keys (`key`) of rules: CEL over the signals of a request. Only
+//! this folder uses the `cel` crate. An expression is bounded and fully checked when it is
+//! compiled: size, nesting, names, functions, value kinds. On the request path only a short
+//! evaluation remains. If it fails, the condition is false and the decision's trace holds the
+//! error.
+
+mod check;
+mod compile;
+mod content;
+mod evaluation;
+mod flaw;
+mod infer;
+mod kind;
+mod messages;
+mod pattern;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod texts;
+
+use cel::Value;
+use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
+use cel::common::value::Val;
+
+use self::compile::{CheckedExpression, ResultKind, compile};
+use self::flaw::shorten;
+use self::kind::ValueKind;
+use rerouter_base::bounds;
+
+pub use self::check::Uses;
+pub use self::content::{ContentPatterns, TextPart};
+pub use self::evaluation::EvaluationContext;
+pub use self::flaw::Flaw;
+pub use self::signals::Signals;
+
+/// A compiled expression that is true or false.
+#[derive(Debug)]
+pub struct Condition(CheckedExpression);
+
+/// A compiled expression whose text is the sticky key of a request.
+#[derive(Debug)]
+pub struct StickyKey(CheckedExpression);
+
+/// What conditions and keys have in common.
+pub trait Compiled {
+    /// Signals that the expression reads.
+    fn uses(&self) -> &Uses;
+}
+
+impl Compiled for Condition {
+    fn uses(&self) -> &Uses {
+        &self.0.uses
+    }
+}
+
+impl Compiled for StickyKey {
+    fn uses(&self) -> &Uses {
+        &self.0.uses
+    }
+}
+
+impl Condition {
+    /// Parses and checks an expression.
+    pub fn compile(text: &str) -> Result<Condition, Vec<Flaw>> {
+        compile(text, ResultKind::Boolean).map(Condition)
+    }
+
+    /// The expression as written.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Whether it holds. The error says why the evaluation failed.
+    pub fn holds(&self, evaluation: &EvaluationContext<'_>) -> Result<bool, String> {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
+            Ok(value) => match value.downcast_ref::<CelBool>() {
+                Some(holds) => Ok(*holds.inner()),
+                None => {
+                    Err(format!("the result is {}, not a boolean", ValueKind::of(&*value).words()))
+                }
+            },
+            Err(error) => Err(shorten(&messages::failed(&error), bounds::CEL_TRACE_BYTES)),
+        }
+    }
+}
+
+impl StickyKey {
+    /// Parses and checks an expression.
+    pub fn compile(text: &str) -> Result<StickyKey, Vec<Flaw>> {
+        compile(text, ResultKind::Text).map(StickyKey)
+    }
+
+    /// The expression as written.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Its value as text. The error says why the evaluation failed.
+    pub fn read(&self, evaluation: &EvaluationContext<'_>) -> Result<String, String> {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
+            Ok(value) => text_of(&*value).ok_or_else(|| {
+                format!("the result is {}, not text", ValueKind::of(&*value).words())
+            }),
+            Err(error) => Err(shorten(&messages::failed(&error), bounds::CEL_TRACE_BYTES)),
+        }
+    }
+}
+
+/// A text, number or boolean as text.
+fn text_of(value: &dyn Val) -> Option<String> {
+    let text = value.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
+    text.or_else(|| value.downcast_ref::<CelInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelUInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelBool>().map(|truth| truth.inner().to_string()))
+}

@@ -1,0 +1,23 @@
+//! Deadlines as microseconds since the epoch.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use rerouter_base::bounds;
+
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn timestamp(micros: i64) -> Option<Timestamp> {
+    Timestamp::from_microsecond(micros).ok()
+}
+
+/// Whether `until` is still ahead of `at`. A deadline much further away than the maximum was set
+/// before the clock went back; it excludes nothing. The factor of two leaves room for an `at` in
+/// the past: it is the time at which a request came in.
+pub(super) fn is_pending(until: i64, at: i64) -> bool {
+    let left = until.saturating_sub(at);
+    left > 0 && left <= 2 * micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOLDOWN_MAX))
+}

@@ -1,0 +1,69 @@
+//! Decides which target serves a request. `document` is the routing document as written, `compile`
+//! builds from it `compiled`, the document as run, and the pure `decide` reads that and `inputs`.
+//! `health` is the current state of targets. Nothing here does I/O, reads a clock or draws
+//! randomness.
+
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
+// A scenario of a test reads from top to bottom, however many steps it has.
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
+mod base_url;
+mod compile;
+mod compiled;
+mod complete;
+pub mod condition;
+mod decide;
+mod decision;
+mod document;
+mod estimate_correction;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+mod fixtures;
+pub mod health;
+mod inputs;
+pub mod keywords;
+pub mod language;
+mod name_patterns;
+mod names;
+pub mod node_targets;
+mod presets;
+mod price_list;
+mod prices;
+mod provider;
+mod refusal;
+mod request_head;
+mod settings;
+mod strategy;
+mod suggest;
+mod target;
+
+pub use base_url::BaseUrl;
+pub use compile::BuildContext;
+pub use compiled::Routing;
+pub use compiled::{RetryPolicy, Rule, WeightedTarget};
+pub use condition::TextPart;
+pub use decide::decide;
+pub use decide::{RuleTrial, shadow, trials};
+pub use decision::Trace;
+pub use decision::{Candidate, Decision, PlanEntry};
+pub use document::{
+    BreakerSpec, Finding, Located, ModelSpec, Position, ProviderOptions, ProviderSpec, RecipeSpec,
+    RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
+};
+pub use estimate_correction::EstimateCorrection;
+pub use inputs::{
+    Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth, TextMatches,
+};
+pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
+pub use presets::PRESETS;
+pub use provider::{NODES, Provider, ProviderIdentity};
+pub use refusal::Refusal;
+pub use request_head::header_of;
+pub use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
+pub use strategy::cost as estimated_cost;
+pub use suggest::did_you_mean;
+pub use target::Target;
+
+#[cfg(any(test, feature = "testing"))]
+pub use fixtures::chat;

@@ -1,0 +1,138 @@
+//! The shipped prices and abilities of common models, `prices.json`. Its head says how old they are
+//! and where they come from. They count where a document says nothing itself. A provider finds its
+//! part by its preset or by the host of its base URL, never by a guess.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::prices::Prices;
+
+/// The parts of the list, by host.
+const HOSTS: [(&str, &str); 6] = [
+    ("api.openai.com", "openai"),
+    ("api.anthropic.com", "anthropic"),
+    ("generativelanguage.googleapis.com", "gemini"),
+    ("api.mistral.ai", "mistral"),
+    ("api.groq.com", "groq"),
+    ("openrouter.ai", "openrouter"),
+];
+
+/// The list, with a model of each part by its exact name. A list that cannot be read is empty; a
+/// test reads it.
+static LIST: LazyLock<ShippedPriceList> =
+    LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or_default());
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShippedPriceList {
+    /// Day on which the youngest source was read.
+    date: String,
+    #[serde(rename = "about")]
+    _about: Vec<String>,
+    /// The provider's page of prices, for each part of `models`.
+    #[serde(rename = "price_pages")]
+    _price_pages: BTreeMap<String, String>,
+    models: BTreeMap<String, BTreeMap<String, ShippedModel>>,
+}
+
+/// Prices and abilities of one model, as in `models` of a document.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShippedModel {
+    input_per_mtok: f64,
+    output_per_mtok: Option<f64>,
+    cached_input_per_mtok: Option<f64>,
+    pub(super) context: Option<u64>,
+    pub(super) capabilities: Option<Vec<String>>,
+}
+
+impl ShippedModel {
+    pub(super) fn prices(&self) -> Prices {
+        Prices {
+            input_per_mtok: Some(self.input_per_mtok),
+            output_per_mtok: self.output_per_mtok,
+            cached_input_per_mtok: self.cached_input_per_mtok,
+        }
+    }
+}
+
+/// The date of the list.
+pub(super) fn date() -> &'static str {
+    &LIST.date
+}
+
+/// The part of the list for a host.
+pub(super) fn part_of_host(host: &str) -> Option<&'static str> {
+    HOSTS.iter().find(|(known, _)| *known == host).map(|(_, part)| *part)
+}
+
+/// A model of a part.
+pub(super) fn find(part: Option<&str>, model: &str) -> Option<&'static ShippedModel> {
+    LIST.models.get(part?)?.get(model)
+}
+
+/// The names of a part's models.
+pub(super) fn models(part: Option<&str>) -> impl Iterator<Item = &'static str> {
+    let models = part.and_then(|part| LIST.models.get(part));
+    models.into_iter().flat_map(|models| models.keys().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::PRESETS;
+
+    #[test]
+    fn the_list_is_whole() {
+        let list: ShippedPriceList = serde_json::from_str(include_str!("prices.json")).unwrap();
+        assert_eq!(list.date.parse::<jiff::civil::Date>().unwrap().to_string(), list.date);
+        let parts = |known: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+            let mut parts: Vec<String> = known.map(str::to_owned).collect();
+            parts.sort();
+            parts.dedup();
+            parts
+        };
+        let of_hosts = parts(&mut HOSTS.iter().map(|(_, part)| *part));
+        assert_eq!(parts(&mut list.models.keys().map(String::as_str)), of_hosts);
+        assert_eq!(parts(&mut list._price_pages.keys().map(String::as_str)), of_hosts);
+        assert!(
+            PRESETS
+                .iter()
+                .filter_map(|preset| preset.prices)
+                .all(|part| { of_hosts.iter().any(|known| known == part) })
+        );
+        for (name, model) in list.models.values().flatten() {
+            let (input, cached) = (model.input_per_mtok, model.cached_input_per_mtok);
+            assert!(
+                input > 0.0 && cached.is_none_or(|cached| 0.0 < cached && cached < input),
+                "{name}"
+            );
+            // Embeddings have no price of answers.
+            assert_eq!(model.output_per_mtok.is_none(), name.contains("embed"), "{name}");
+            assert!(model.output_per_mtok.is_none_or(|output| output >= input), "{name}");
+            assert!(model.context.is_none_or(|context| context >= 1_000), "{name}");
+            let words = ["tools", "vision", "json", "audio"];
+            let mut capabilities = model.capabilities.iter().flatten();
+            assert!(capabilities.all(|word| words.contains(&word.as_str())), "{name}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_models_are_found_by_their_exact_names_only() {
+        assert_eq!(part_of_host("api.groq.com"), Some("groq"));
+        for host in ["groq.com", "api.groq.com.example.org", "localhost", ""] {
+            assert_eq!(part_of_host(host), None);
+        }
+        assert!(find(Some("openai"), "gpt-5").is_some());
+        assert!(find(Some("groq"), "gpt-5").is_none() && find(None, "gpt-5").is_none());
+        assert!(find(Some("openai"), "gpt-5-2099-01-01").is_none());
+        assert!(models(Some("anthropic")).any(|model| model == "claude-haiku-4-5"));
+        assert_eq!(models(None).count(), 0);
+        // The names that Claude Code asks for: else its key can have no budget.
+        for name in ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-sonnet-4-6"] {
+            assert!(find(Some("anthropic"), name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A target as run: one model of one provider, with its prices and its state.
+
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
+
+use super::health::TargetState;
+use super::name_patterns::beginning;
+use super::price_list;
+use super::prices::Prices;
+use super::provider::Provider;
+use super::request_head::header_of;
+use rerouter_base::metrics::{Metrics, TargetMeters};
+use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::protocol::Way;
+
+/// One model of one provider.
+#[derive(Debug)]
+pub struct Target {
+    pub provider: Arc<Provider>,
+    /// The provider's name for the model.
+    pub model: Arc<str>,
+    /// The model as a header value.
+    pub shown: HeaderValue,
+    pub name: Arc<str>,
+    pub prices: Option<Prices>,
+    /// Context length in tokens, prompt and answer together.
+    pub context: Option<u64>,
+    pub capabilities: Option<Vec<String>>,
+    /// Whether clients may ask for it by its name. A pattern that only a recipe's targets have made
+    /// cannot be asked for.
+    pub(super) is_direct: bool,
+    /// The pattern that it is known by, if the document does not name it exactly. It shares the
+    /// pattern's state, and is counted as the pattern.
+    pub(super) pattern: Option<Arc<Target>>,
+    pub(super) state: OnceLock<Arc<TargetState>>,
+    /// Its series, once it was asked.
+    pub(super) meters: Arc<OnceLock<TargetMeters>>,
+}
+
+impl Target {
+    /// Whether nodes serve it.
+    pub fn is_on_nodes(&self) -> bool {
+        self.provider.is_of_nodes()
+    }
+
+    /// Whether requests to this endpoint are translated for it.
+    pub(super) fn is_translated(&self, endpoint: Endpoint) -> bool {
+        matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
+    }
+
+    /// The same target at one node, with that node's state.
+    pub fn at_node(&self, provider: Arc<Provider>, state: Arc<TargetState>) -> Target {
+        Target {
+            provider,
+            model: self.model.clone(),
+            shown: self.shown.clone(),
+            name: self.name.clone(),
+            prices: self.prices,
+            context: self.context,
+            capabilities: self.capabilities.clone(),
+            is_direct: self.is_direct,
+            pattern: self.pattern.clone(),
+            state: OnceLock::from(state),
+            meters: Arc::clone(&self.meters),
+        }
+    }
+
+    /// A target under this pattern. What the document does not say of it is as shipped.
+    pub(super) fn under(self: &Arc<Self>, name: &str, model: &str) -> Target {
+        let listed = price_list::find(self.provider.price_list, model);
+        let capabilities = self.capabilities.as_ref();
+        let capabilities = capabilities.or_else(|| listed?.capabilities.as_ref());
+        Target {
+            provider: Arc::clone(&self.provider),
+            model: model.into(),
+            shown: header_of(model),
+            name: name.into(),
+            prices: self.prices.or_else(|| Some(listed?.prices())),
+            context: self.context.or_else(|| listed?.context),
+            capabilities: capabilities.cloned(),
+            is_direct: self.is_direct,
+            pattern: Some(Arc::clone(self)),
+            state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),
+            meters: Arc::clone(&self.meters),
+        }
+    }
+
+    /// Whether it is a pattern of targets.
+    pub(super) fn is_pattern(&self) -> bool {
+        beginning(&self.model).is_some() && self.pattern.is_none()
+    }
+
+    /// The target of the document whose state and counts it shares: itself, or its pattern.
+    pub fn entry(&self) -> &Target {
+        self.pattern.as_deref().unwrap_or(self)
+    }
+
+    /// The series in which it is counted: its own, or those of its pattern.
+    pub fn meters(&self, metrics: &Metrics) -> &TargetMeters {
+        let of = self.entry();
+        self.meters.get_or_init(|| metrics.of_target(&of.provider.name, &of.model))
+    }
+
+    /// Its state. Live documents share it with their predecessors; another document has its own.
+    pub fn state(&self) -> &TargetState {
+        self.state.get_or_init(Arc::default)
+    }
+}
+
+/// The endpoints whose requests are translated for some of these targets.
+pub(super) fn translated<'t>(
+    targets: impl Iterator<Item = &'t Arc<Target>> + Clone,
+) -> Vec<Endpoint> {
+    let is_translated =
+        |endpoint: &Endpoint| targets.clone().any(|target| target.is_translated(*endpoint));
+    Endpoint::ALL.into_iter().filter(is_translated).collect()
+}

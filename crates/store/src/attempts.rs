@@ -1,0 +1,59 @@
+//! Attempts to log in and to register, counted for all gateways that share the store.
+
+use std::time::Duration;
+
+use super::sql::{Transaction, params};
+use super::{Store, StoreError};
+
+/// How often something may be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptLimit {
+    /// A digest of what is tried, and by whom.
+    pub what: String,
+    pub most: u32,
+    pub lasting: Duration,
+}
+
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+
+impl Store {
+    /// Counts an attempt against all of `limits`, or against none: then how long the next one has
+    /// to wait. Where the store is not shared nothing is counted.
+    pub async fn count_attempt(
+        &self,
+        limits: Vec<AttemptLimit>,
+    ) -> Result<Option<Duration>, StoreError> {
+        self.write_shared(None, move |transaction| count(transaction, &limits)).await
+    }
+}
+
+fn count(
+    transaction: &Transaction<'_>,
+    limits: &[AttemptLimit],
+) -> Result<Option<Duration>, StoreError> {
+    // The oldest attempt of those that are too many: it has to be over.
+    let oldest = format!(
+        "SELECT at + ?2 - {NOW} FROM attempts WHERE what = ?1 AND at > {NOW} - ?2
+         ORDER BY at DESC LIMIT 1 OFFSET ?3"
+    );
+    for limit in limits {
+        let lasting = i64::try_from(limit.lasting.as_micros()).unwrap_or(i64::MAX);
+        let earlier = limit.most.saturating_sub(1);
+        if let Some(wait) = transaction.int(&oldest, &params![limit.what, lasting, earlier])? {
+            return Ok(Some(Duration::from_micros(u64::try_from(wait).unwrap_or(0))));
+        }
+    }
+    let insert = format!("INSERT INTO attempts (what, at) VALUES (?1, {NOW})");
+    for limit in limits {
+        transaction.execute(&insert, &params![limit.what])?;
+    }
+    Ok(None)
+}
+
+/// Deletes attempts that count no more.
+pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<(), StoreError> {
+    let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
+    let delete = format!("DELETE FROM attempts WHERE at < {NOW} - ?1");
+    transaction.execute(&delete, &params![after])?;
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! The index of captures: which captures there are, where their bytes lie, and the salts of their
+//! keys. [`CaptureIndex`] is the whole interface. With SQLite it is a file of its own,
+//! `captures.db`. With PostgreSQL all gateways share it, and `captures.db` holds the rows that
+//! PostgreSQL could not take when they came.
+//!
+//! `statements.rs` and `list.rs` are for both databases, `shared.rs` is for PostgreSQL; SQLite
+//! inserts rows by itself (`sqlite/capture_insert.rs`).
+
+mod list;
+mod rows;
+mod shared;
+mod spool;
+mod statements;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sql::{Transaction, params};
+use super::sqlite::CaptureDatabase;
+use super::{Reach, Store, StoreError};
+use rerouter_base::bounds;
+use rerouter_base::id::{KeyId, RequestId, UserId};
+
+pub use rows::CaptureFilter;
+pub use rows::{ByteRange, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows};
+pub(super) use shared::SharedCaptures;
+pub(super) use statements::{COLUMNS, put_segment, signed};
+
+/// The index of captures. Writes run one after another on a thread of their own, and run to their
+/// end even when the caller is dropped. They survive the end of the process; only durable ones
+/// survive a loss of power at once.
+#[derive(Clone)]
+pub struct CaptureIndex {
+    store: Store,
+}
+
+impl Store {
+    /// The index of captures.
+    pub fn capture_index(&self) -> CaptureIndex {
+        CaptureIndex { store: self.clone() }
+    }
+}
+
+impl CaptureIndex {
+    fn local(&self) -> &CaptureDatabase {
+        &self.store.databases.captures
+    }
+
+    fn shared(&self) -> Option<&SharedCaptures> {
+        self.store.databases.shared_captures.as_ref()
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        durable: bool,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = self.store.faults.clone().appending(work);
+        match self.shared() {
+            Some(shared) => shared.write(durable, work).await,
+            None => self.local().write(durable, work).await,
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = self.store.faults.clone().reading(work);
+        match self.shared() {
+            Some(shared) => shared.read(work).await,
+            None => self.local().read(work).await,
+        }
+    }
+
+    /// Whether another process, which ends, may still write captures.
+    pub fn has_predecessor(&self) -> bool {
+        self.store.has_predecessor()
+    }
+
+    /// Whether nobody else writes segments under the name of this data directory.
+    pub fn is_alone(&self) -> bool {
+        self.store.is_alone()
+    }
+
+    /// Whether other gateways have captures in it too.
+    pub fn is_shared(&self) -> bool {
+        self.shared().is_some()
+    }
+
+    /// The numbers of segments of this gateway: the first, which none has, and the last.
+    pub fn numbers(&self) -> (i64, i64) {
+        self.shared().map_or((0, i64::MAX), SharedCaptures::numbers)
+    }
+
+    /// Inserts captures and updates their segment: all or none. A capture that is there already is
+    /// replaced. `between` is called every few rows.
+    pub async fn insert(
+        &self,
+        segment: SegmentRow,
+        rows: Vec<(CaptureRow, CaptureLocation)>,
+        durable: bool,
+        between: impl Fn() + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let rows = Arc::new(rows);
+        if let Some(shared) = self.shared().filter(|shared| !shared.is_away()) {
+            let (put, added) = (segment.clone(), Arc::clone(&rows));
+            let insert =
+                move |transaction: &Transaction<'_>| shared::insert(transaction, &put, &added);
+            match self.write(durable, insert).await {
+                Ok(()) => return Ok(()),
+                Err(error) => went_away(shared, &error),
+            }
+        }
+        let faults = self.store.faults.clone();
+        let inserted = self.local().insert(faults, segment, rows, durable, between).await;
+        self.mark_spooled();
+        inserted
+    }
+
+    /// Updates a segment. Durable, and with it every earlier write.
+    pub async fn put_segment(&self, segment: SegmentRow) -> Result<(), StoreError> {
+        let put = |segment: SegmentRow| {
+            move |transaction: &Transaction<'_>| put_segment(transaction, &segment, &[])
+        };
+        let Some(shared) = self.shared() else { return self.write(true, put(segment)).await };
+        if !shared.is_away() {
+            match self.write(true, put(segment.clone())).await {
+                Ok(()) => return Ok(()),
+                Err(error) => went_away(shared, &error),
+            }
+        }
+        let spooled = self.local().write(true, put(segment)).await;
+        self.mark_spooled();
+        spooled
+    }
+
+    /// The local database may have rows now that PostgreSQL lacks.
+    fn mark_spooled(&self) {
+        if let Some(shared) = self.shared() {
+            shared.set_spooled(true);
+        }
+    }
+
+    /// The owner and the key of a capture; `None` if there is no such capture.
+    pub async fn whose(
+        &self,
+        id: &RequestId,
+    ) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
+        let id = id.clone();
+        self.read(move |transaction| statements::whose(transaction, &id)).await
+    }
+
+    /// Where a capture lies; `None` if there is no such capture.
+    pub async fn locate(&self, id: &RequestId) -> Result<Option<CaptureLocation>, StoreError> {
+        let id = id.clone();
+        self.read(move |transaction| statements::locate(transaction, &id)).await
+    }
+
+    /// Which of these are there, after every earlier write.
+    pub async fn known(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+        self.write(false, move |transaction| statements::known(transaction, &ids)).await
+    }
+
+    /// The same before the others are inserted on purpose: also those that were deleted may be.
+    pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+        let readmit = move |transaction: &Transaction<'_>| {
+            if transaction.is_shared() {
+                shared::forget_deletion_of(transaction, &ids)?;
+            }
+            statements::known(transaction, &ids)
+        };
+        self.write(false, readmit).await
+    }
+
+    /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
+    /// [`rerouter_base::bounds::LIST_ROWS`] rows, or [`rerouter_base::bounds::LIST_LOOKUPS`], so a page may be
+    /// short although more follow.
+    pub async fn list(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<CapturePage, StoreError> {
+        let budget = list::budget(&filter);
+        self.list_within(filter, limit, after, budget).await
+    }
+
+    /// The same, looking at so many rows.
+    pub(super) async fn list_within(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+        budget: usize,
+    ) -> Result<CapturePage, StoreError> {
+        let list = move |transaction: &Transaction<'_>| {
+            list::list(transaction, &filter, limit, after.as_ref(), budget)
+        };
+        self.read(list).await
+    }
+
+    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
+    /// are in reach. Durable. Returns the copies that it deleted.
+    pub async fn delete(
+        &self,
+        id: &RequestId,
+        copies: bool,
+        reach: Reach,
+    ) -> Result<Vec<RequestId>, StoreError> {
+        let id = id.clone();
+        let delete = move |transaction: &Transaction<'_>| {
+            let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
+            let mut deleted = delete(transaction, &id, copies, &reach)?;
+            deleted.retain(|deleted| *deleted != id);
+            Ok(deleted)
+        };
+        self.write(true, delete).await
+    }
+
+    /// Deletes a page of the captures that match the filter, older than `after`. Durable. Returns
+    /// how many there were, and after which id the next page begins; `None` on the last one.
+    pub async fn erase(
+        &self,
+        filter: CaptureFilter,
+        after: Option<RequestId>,
+    ) -> Result<(usize, Option<RequestId>), StoreError> {
+        let limit = if self.is_shared() { bounds::ERASE_BATCH } else { bounds::RETENTION_BATCH };
+        let CapturePage { found, next } = self.list(filter, limit, after).await?;
+        let count = found.len();
+        let erase = move |transaction: &Transaction<'_>| {
+            let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
+            found
+                .iter()
+                .try_for_each(|(id, _)| delete(transaction, id, false, &Reach::All).map(drop))
+        };
+        if count > 0 {
+            self.write(true, erase).await?;
+        }
+        Ok((count, next))
+    }
+
+    /// All segments of this gateway, and whether each holds a capture. The one whose newest capture
+    /// is the oldest comes first.
+    pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
+        let numbers = self.numbers();
+        self.read(move |transaction| statements::segments(transaction, numbers)).await
+    }
+
+    /// Bytes of a segment in which captures may lie; `None` if there is no such segment.
+    pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
+        let find = "SELECT bytes FROM segments WHERE number = ?1";
+        let found = self.read(move |transaction| transaction.int(find, &params![segment]));
+        Ok(found.await?.map(statements::unsigned))
+    }
+
+    /// Deletes up to `limit` captures of a segment that is written no more; returns how many there
+    /// were.
+    pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize, StoreError> {
+        let drop = move |transaction: &Transaction<'_>| {
+            statements::drop_captures(transaction, segment, limit)
+        };
+        self.write(false, drop).await
+    }
+
+    /// Deletes a segment without captures.
+    pub async fn drop_segment(&self, segment: i64) -> Result<(), StoreError> {
+        self.write(false, move |transaction| statements::drop_segment(transaction, segment)).await
+    }
+
+    /// Bytes that the index takes for its captures in the data directory.
+    pub async fn bytes(&self) -> Result<u64, StoreError> {
+        if self.is_shared() {
+            return Ok(0);
+        }
+        self.local().bytes(self.store.faults.clone()).await
+    }
+
+    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that
+    /// worked: a reader may be in the way.
+    pub async fn empty_log(&self) -> Result<bool, StoreError> {
+        self.local().empty_log(self.store.faults.clone()).await
+    }
+}
+
+/// From now on rows wait in the local database.
+fn went_away(shared: &SharedCaptures, error: &StoreError) {
+    if !shared.set_away(true) {
+        log::warn!(
+            "the index of captures cannot be written to, their rows wait in captures.db: {error}"
+        );
+    }
+}
+
+/// What only an index that gateways share has.
+impl CaptureIndex {
+    /// Segments that have rows in the local database, of this gateway and of one without
+    /// PostgreSQL.
+    pub async fn spooled_segments(&self) -> Result<Vec<i64>, StoreError> {
+        if !self.is_shared() {
+            return Ok(Vec::new());
+        }
+        let all = |transaction: &Transaction<'_>| {
+            let segments = statements::segments(transaction, (0, i64::MAX))?;
+            Ok(segments.into_iter().map(|(segment, _)| segment.number).collect())
+        };
+        self.local().read(all).await
+    }
+
+    /// Captures of one segment, up to `limit`, that wait in the local database; `None` if there is
+    /// none. Costs nothing when none came.
+    pub async fn spooled(&self, limit: usize) -> Result<Option<spool::CaptureBatch>, StoreError> {
+        let Some(shared) = self.shared().filter(|shared| shared.has_spooled()) else {
+            return Ok(None);
+        };
+        // Before the look: what comes after it sets the mark again. What another process inserts
+        // does not: that is looked for until it has ended.
+        shared.set_spooled(self.has_predecessor());
+        let batch = self.local().read(move |transaction| spool::batch(transaction, limit)).await;
+        match &batch {
+            Ok(None) => _ = shared.set_away(false),
+            _ => shared.set_spooled(true),
+        }
+        batch
+    }
+
+    /// Moves captures from the local database, where they are in segment `number`, to PostgreSQL.
+    pub async fn move_spooled(
+        &self,
+        number: i64,
+        segment: SegmentRow,
+        rows: Vec<(CaptureRow, CaptureLocation)>,
+    ) -> Result<(), StoreError> {
+        let ids: Vec<RequestId> = rows.iter().map(|(row, _)| row.id.clone()).collect();
+        let insert =
+            move |transaction: &Transaction<'_>| shared::insert(transaction, &segment, &rows);
+        self.write(true, insert).await?;
+        self.local().write(true, move |transaction| spool::taken(transaction, number, &ids)).await
+    }
+
+    /// Which gateway wrote a segment, for people; `None` if nobody knows.
+    pub async fn gateway_of(&self, segment: i64) -> Result<Option<String>, StoreError> {
+        if !self.is_shared() {
+            return Ok(None);
+        }
+        self.read(move |transaction| shared::gateway_of(transaction, segment)).await
+    }
+
+    /// Segments of this gateway that the object store lacks, with the time of the newest capture of
+    /// each. The oldest comes first.
+    pub async fn waiting_segments(&self) -> Result<Vec<(i64, i64)>, StoreError> {
+        let numbers = self.numbers();
+        self.read(move |transaction| shared::waiting(transaction, numbers)).await
+    }
+
+    /// Notes that the object store has the whole segment; `false` if there is no such segment.
+    pub async fn note_uploaded(&self, segment: i64) -> Result<bool, StoreError> {
+        self.write(true, move |transaction| shared::uploaded(transaction, segment)).await
+    }
+
+    /// Some segments of other gateways whose newest capture is older than this, and older than
+    /// `kept_us` by the clock of the database: that of one gateway may be wrong.
+    pub async fn left_behind(&self, before_us: i64, kept_us: i64) -> Result<Vec<i64>, StoreError> {
+        let own = self.numbers();
+        if !self.is_shared() {
+            return Ok(Vec::new());
+        }
+        self.read(move |transaction| shared::left_behind(transaction, own, before_us, kept_us))
+            .await
+    }
+
+    /// Forgets deletions from longer ago than `kept`.
+    pub async fn forget_deleted(&self, kept: Duration) -> Result<(), StoreError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        self.write(false, move |transaction| shared::forget_deleted(transaction, kept)).await
+    }
+}

@@ -1,0 +1,117 @@
+//! Rows of the capture index, and what a list of captures filters by.
+
+use std::sync::Arc;
+
+use crate::Reach;
+use rerouter_base::id::{KeyId, RequestId, UserId};
+
+/// A capture in the index: what lists filter by. The capture itself lies in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureRow {
+    /// The request's id. The order of ids is the order of time.
+    pub id: RequestId,
+    /// Microseconds since the epoch.
+    pub created_at_us: i64,
+    pub owner: UserId,
+    /// The key that authenticated the request.
+    pub key: Option<KeyId>,
+    /// The alias that the client asked for.
+    pub alias: Option<Arc<str>>,
+    pub recipe: Option<Arc<str>>,
+    /// The provider that answered.
+    pub provider: Option<Arc<str>>,
+    /// The model that answered.
+    pub model: Option<Arc<str>>,
+    /// The first provider of the plan.
+    pub decided_provider: Option<Arc<str>>,
+    /// The first model of the plan.
+    pub decided_model: Option<Arc<str>>,
+    /// The status that the client got.
+    pub status: u16,
+    /// One of [`STATES`].
+    pub state: &'static str,
+    /// The capture that this one is a replay of.
+    pub replay_of: Option<RequestId>,
+    /// The capture that this one is a shadow of.
+    pub shadow_of: Option<RequestId>,
+}
+
+/// A range of bytes in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    pub offset: u64,
+    pub length: u32,
+}
+
+/// Where a capture lies, and what its key derives from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureLocation {
+    /// Number of the segment.
+    pub segment: i64,
+    pub head: ByteRange,
+    /// `None` where the bodies are small, and lie with the head, or none were kept.
+    pub bodies: Option<ByteRange>,
+    /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
+    /// without this row the capture's bytes cannot be read.
+    pub salt: Option<[u8; 16]>,
+    /// The record of the head, which an index that gateways share holds too.
+    pub head_record: Option<Arc<[u8]>>,
+}
+
+/// The words of [`CaptureRow::state`].
+pub(crate) const STATES: [&str; 4] = ["completed", "failed", "aborted", "refused"];
+
+/// A segment in the index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    pub number: i64,
+    /// Time of its newest capture, in microseconds since the epoch.
+    pub newest_us: i64,
+    /// Bytes that captures of the index take. The file may be longer.
+    pub bytes: u64,
+}
+
+/// A page of captures, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapturePage {
+    pub found: Vec<(RequestId, CaptureLocation)>,
+    /// The next page begins after this id; `None` on the last page.
+    pub next: Option<RequestId>,
+}
+
+/// Whether a list includes shadows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shadows {
+    #[default]
+    Without,
+    Only,
+    With,
+}
+
+/// Which captures to list. An unset field does not filter.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureFilter {
+    pub reach: Reach,
+    pub key: Option<KeyId>,
+    /// Inclusive, in microseconds since the epoch.
+    pub since_us: Option<i64>,
+    /// Exclusive, in microseconds since the epoch.
+    pub until_us: Option<i64>,
+    pub alias: Option<String>,
+    pub recipe: Option<String>,
+    /// The provider that answered.
+    pub provider: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// The first provider of the plan.
+    pub decided_provider: Option<String>,
+    /// The first model of the plan.
+    pub decided_model: Option<String>,
+    /// Ranges of statuses, both ends included; empty: all.
+    pub statuses: Vec<(u16, u16)>,
+    pub state: Option<String>,
+    pub replay_of: Option<RequestId>,
+    pub shadows: Shadows,
+    /// Finds nothing where shadows are left out.
+    pub shadow_of: Option<RequestId>,
+}

@@ -1,0 +1,309 @@
+//! The index of captures in PostgreSQL, which several gateways share. Each inserts rows of its own
+//! segments, whose numbers are in its slot; each reads and deletes all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::rows::{CaptureLocation, CaptureRow, SegmentRow};
+use super::statements::{self, COLUMNS, signed};
+use crate::columns::Columns;
+use crate::directory_names::DirectoryNames;
+use crate::postgres::{Database, PostgresTarget};
+use crate::sql::{ToValue, Transaction, Value, params};
+use crate::{Reach, StoreError};
+use rerouter_base::bounds;
+use rerouter_base::id::{RequestId, UserId};
+
+/// Rows of one statement.
+const ROWS_TOGETHER: usize = 64;
+/// Columns of a capture: the common ones and the head.
+const WIDTH: usize = 21;
+/// Segments that a slot has numbers for.
+const SLOT_BITS: u32 = 32;
+/// The lock between inserts, which share it, and deletions. The number has no meaning, and is of no
+/// other program.
+const LOCK: i64 = 7_263_480_254_919_331_448;
+/// The time of the database, in microseconds since the epoch.
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+
+/// The connections, and the numbers of this gateway.
+pub(crate) struct SharedCaptures {
+    writer: Database,
+    reader: Database,
+    /// The name of this gateway.
+    instance: String,
+    /// The name of its data directory.
+    directory: String,
+    slot: i64,
+    /// The local database may hold rows that PostgreSQL lacks.
+    spooled: AtomicBool,
+    /// An insert failed, and not all rows that came since have been moved: others join them, and
+    /// none waits for a database that does not answer.
+    away: AtomicBool,
+}
+
+impl SharedCaptures {
+    /// Connects. Blocking.
+    pub(crate) fn open(target: &PostgresTarget, names: DirectoryNames) -> Result<Self, StoreError> {
+        let database = |name| Database::start(name, target, bounds::CAPTURE_DATABASE_ANSWER);
+        let slot = Database::once(target, bounds::DATABASE_ANSWER, |transaction| {
+            slot(transaction, &names)
+        })?;
+        Ok(SharedCaptures {
+            writer: database("store-captures-shared")?,
+            reader: database("store-captures-reader")?,
+            instance: names.instance,
+            directory: names.directory,
+            slot,
+            spooled: AtomicBool::new(true),
+            away: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.reader.read(work).await
+    }
+
+    /// Writes. What is not durable may be lost when the server crashes, but no more than its last
+    /// second.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        durable: bool,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = move |transaction: &Transaction<'_>| {
+            if !durable {
+                transaction.execute("SET LOCAL synchronous_commit TO OFF", &[])?;
+            }
+            work(transaction)
+        };
+        self.writer.write_beside(work).await
+    }
+
+    /// The numbers of segments of this gateway: the first, and the last.
+    pub(super) fn numbers(&self) -> (i64, i64) {
+        let first = self.slot << SLOT_BITS;
+        (first, first | ((1 << SLOT_BITS) - 1))
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Acquire)
+    }
+
+    /// Whether it was before.
+    pub(super) fn set_away(&self, away: bool) -> bool {
+        self.away.swap(away, Ordering::AcqRel)
+    }
+
+    pub(super) fn has_spooled(&self) -> bool {
+        self.spooled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_spooled(&self, spooled: bool) {
+        self.spooled.store(spooled, Ordering::Release);
+    }
+}
+
+/// The slot of the data directory of this name, for the gateway that uses it now.
+fn slot(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64, StoreError> {
+    let names = params![names.directory, names.instance];
+    let find = "UPDATE capture_slots SET instance = ?2 WHERE directory = ?1 RETURNING slot";
+    if let Some(slot) = transaction.int(find, &names)? {
+        return Ok(slot);
+    }
+    let add = "INSERT INTO capture_slots (directory, instance) VALUES (?1, ?2) RETURNING slot";
+    let slot = transaction.int(add, &names)?;
+    slot.filter(|slot| (1..1 << (62 - SLOT_BITS)).contains(slot))
+        .ok_or_else(|| StoreError::unavailable("no slot for the captures of this gateway"))
+}
+
+/// The gateway that has the segment: its name where it is on the list of gateways, else its id.
+pub(super) fn gateway_of(
+    transaction: &Transaction<'_>,
+    segment: i64,
+) -> Result<Option<String>, StoreError> {
+    let find = "SELECT coalesce(max(g.name), s.instance) FROM capture_slots s
+        LEFT JOIN gateways g ON g.instance = s.instance
+        WHERE s.slot = ?1 GROUP BY s.instance";
+    transaction.row(find, &params![segment >> SLOT_BITS], |row| Columns::of(row).get())
+}
+
+/// Inserts captures and updates their segment. What was deleted before it comes is not stored.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    segment: &SegmentRow,
+    rows: &[(CaptureRow, CaptureLocation)],
+) -> Result<(), StoreError> {
+    transaction.exists("SELECT pg_advisory_xact_lock_shared(?1)", &params![LOCK])?;
+    statements::put_segment(transaction, segment, rows)?;
+    for rows in rows.chunks(ROWS_TOGETHER) {
+        let values: Vec<Value<'_>> = rows.iter().flat_map(values).collect();
+        transaction.execute(&insert_of(rows.len()), &values)?;
+    }
+    let ids = || rows.iter().map(|(row, _)| &row.id);
+    let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(()) };
+    // What comes of these is not stored either.
+    let mark = format!(
+        "INSERT INTO deleted_captures (id, at, copies, owner)
+           SELECT c.id, {NOW}, 1, d.owner FROM captures c
+             JOIN deleted_captures d ON d.id IN (c.replay_of, c.shadow_of)
+           WHERE c.id BETWEEN ?1 AND ?2 AND d.copies = 1 AND (d.owner IS NULL OR d.owner = c.owner)
+         ON CONFLICT (id) DO NOTHING"
+    );
+    transaction.execute(&mark, &params![first, last])?;
+    let drop = "DELETE FROM captures c WHERE id BETWEEN ?1 AND ?2
+        AND EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id IN (c.id, c.owner))";
+    transaction.execute(drop, &params![first, last])?;
+    Ok(())
+}
+
+/// An insert of so many rows. One that is there already is replaced.
+fn insert_of(rows: usize) -> String {
+    let row = |number: usize| {
+        let places: Vec<String> =
+            (1..=WIDTH).map(|at| format!("?{}", number * WIDTH + at)).collect();
+        format!("({})", places.join(","))
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    let columns = format!("{COLUMNS}, head");
+    let replaced: Vec<String> =
+        columns.split(", ").skip(1).map(|name| format!("{name} = excluded.{name}")).collect();
+    format!(
+        "INSERT INTO captures ({columns}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
+        rows.join(","),
+        replaced.join(", ")
+    )
+}
+
+fn values((row, location): &(CaptureRow, CaptureLocation)) -> [Value<'_>; WIDTH] {
+    let CaptureLocation { segment, head, bodies, salt, head_record } = location;
+    [
+        row.id.value(),
+        row.created_at_us.value(),
+        row.owner.value(),
+        row.key.value(),
+        row.alias.value(),
+        row.recipe.value(),
+        row.provider.value(),
+        row.model.value(),
+        row.decided_provider.value(),
+        row.decided_model.value(),
+        Value::Int(row.status.into()),
+        Value::Text(row.state),
+        row.replay_of.value(),
+        row.shadow_of.value(),
+        segment.value(),
+        Value::Int(signed(head.offset)),
+        head.length.value(),
+        bodies.map_or(Value::Null, |bodies| Value::Int(signed(bodies.offset))),
+        bodies.map_or(Value::Null, |bodies| Value::Int(bodies.length.into())),
+        salt.as_ref().map_or(Value::Null, |salt| Value::Blob(salt)),
+        head_record.as_ref().map_or(Value::Null, |record| Value::Blob(record)),
+    ]
+}
+
+/// As [`statements::delete`], for all gateways.
+pub(super) fn delete(
+    transaction: &Transaction<'_>,
+    id: &RequestId,
+    copies: bool,
+    reach: &Reach,
+) -> Result<Vec<RequestId>, StoreError> {
+    let owner = reach.owner();
+    transaction.exists("SELECT pg_advisory_xact_lock(?1)", &params![LOCK])?;
+    mark_deleted(transaction, id, copies, owner)?;
+    let deleted = statements::delete(transaction, id, copies, reach)?;
+    for other in deleted.iter().filter(|deleted| *deleted != id) {
+        mark_deleted(transaction, other, copies, owner)?;
+    }
+    Ok(deleted)
+}
+
+fn mark_deleted(
+    transaction: &Transaction<'_>,
+    id: &RequestId,
+    copies: bool,
+    owner: Option<&UserId>,
+) -> Result<(), StoreError> {
+    let mark = format!(
+        "INSERT INTO deleted_captures (id, at, copies, owner) VALUES (?1, {NOW}, ?2, ?3)
+         ON CONFLICT (id) DO UPDATE SET at = excluded.at, copies = excluded.copies,
+           owner = excluded.owner
+         WHERE excluded.copies >= deleted_captures.copies"
+    );
+    transaction.execute(&mark, &params![id, copies, owner])?;
+    Ok(())
+}
+
+/// Forgets that these were deleted.
+pub(super) fn forget_deletion_of(
+    transaction: &Transaction<'_>,
+    ids: &[RequestId],
+) -> Result<(), StoreError> {
+    for id in ids {
+        transaction.execute("DELETE FROM deleted_captures WHERE id = ?1", &params![id])?;
+    }
+    Ok(())
+}
+
+/// Forgets what was deleted longer ago than `kept`.
+pub(super) fn forget_deleted(
+    transaction: &Transaction<'_>,
+    kept: Duration,
+) -> Result<(), StoreError> {
+    let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX);
+    let forget = format!("DELETE FROM deleted_captures WHERE at < {NOW} - ?1");
+    transaction.execute(&forget, &params![kept])?;
+    Ok(())
+}
+
+/// As [`super::CaptureIndex::left_behind`].
+pub(super) fn left_behind(
+    transaction: &Transaction<'_>,
+    own: (i64, i64),
+    before_us: i64,
+    kept_us: i64,
+) -> Result<Vec<i64>, StoreError> {
+    // One whose newest capture is not known has just begun.
+    let find = format!(
+        "SELECT number FROM segments WHERE newest > 0 AND newest < LEAST(?1, {NOW} - ?4)
+           AND NOT (number BETWEEN ?2 AND ?3) ORDER BY newest LIMIT 256"
+    );
+    let values = params![before_us, own.0, own.1, kept_us];
+    transaction.rows(&find, &values, |row| Columns::of(row).get())
+}
+
+/// Segments with these numbers that the object store lacks, and the time of the newest capture of
+/// each, the oldest segment first.
+pub(super) fn waiting(
+    transaction: &Transaction<'_>,
+    own: (i64, i64),
+) -> Result<Vec<(i64, i64)>, StoreError> {
+    let find = "SELECT number, newest FROM segments
+        WHERE uploaded = 0 AND number BETWEEN ?1 AND ?2 ORDER BY number";
+    transaction.rows(find, &params![own.0, own.1], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.get()?, columns.get()?))
+    })
+}
+
+/// Notes that the object store has the whole segment; `false` if there is no such segment.
+pub(super) fn uploaded(transaction: &Transaction<'_>, number: i64) -> Result<bool, StoreError> {
+    let note = "UPDATE segments SET uploaded = 1 WHERE number = ?1";
+    Ok(transaction.execute(note, &params![number])? == 1)
+}
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

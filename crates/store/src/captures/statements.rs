@@ -1,0 +1,180 @@
+//! Statements on the index of captures, the same for both databases.
+
+use std::collections::HashSet;
+
+use super::rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow};
+use crate::Reach;
+use crate::StoreError;
+use crate::columns::Columns;
+use crate::reach::in_list;
+use crate::sql::{Transaction, params};
+use rerouter_base::id::{KeyId, RequestId, UserId};
+
+/// All columns of a capture that both databases have, in the order of the table.
+pub(crate) const COLUMNS: &str = "id, created_at, owner, key, alias, recipe, provider, \
+    model, decided_provider, decided_model, status, state, replay_of, shadow_of, segment, \
+    head_at, head_len, bodies_at, bodies_len, salt";
+
+/// The columns that [`location`] reads.
+pub(super) fn location_columns(shared: bool) -> &'static str {
+    match shared {
+        true => "segment, head_at, head_len, bodies_at, bodies_len, salt, head",
+        false => "segment, head_at, head_len, bodies_at, bodies_len, salt",
+    }
+}
+
+/// The location in the next columns of a row.
+pub(super) fn location(
+    columns: &mut Columns<'_>,
+    shared: bool,
+) -> Result<CaptureLocation, StoreError> {
+    let segment = columns.get()?;
+    let head = ByteRange { offset: unsigned(columns.get()?), length: columns.get()? };
+    let bodies = match (columns.maybe::<i64>()?, columns.maybe()?) {
+        (Some(offset), Some(length)) => Some(ByteRange { offset: unsigned(offset), length }),
+        _ => None,
+    };
+    let salt = columns.maybe()?;
+    let head_record = if shared { columns.maybe::<&[u8]>()?.map(Into::into) } else { None };
+    Ok(CaptureLocation { segment, head, bodies, salt, head_record })
+}
+
+pub(super) fn whose(
+    transaction: &Transaction<'_>,
+    id: &RequestId,
+) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
+    transaction.row("SELECT owner, key FROM captures WHERE id = ?1", &params![id], |row| {
+        let mut columns = Columns::of(row);
+        Ok((UserId::known(columns.text()?), columns.maybe()?.map(KeyId::known)))
+    })
+}
+
+pub(super) fn locate(
+    transaction: &Transaction<'_>,
+    id: &RequestId,
+) -> Result<Option<CaptureLocation>, StoreError> {
+    let shared = transaction.is_shared();
+    let sql = format!("SELECT {} FROM captures WHERE id = ?1", location_columns(shared));
+    transaction.row(&sql, &params![id], |row| location(&mut Columns::of(row), shared))
+}
+
+pub(super) fn known(
+    transaction: &Transaction<'_>,
+    ids: &[RequestId],
+) -> Result<HashSet<RequestId>, StoreError> {
+    let mut known = HashSet::new();
+    for id in ids {
+        if transaction.exists("SELECT 1 FROM captures WHERE id = ?1", &params![id])? {
+            known.insert(id.clone());
+        }
+    }
+    Ok(known)
+}
+
+/// Updates a segment to which these captures are added.
+pub(crate) fn put_segment(
+    transaction: &Transaction<'_>,
+    segment: &SegmentRow,
+    added: &[(CaptureRow, CaptureLocation)],
+) -> Result<(), StoreError> {
+    let ids = || added.iter().map(|(row, _)| row.id.as_str());
+    // Without captures: an empty range, which any capture makes larger. No id begins so.
+    let (first, last) = (ids().min().unwrap_or("~"), ids().max().unwrap_or_default());
+    let put = "INSERT INTO segments (number, newest, bytes, first, last)
+        VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (number) DO UPDATE SET
+          newest = CASE WHEN excluded.newest > segments.newest
+            THEN excluded.newest ELSE segments.newest END,
+          bytes = CASE WHEN excluded.bytes > segments.bytes
+            THEN excluded.bytes ELSE segments.bytes END,
+          first = CASE WHEN excluded.first < segments.first
+            THEN excluded.first ELSE segments.first END,
+          last = CASE WHEN excluded.last > segments.last
+            THEN excluded.last ELSE segments.last END";
+    let bytes = signed(segment.bytes);
+    transaction.execute(put, &params![segment.number, segment.newest_us, bytes, first, last])?;
+    Ok(())
+}
+
+/// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are in
+/// reach. Returns all that it deleted.
+pub(super) fn delete(
+    transaction: &Transaction<'_>,
+    id: &RequestId,
+    copies: bool,
+    reach: &Reach,
+) -> Result<Vec<RequestId>, StoreError> {
+    if !copies {
+        let deleted = transaction.execute("DELETE FROM captures WHERE id = ?1", &params![id])?;
+        return Ok(if deleted > 0 { vec![id.clone()] } else { Vec::new() });
+    }
+    // `UNION` ends it also where captures name each other in a circle.
+    let (shared, owner, keys) = (transaction.is_shared(), reach.owner(), reach.keys());
+    let family = format!(
+        "WITH RECURSIVE family (id) AS (
+            SELECT CAST(?1 AS TEXT){}
+            UNION SELECT c.id FROM captures c
+              JOIN family f ON c.replay_of = f.id OR c.shadow_of = f.id
+              WHERE (CAST(?2 AS TEXT) IS NULL OR c.owner = ?2)
+                AND (CAST(?3 AS TEXT) IS NULL OR {}))
+          DELETE FROM captures WHERE id IN (SELECT id FROM family) RETURNING id",
+        if shared { r#" COLLATE "C""# } else { "" },
+        in_list("c.key", "?3", shared),
+    );
+    let values = params![id, owner, keys];
+    transaction.rows(&family, &values, |row| Ok(RequestId::known(Columns::of(row).text()?)))
+}
+
+/// Segments with these numbers, and whether each holds a capture. The one whose newest capture is
+/// the oldest comes first.
+pub(super) fn segments(
+    transaction: &Transaction<'_>,
+    numbers: (i64, i64),
+) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
+    let all = "SELECT number, newest, bytes,
+           EXISTS (SELECT 1 FROM captures
+             WHERE id BETWEEN first AND last AND segment = number)
+         FROM segments WHERE number BETWEEN ?1 AND ?2 ORDER BY newest, number";
+    transaction.rows(all, &params![numbers.0, numbers.1], |row| {
+        let mut columns = Columns::of(row);
+        let (number, newest_us, bytes) = (columns.get()?, columns.get()?, unsigned(columns.get()?));
+        Ok((SegmentRow { number, newest_us, bytes }, columns.get()?))
+    })
+}
+
+/// Deletes up to `limit` captures of a segment, the oldest ones; returns how many there were.
+pub(super) fn drop_captures(
+    transaction: &Transaction<'_>,
+    segment: i64,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    let drop = "DELETE FROM captures WHERE id IN (
+        SELECT id FROM captures
+        WHERE id BETWEEN (SELECT first FROM segments WHERE number = ?1)
+            AND (SELECT last FROM segments WHERE number = ?1)
+          AND segment = ?1
+        ORDER BY id LIMIT ?2)
+      RETURNING id";
+    let ids = transaction
+        .rows(drop, &params![segment, limit], |row| Ok(Columns::of(row).text()?.to_owned()))?;
+    if let Some(last) = ids.iter().max() {
+        // The next step begins there.
+        let first = "UPDATE segments SET first = ?2 WHERE number = ?1";
+        transaction.execute(first, &params![segment, last])?;
+    }
+    Ok(ids.len())
+}
+
+pub(super) fn drop_segment(transaction: &Transaction<'_>, number: i64) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM segments WHERE number = ?1", &params![number])?;
+    Ok(())
+}
+
+/// The integers of databases are signed. Offsets fit 63 bits.
+pub(crate) fn signed(offset: u64) -> i64 {
+    i64::try_from(offset).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn unsigned(offset: i64) -> u64 {
+    u64::try_from(offset).unwrap_or(0)
+}

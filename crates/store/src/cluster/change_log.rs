@@ -1,0 +1,287 @@
+//! The log of changes. A mutation writes what it changed; every gateway reads what it has not
+//! applied, with the rows as they are now.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::peers::{signed, unsigned};
+use crate::changes::{Change, Committed};
+use crate::columns::Columns;
+use crate::sql::{Row, Transaction, params};
+use crate::{StoreError, agents, documents, keys, nodes, sessions, users};
+use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
+use rerouter_base::secret::SecretBytes;
+
+/// The channel that a mutation wakes other gateways by.
+pub(super) const CHANGED: &str = "rerouter_changed";
+/// The channel by which a gateway tells that it has applied changes.
+pub(super) const APPLIED: &str = "rerouter_applied";
+
+/// Revisions that are read at once.
+const CHUNK: u64 = 256;
+/// How long changes are kept that every gateway has applied: one that starts may be behind.
+pub(super) const KEPT: Duration = Duration::from_secs(3600);
+
+/// How far a gateway has applied the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogPosition {
+    pub(super) rev: u64,
+    /// The mark of that revision; `None` if the log does not have it.
+    pub(super) mark: Option<String>,
+}
+
+/// What the log has after a position.
+#[derive(Debug)]
+pub(super) enum LogBatch {
+    Changes {
+        committed: Committed,
+        position: LogPosition,
+        /// Whether there was nothing more.
+        is_all: bool,
+    },
+    /// The log does not continue what was applied: why not.
+    Gap(&'static str),
+}
+
+/// A row of the log.
+#[derive(Clone, Debug)]
+struct LogEntry {
+    rev: u64,
+    seq: i64,
+    kind: LogSubject,
+    id: String,
+    mark: String,
+}
+
+macro_rules! subjects {
+    ($($name:ident $word:literal;)*) => {
+        /// What an entry is about.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        enum LogSubject {
+            $($name,)*
+        }
+
+        impl LogSubject {
+            const ALL: &[LogSubject] = &[$(LogSubject::$name,)*];
+
+            fn as_str(self) -> &'static str {
+                match self {
+                    $(LogSubject::$name => $word,)*
+                }
+            }
+        }
+    };
+}
+
+subjects! {
+    User "user";
+    Key "key";
+    Session "session";
+    Agent "agent";
+    Node "node";
+    Document "document";
+}
+
+impl LogSubject {
+    fn parse(word: &str) -> Option<LogSubject> {
+        LogSubject::ALL.iter().copied().find(|subject| subject.as_str() == word)
+    }
+
+    /// The table that its rows are in. Of documents only the live one matters.
+    fn table(self) -> Option<&'static str> {
+        match self {
+            LogSubject::User => Some("users"),
+            LogSubject::Key => Some("keys"),
+            LogSubject::Session => Some("sessions"),
+            LogSubject::Agent => Some("agents"),
+            LogSubject::Node => Some("nodes"),
+            LogSubject::Document => None,
+        }
+    }
+
+    fn read(self, row: &Row<'_>) -> Result<(String, Change), StoreError> {
+        let id = Columns::of(row).get()?;
+        let change = match self {
+            LogSubject::User => Change::User(users::user(row)?.into()),
+            LogSubject::Key => Change::Key(keys::key(row)?.into()),
+            LogSubject::Session => Change::Session(sessions::session(row)?),
+            LogSubject::Agent => Change::Agent(agents::agent(row)?.into()),
+            LogSubject::Node => Change::Node(nodes::node(row)?.into()),
+            LogSubject::Document => return Err(row.unreadable(0, "a document")),
+        };
+        Ok((id, change))
+    }
+
+    /// The change where there is no such row any more.
+    fn gone(self, id: &str) -> Option<Change> {
+        match self {
+            LogSubject::User => Some(Change::UserDeleted(UserId::known(id))),
+            LogSubject::Key => Some(Change::KeyForgotten(KeyId::known(id))),
+            LogSubject::Session => Some(Change::SessionEnded(SessionId::known(id))),
+            LogSubject::Agent => Some(Change::AgentDeleted(AgentId::known(id))),
+            LogSubject::Node => Some(Change::NodeDeleted(NodeId::known(id))),
+            // None is ever deleted.
+            LogSubject::Document => None,
+        }
+    }
+}
+
+fn subject_of(change: &Change) -> (LogSubject, &str) {
+    match change {
+        Change::User(user) => (LogSubject::User, user.id.as_str()),
+        Change::UserDeleted(id) => (LogSubject::User, id.as_str()),
+        Change::Key(key) => (LogSubject::Key, key.id.as_str()),
+        Change::KeyForgotten(id) => (LogSubject::Key, id.as_str()),
+        Change::Session(session) => (LogSubject::Session, session.id.as_str()),
+        Change::SessionEnded(id) => (LogSubject::Session, id.as_str()),
+        Change::Agent(agent) => (LogSubject::Agent, agent.id.as_str()),
+        Change::AgentDeleted(id) => (LogSubject::Agent, id.as_str()),
+        Change::Node(node) => (LogSubject::Node, node.id.as_str()),
+        Change::NodeDeleted(id) => (LogSubject::Node, id.as_str()),
+        Change::Document(document) => (LogSubject::Document, &document.revision),
+    }
+}
+
+/// Writes what a mutation changed, in its transaction, and wakes the other gateways at its commit.
+pub(crate) fn record(
+    transaction: &Transaction<'_>,
+    rev: u64,
+    changes: &[Change],
+) -> Result<(), StoreError> {
+    let insert = "INSERT INTO changes (rev, seq, kind, id, at)
+                  VALUES (?1, ?2, ?3, ?4,
+                    CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT))";
+    for (seq, change) in changes.iter().enumerate() {
+        let (subject, id) = subject_of(change);
+        transaction.execute(insert, &params![signed(rev), seq, subject.as_str(), id])?;
+    }
+    notify(transaction, CHANGED)
+}
+
+/// Wakes those who listen, at the commit.
+pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(), StoreError> {
+    transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
+}
+
+/// The newest position of the log. In a transaction that loads all rows, it is theirs.
+pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
+    let rev = transaction.revision()?;
+    let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
+    let mark = transaction.row(mark, &params![signed(rev)], |row| Columns::of(row).get())?;
+    Ok(LogPosition { rev, mark })
+}
+
+/// Reads what follows a position, with the rows as this transaction sees them.
+pub(super) fn read(
+    transaction: &Transaction<'_>,
+    from: &LogPosition,
+    key: &SecretBytes,
+) -> Result<LogBatch, StoreError> {
+    let newest = transaction.revision()?;
+    if newest < from.rev {
+        return Ok(LogBatch::Gap("its last revision went back"));
+    }
+    let upto = newest.min(from.rev.saturating_add(CHUNK));
+    let select = "SELECT rev, seq, kind, id, mark FROM changes
+                  WHERE rev >= ?1 AND rev <= ?2 ORDER BY rev, seq";
+    let (first, last) = (signed(from.rev), signed(upto));
+    let entries = transaction.rows(select, &params![first, last], |row| {
+        let mut columns = Columns::of(row);
+        Ok(LogEntry {
+            rev: unsigned(columns.get()?),
+            seq: columns.get()?,
+            kind: columns.word(LogSubject::parse)?,
+            id: columns.get()?,
+            mark: columns.get()?,
+        })
+    })?;
+    let (position, changed) = match follow_on(from, upto, entries) {
+        Ok(found) => found,
+        Err(why) => return Ok(LogBatch::Gap(why)),
+    };
+    let changes = rows_of(transaction, (from.rev, upto), changed, key)?;
+    let committed = Committed { rev: upto, changes };
+    Ok(LogBatch::Changes { committed, position, is_all: upto == newest })
+}
+
+type Changed = Vec<(LogSubject, String)>;
+
+/// Checks that the entries continue what was applied, up to a revision without a gap. Returns what
+/// they are about, each once.
+fn follow_on(
+    from: &LogPosition,
+    upto: u64,
+    entries: Vec<LogEntry>,
+) -> Result<(LogPosition, Changed), &'static str> {
+    let (mut at, mut known) = (from.clone(), from.mark.is_none());
+    let (mut seen, mut changed) = (HashSet::new(), Vec::new());
+    for entry in entries {
+        if entry.rev == from.rev {
+            // Of a position without a mark nothing can be said.
+            if entry.seq == 0 && from.mark.as_ref().is_some_and(|mark| *mark != entry.mark) {
+                return Err("it has another history");
+            }
+            known = true;
+            continue;
+        }
+        if entry.rev != at.rev {
+            if entry.rev != at.rev + 1 {
+                return Err("changes are missing");
+            }
+            at = LogPosition { rev: entry.rev, mark: Some(entry.mark) };
+        }
+        if seen.insert((entry.kind, entry.id.clone())) {
+            changed.push((entry.kind, entry.id));
+        }
+    }
+    match at.rev == upto && known {
+        true => Ok((at, changed)),
+        false => Err("changes are missing"),
+    }
+}
+
+/// The changed objects as they are now, in the order of their first change.
+fn rows_of(
+    transaction: &Transaction<'_>,
+    (after, upto): (u64, u64),
+    changed: Changed,
+    key: &SecretBytes,
+) -> Result<Vec<Change>, StoreError> {
+    let mut now: HashMap<(LogSubject, String), Change> = HashMap::new();
+    let is_changed = |subject: LogSubject| changed.iter().any(|(kind, _)| *kind == subject);
+    for subject in LogSubject::ALL.iter().copied().filter(|subject| is_changed(*subject)) {
+        let Some(table) = subject.table() else { continue };
+        let select = format!(
+            "SELECT * FROM {table} WHERE id IN
+               (SELECT id FROM changes WHERE kind = ?1 AND rev > ?2 AND rev <= ?3)"
+        );
+        let (kind, after, upto) = (subject.as_str(), signed(after), signed(upto));
+        transaction.each(&select, &params![kind, after, upto], &mut |row| {
+            let (id, change) = subject.read(row)?;
+            now.insert((subject, id), change);
+            Ok(())
+        })?;
+    }
+    let document = match is_changed(LogSubject::Document) {
+        true => documents::live(transaction, key)?.map(Change::Document),
+        false => None,
+    };
+    let rows = changed.into_iter().filter_map(|(subject, id)| {
+        let gone = subject.gone(&id);
+        now.remove(&(subject, id)).or(gone)
+    });
+    Ok(rows.chain(document).collect())
+}
+
+/// Deletes old changes that every gateway has applied; how many. The newest stays: it tells of
+/// which history it is.
+pub(super) fn prune(transaction: &Transaction<'_>) -> Result<usize, StoreError> {
+    let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
+    let delete = "DELETE FROM changes WHERE rev < (SELECT min(applied) FROM gateways)
+                    AND at < CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - ?1";
+    transaction.execute(delete, &params![kept])
+}
+
+#[cfg(test)]
+#[path = "change_log_tests.rs"]
+mod tests;

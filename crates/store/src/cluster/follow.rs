@@ -1,0 +1,247 @@
+//! How a gateway follows the log and keeps its lease. Each round reads the log, applies it to the
+//! tables in memory and renews. The lease counts from before the read: whatever was committed
+//! later, this gateway does not know of.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::ClusterState;
+use super::change_log::{self, LogBatch, LogPosition};
+use super::peers;
+use crate::changes::{Change, Follower};
+use crate::load;
+use crate::postgres::Database;
+use crate::transaction::abort_if_it_panics;
+use crate::{StoreError, documents};
+use rerouter_base::bounds;
+use rerouter_base::clock::{since_boot, wrong_clock};
+use rerouter_base::id::GatewayId;
+
+/// After so many rounds with changes that no notification announced, one line of the log says so.
+/// The first may precede the connection that listens.
+const UNHEARD: u32 = 5;
+
+/// A gateway that follows the log.
+pub(super) struct LogFollower {
+    shared: Arc<ClusterState>,
+    worker: Database,
+    tables: Arc<dyn Follower>,
+    /// What the tables have; `None` before the first load, and where the log has a gap.
+    position: Option<LogPosition>,
+    registration: Option<LiveRegistration>,
+    /// Rounds that found a change of which the database had not told.
+    unheard: u32,
+}
+
+struct LiveRegistration {
+    id: GatewayId,
+    /// Whether it has had a lease.
+    is_renewed: bool,
+}
+
+/// All of the log that was there when a round began to read it for the last time.
+pub(super) struct LogRead {
+    began: Duration,
+    /// Whether other gateways may wait for what was applied.
+    is_news: bool,
+}
+
+impl LogFollower {
+    pub(super) fn new(
+        shared: Arc<ClusterState>,
+        worker: Database,
+        tables: Arc<dyn Follower>,
+    ) -> Self {
+        LogFollower { shared, worker, tables, position: None, registration: None, unheard: 0 }
+    }
+
+    /// Rounds up to the first lease. Each answer has little time, so that a connection that hangs
+    /// costs no lease; one slow answer must not end the start.
+    pub(super) async fn begin(&mut self) -> Result<(), StoreError> {
+        let began = since_boot();
+        loop {
+            match self.round().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(StoreError::Unavailable(why))
+                    if since_boot() - began < bounds::DATABASE_JOIN =>
+                {
+                    log::warn!("this gateway has no lease yet, and tries again: {why}");
+                    tokio::time::sleep(self.shared.timing.heartbeat()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Follows until the end of the store.
+    pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut failing = false;
+        while !*stopping.borrow_and_update() {
+            let round = self.round().await;
+            let pause = match &round {
+                Ok(true) => self.shared.jittered(self.shared.timing.heartbeat()),
+                // It lost its lease and can have another one at once.
+                Ok(false) => Duration::ZERO,
+                Err(_) => self.shared.jittered(self.shared.timing.heartbeat() / 4),
+            };
+            match round {
+                Err(ref error) if !failing => log::warn!(
+                    "this gateway cannot renew its lease, which ends in {:?}: {error}",
+                    self.shared.authority.left().unwrap_or_default()
+                ),
+                Ok(_) if failing => log::info!("this gateway renews its lease again"),
+                _ => {}
+            }
+            failing = round.is_err();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.shared.changed.notified() => {}
+                _ = stopping.changed() => {}
+            }
+        }
+    }
+
+    /// One round. `false`: this gateway was fenced and has to register anew.
+    pub(super) async fn round(&mut self) -> Result<bool, StoreError> {
+        if let Some(twin) = &*self.shared.twin.load() {
+            self.shared.authority.refuse();
+            return Err(StoreError::unavailable(format_args!(
+                "the gateway {twin} runs on the same data directory, or on a copy of it. Stop this \
+                 one, and start it with an empty data directory of its own"
+            )));
+        }
+        let read = self.read().await?;
+        if read.is_news && !self.shared.heard.load(Ordering::Relaxed) {
+            self.unheard += 1;
+            if self.unheard == UNHEARD {
+                log::warn!(
+                    "the database tells of no change, so changes take seconds: where `store.url` \
+                     is a pooler, name the server itself in `store.direct_url`"
+                );
+            }
+        }
+        self.renew(read).await
+    }
+
+    /// Registers where that is due, and applies the whole log.
+    pub(super) async fn read(&mut self) -> Result<LogRead, StoreError> {
+        let mut position = match self.position.clone() {
+            Some(position) => position,
+            None => self.load().await?,
+        };
+        if self.registration.is_none() {
+            // Before the log is read: a change that does not see this row is in what is read.
+            self.register(position.rev).await?;
+        }
+        let mut is_news = false;
+        loop {
+            let began = since_boot();
+            let (from, key) = (position.clone(), self.shared.documents.clone());
+            let read =
+                self.worker.read(move |transaction| change_log::read(transaction, &from, &key));
+            match read.await? {
+                LogBatch::Gap(why) => {
+                    log::warn!("the log of changes does not go on from here, {why}: loading all");
+                    self.position = None;
+                    // By tables that may be wrong nothing is answered.
+                    self.shared.authority.end();
+                    position = self.load().await?;
+                    is_news = true;
+                }
+                LogBatch::Changes { committed, position: next, is_all } => {
+                    if !committed.changes.is_empty() {
+                        abort_if_it_panics(|| self.tables.apply(&committed));
+                        is_news = true;
+                    }
+                    position = next;
+                    self.position = Some(position.clone());
+                    self.shared.applied.send_replace(position.rev);
+                    if is_all {
+                        return Ok(LogRead { began, is_news });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Renews the lease by what was read. `false` if this gateway was fenced.
+    pub(super) async fn renew(&mut self, read: LogRead) -> Result<bool, StoreError> {
+        let (Some(position), Some(registration)) = (&self.position, &mut self.registration) else {
+            return Ok(false);
+        };
+        let (id, position, is_first) =
+            (registration.id.clone(), position.clone(), !registration.is_renewed);
+        let (process, document) =
+            (self.shared.identity.process.clone(), self.tables.document().unwrap_or_default());
+        let clock = self.shared.clock.clone();
+        let ahead = clock.machine_ahead().unwrap_or(0);
+        let wrong = wrong_clock(ahead);
+        if self.shared.clock_is_wrong.swap(wrong.is_some(), Ordering::Relaxed) != wrong.is_some() {
+            let told = wrong.as_deref().unwrap_or("right again");
+            log::warn!("the clock of this machine is {told}");
+        }
+        let renew = self.worker.write_beside(move |transaction| {
+            let (applied, asked) = ((position.rev, position.mark.as_deref()), since_boot());
+            let now = peers::renew(transaction, &id, applied, (&document, ahead))?;
+            now.iter().for_each(|now| clock.learn(*now, asked));
+            let renewed = now.is_some();
+            if renewed && is_first {
+                peers::forget_former(transaction, &process, &id)?;
+            }
+            if renewed && (read.is_news || is_first) {
+                change_log::notify(transaction, change_log::APPLIED)?;
+            }
+            Ok(renewed)
+        });
+        if renew.await? {
+            registration.is_renewed = true;
+            self.shared.authority.hold_until(read.began + self.shared.timing.lease);
+            return Ok(true);
+        }
+        self.shared.authority.end();
+        self.registration = None;
+        log::warn!(
+            "this gateway lost its lease: it was too slow for a change on another one, or the \
+             database has another history. It registers anew"
+        );
+        Ok(false)
+    }
+
+    /// Adds the row of a new registration.
+    async fn register(&mut self, applied: u64) -> Result<(), StoreError> {
+        self.shared.authority.end();
+        let id = GatewayId::new(self.shared.clock.now(), &self.shared.random);
+        let (new, identity) = (id.clone(), self.shared.identity.clone());
+        let (serves_stale, document) =
+            (self.shared.serves_stale, self.tables.document().unwrap_or_default());
+        let lease = self.shared.timing.lease;
+        let register = self.worker.write_beside(move |transaction| {
+            let state = (serves_stale, applied, &*document);
+            peers::register(transaction, &new, &identity, lease, state)
+        });
+        register.await?;
+        self.registration = Some(LiveRegistration { id, is_renewed: false });
+        Ok(())
+    }
+
+    /// Loads all rows into the tables. What is not among them leaves the tables.
+    async fn load(&mut self) -> Result<LogPosition, StoreError> {
+        let (reload, key) = (self.tables.reload(), self.shared.documents.clone());
+        let load = self.worker.read(move |transaction| {
+            let (_, mut reload) = load::fill(transaction, reload)?;
+            if let Some(document) = documents::live(transaction, &key)? {
+                reload.row(Change::Document(document));
+            }
+            Ok((change_log::newest(transaction)?, reload))
+        });
+        let (position, reload) = load.await?;
+        abort_if_it_panics(|| reload.finish(position.rev));
+        self.position = Some(position.clone());
+        self.shared.applied.send_replace(position.rev);
+        Ok(position)
+    }
+}

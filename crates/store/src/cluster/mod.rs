@@ -1,0 +1,315 @@
+//! Several gateways on one PostgreSQL database: what is revoked by one of them is dead on all when
+//! the call returns. Each keeps all keys in memory, follows the log of changes, and answers only
+//! while it holds a lease. A change is acknowledged once every other gateway has applied it, or has
+//! no lease any more.
+//!
+//! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews, `barrier.rs`
+//! the wait of a change, and `reaper.rs` the search for dead gateways. These two do no input or
+//! output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the statements.
+//! No lease depends on a wall clock. Each renewal tells a gateway the time of the database, by
+//! which all of them judge what has expired.
+
+mod acknowledge;
+mod barrier;
+mod change_log;
+mod follow;
+mod lease;
+mod peers;
+mod reaper;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use self::acknowledge::{Acknowledgement, Acknowledger};
+use self::follow::LogFollower;
+use self::lease::Timing;
+use super::StoreError;
+use super::changes::Follower;
+use super::postgres::{Database, PostgresTarget, listen};
+use super::sql::{NOW, Transaction};
+use rerouter_base::clock::{Clock, since_boot};
+use rerouter_base::id::Random;
+use rerouter_base::metrics::Metrics;
+use rerouter_base::secret::SecretBytes;
+
+pub(super) use change_log::record;
+pub use lease::Authority;
+pub use peers::{GatewayIdentity, GatewayRow};
+
+/// Changes that may wait for other gateways at once.
+const WAITING: usize = 1024;
+
+/// Processes of a data directory that one hands over to the next.
+const PROCESSES: usize = 64;
+
+/// How a gateway joins the others.
+pub struct Joining {
+    pub identity: GatewayIdentity,
+    pub metrics: Metrics,
+    /// The server itself, where the store is reached through a pooler.
+    pub target: Option<PostgresTarget>,
+    pub lease: Duration,
+    /// Whether it answers without a lease too.
+    pub serves_stale: bool,
+    /// Learns the time of the database.
+    pub clock: Clock,
+}
+
+/// A gateway that follows the log, and takes part in the protocol.
+pub(super) struct Cluster {
+    shared: Arc<ClusterState>,
+    asked: mpsc::Sender<Acknowledgement>,
+    /// For what people ask, and for the end.
+    database: Database,
+    stopping: watch::Sender<bool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the tasks share.
+struct ClusterState {
+    identity: GatewayIdentity,
+    timing: Timing,
+    serves_stale: bool,
+    clock: Clock,
+    clock_is_wrong: AtomicBool,
+    authority: Authority,
+    documents: SecretBytes,
+    random: Random,
+    metrics: Metrics,
+    /// The revision that the tables in memory have.
+    applied: watch::Sender<u64>,
+    /// Wakes the follower of the log.
+    changed: Arc<Notify>,
+    /// Whether the database has ever told of a change.
+    heard: Arc<AtomicBool>,
+    /// Wakes those who wait for other gateways.
+    others_applied: Arc<Notify>,
+    /// The name of a gateway on a copy of the data directory: this one must not answer.
+    twin: ArcSwapOption<String>,
+    /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
+    is_alone: AtomicBool,
+    /// Whether a process that this one took over from may still run.
+    has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The processes that this one took over from, once it has; `None` of one that cannot tell.
+    predecessors: OnceLock<Option<Vec<String>>>,
+}
+
+impl ClusterState {
+    /// A duration up to a fifth longer or shorter, so that gateways do not act in step.
+    fn jittered(&self, mean: Duration) -> Duration {
+        let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
+        mean * (800 + part) / 1000
+    }
+
+    fn observe(&self, waited: Duration) {
+        self.metrics.change_acknowledged(waited);
+    }
+}
+
+impl Cluster {
+    /// Loads the tables, registers, and follows the log from then on. Returns once this gateway has
+    /// its first lease. `documents` opens texts of documents.
+    pub(super) async fn join(
+        joining: Joining,
+        target: PostgresTarget,
+        documents: SecretBytes,
+        tables: Arc<dyn Follower>,
+        has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
+    ) -> Result<Self, StoreError> {
+        let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
+        // A connection that hangs must cost no lease: a round has several statements.
+        let database = |name| Database::start(name, &target, lease / 4);
+        let others = database("store-gateways")?;
+        let asked = since_boot();
+        let now = format!("SELECT {NOW}");
+        let began = others.read(move |transaction| transaction.int(&now, &[])).await?.unwrap_or(0);
+        clock.learn(began, asked);
+        identity.process = format!("{began:020} {}", identity.process);
+        let shared = Arc::new(ClusterState {
+            identity,
+            timing: Timing { lease },
+            serves_stale,
+            clock,
+            clock_is_wrong: AtomicBool::new(false),
+            authority: Authority::leased(serves_stale),
+            documents,
+            random: Random::System,
+            metrics,
+            applied: watch::Sender::new(0),
+            changed: Arc::default(),
+            heard: Arc::default(),
+            others_applied: Arc::default(),
+            twin: ArcSwapOption::empty(),
+            is_alone: AtomicBool::new(false),
+            has_predecessor,
+            predecessors: OnceLock::new(),
+        });
+        let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
+        follower.begin().await?;
+        let (asked, changes) = mpsc::channel(WAITING);
+        let acknowledger =
+            Acknowledger::new(Arc::clone(&shared), database("store-barrier")?, changes);
+        let (stopping, _) = watch::channel(false);
+        let thread = run(&shared, target, follower, acknowledger, &stopping)?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Cluster { shared, asked, database: others, stopping, thread })
+    }
+
+    pub(super) fn authority(&self) -> Authority {
+        self.shared.authority.clone()
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.shared.timing.lease
+    }
+
+    /// Waits until the tables of this gateway have a change that is committed.
+    pub(super) async fn follow_up(&self, rev: u64) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let mut applied = shared.applied.subscribe();
+        if *applied.borrow() < rev {
+            shared.changed.notify_one();
+        }
+        let followed = applied.wait_for(|applied| *applied >= rev);
+        match timeout(2 * shared.timing.until_stopped(), followed).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(StoreError::unavailable(
+                "the change is durable, but this gateway could not read it back; repeat the call",
+            )),
+        }
+    }
+
+    /// Waits until every other gateway has applied `rev`, or has no lease. Returns the names of
+    /// those that answer without one and have not applied it.
+    pub(super) async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.asked.try_send(Acknowledgement { rev, reply }).map_err(StoreError::unavailable)?;
+        answer.await.map_err(StoreError::unavailable)?
+    }
+
+    /// All gateways that share the store, the newest registration first.
+    pub(super) async fn gateways(&self) -> Result<Vec<GatewayRow>, StoreError> {
+        self.database.read(peers::all).await
+    }
+
+    /// Writes beside mutations.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.database.write_beside(work).await
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.database.read(work).await
+    }
+
+    /// Whether nobody else writes captures under the name of this data directory.
+    pub(super) fn is_alone(&self) -> bool {
+        self.shared.is_alone.load(Ordering::Acquire)
+    }
+
+    /// The names of this process and of those that it took over from, the last one first: for the
+    /// one that takes over. Rows of those that are left out are long gone.
+    pub(super) fn processes(&self) -> Vec<String> {
+        let own = &self.shared.identity.process;
+        match self.shared.predecessors.get() {
+            None => vec![own.clone()],
+            Some(Some(before)) => {
+                std::iter::once(own).chain(before).take(PROCESSES).cloned().collect()
+            }
+            // Nor can this one.
+            Some(None) => Vec::new(),
+        }
+    }
+
+    /// Notes the processes that this one has taken over from. None are from one that cannot tell.
+    pub(super) fn took_over_from(&self, processes: Vec<String>) {
+        let told = Some(processes).filter(|processes| !processes.is_empty());
+        let _once = self.shared.predecessors.set(told);
+    }
+
+    /// Whether this is the gateway of a process.
+    pub(super) fn is_process(&self, process: &str) -> bool {
+        self.shared.identity.process == process
+    }
+
+    /// Ends the lease and takes this gateway off the list, so that no change waits for it.
+    pub(super) async fn leave(&self) -> Result<(), StoreError> {
+        self.stopping.send_replace(true);
+        // It must not register again after that.
+        while self.is_running() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.shared.authority.end();
+        let process = self.shared.identity.process.clone();
+        self.database.write_beside(move |transaction| peers::leave(transaction, &process)).await
+    }
+
+    fn is_running(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends the tasks, and waits for the end.
+    fn stop(&self) {
+        self.stopping.send_replace(true);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Runs the tasks on a thread of their own: a lease must not end because requests keep all workers
+/// busy.
+fn run(
+    shared: &Arc<ClusterState>,
+    target: PostgresTarget,
+    follower: LogFollower,
+    acknowledger: Acknowledger,
+    stopping: &watch::Sender<bool>,
+) -> Result<JoinHandle<()>, StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StoreError::unavailable)?;
+    let wakes = vec![
+        (change_log::CHANGED, Arc::clone(&shared.changed)),
+        (change_log::APPLIED, Arc::clone(&shared.others_applied)),
+    ];
+    let stops = [stopping.subscribe(), stopping.subscribe(), stopping.subscribe()];
+    let [first, second, third] = stops;
+    let (check, heard) = (shared.timing.heartbeat() * 2, Arc::clone(&shared.heard));
+    let tasks = async move {
+        tokio::join!(
+            follower.run(first),
+            acknowledger.run(second),
+            listen(target, wakes, check, heard, third)
+        )
+    };
+    std::thread::Builder::new()
+        .name("store-cluster".to_owned())
+        .spawn(move || _ = runtime.block_on(tasks))
+        .map_err(StoreError::unavailable)
+}
+
+#[cfg(test)]
+mod tests;

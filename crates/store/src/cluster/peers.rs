@@ -1,0 +1,258 @@
+//! Statements on the rows of `gateways`. A gateway has a row for each of its registrations that
+//! other gateways may still have to wait for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::lease::Timing;
+use crate::StoreError;
+use crate::columns::Columns;
+use crate::sql::{NOW, Row, Transaction, params};
+use rerouter_base::id::GatewayId;
+
+/// What a gateway has applied of this log. One that claims more than there is has another's.
+const APPLIED: &str = "CASE WHEN applied > (SELECT rev FROM state) THEN 0 ELSE applied END";
+
+/// What a gateway says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayIdentity {
+    /// The same at each start on the same data directory.
+    pub instance: String,
+    /// Always the same in a data directory, also after an upgrade.
+    pub directory: String,
+    /// Another one at each start; a later one is greater, by the clock of the database. Rows of
+    /// other processes may be of living gateways, also those of the same directory: it may have
+    /// been copied.
+    pub process: String,
+    /// The name of its machine.
+    pub name: String,
+    /// The version of the program.
+    pub version: String,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// Another gateway, as the protocol sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) id: String,
+    pub(super) directory: String,
+    pub(super) process: String,
+    pub(super) name: String,
+    /// How long its lease is; zero where its build does not say.
+    pub(super) lease: Duration,
+    /// It has applied all changes up to this one.
+    pub(super) applied: u64,
+    /// How often it renewed its lease.
+    pub(super) renewals: u64,
+    /// Whether it goes on without a lease.
+    pub(super) serves_stale: bool,
+}
+
+impl Peer {
+    /// The durations that it keeps, which may not be those of this gateway.
+    pub(super) fn timing(&self, own: Timing) -> Timing {
+        match self.lease.is_zero() {
+            true => own,
+            false => Timing { lease: self.lease },
+        }
+    }
+}
+
+/// A gateway, as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayRow {
+    pub id: String,
+    pub process: String,
+    pub name: String,
+    pub version: String,
+    pub address: String,
+    /// How long its lease is; zero where its build does not say.
+    pub lease: Duration,
+    /// The revision of the routing document that it runs.
+    pub document: String,
+    pub serves_stale: bool,
+    /// It has applied all changes up to this one.
+    pub applied: u64,
+    /// How many changes it has yet to apply.
+    pub lag: u64,
+    /// Whether it must register anew before it can have a lease.
+    pub fenced: bool,
+    /// Microseconds since the epoch, as the next one.
+    pub registered_at: i64,
+    /// Its last renewal.
+    pub renewed_at: i64,
+    /// Microseconds since then.
+    pub silent_us: i64,
+    /// By how many microseconds the clock of its machine was ahead of the store's then.
+    pub clock_ahead: i64,
+}
+
+/// Adds a row without a lease.
+pub(super) fn register(
+    transaction: &Transaction<'_>,
+    id: &GatewayId,
+    identity: &GatewayIdentity,
+    lease: Duration,
+    (serves_stale, applied, document): (bool, u64, &str),
+) -> Result<(), StoreError> {
+    let insert = format!(
+        "INSERT INTO gateways (id, instance, name, version, address, document, serves_stale,
+           applied, renewals, fenced, registered_at, renewed_at, process, directory,
+           lease)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, {NOW}, {NOW}, ?9, ?10, ?11)"
+    );
+    let GatewayIdentity { instance, directory, process, name, version, address } = identity;
+    let (applied, lease) = (signed(applied), i64::try_from(lease.as_micros()).unwrap_or(i64::MAX));
+    let values = params![
+        id,
+        instance,
+        name,
+        version,
+        address,
+        document,
+        serves_stale,
+        applied,
+        process,
+        directory,
+        lease
+    ];
+    transaction.execute(&insert, &values).map(drop)
+}
+
+/// Renews a lease; the time of the database. `None` if the row is fenced or gone, or if this log
+/// lacks the change of that mark which was applied last: it may be that of another server.
+pub(super) fn renew(
+    transaction: &Transaction<'_>,
+    id: &GatewayId,
+    (applied, mark): (u64, Option<&str>),
+    (document, clock_ahead): (&str, i64),
+) -> Result<Option<i64>, StoreError> {
+    let renew = format!(
+        "UPDATE gateways SET applied = ?2, document = ?3, renewals = renewals + 1,
+           renewed_at = {NOW}, clock_ahead = ?5
+         WHERE id = ?1 AND fenced = 0 AND (?4 = '' OR
+           EXISTS (SELECT 1 FROM changes WHERE rev = ?2 AND seq = 0 AND mark = ?4))
+         RETURNING renewed_at"
+    );
+    let (applied, mark) = (signed(applied), mark.unwrap_or_default());
+    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead])
+}
+
+/// Deletes the earlier rows of this process. They are over: it has this lease instead.
+pub(super) fn forget_former(
+    transaction: &Transaction<'_>,
+    process: &str,
+    id: &GatewayId,
+) -> Result<(), StoreError> {
+    let delete = "DELETE FROM gateways WHERE process = ?1 AND id <> ?2";
+    transaction.execute(delete, &params![process, id])?;
+    Ok(())
+}
+
+/// Deletes all rows of this process, which has ended its lease.
+pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM gateways WHERE process = ?1", &params![process])?;
+    Ok(())
+}
+
+/// The rows of all other gateways, and of processes before this one.
+pub(super) fn others(
+    transaction: &Transaction<'_>,
+    process: &str,
+) -> Result<Vec<Peer>, StoreError> {
+    let others = format!(
+        "SELECT id, directory, process, name, lease, {APPLIED}, renewals, serves_stale
+         FROM gateways WHERE process <> ?1"
+    );
+    transaction.rows(&others, &params![process], |row| {
+        let mut columns = Columns::of(row);
+        Ok(Peer {
+            id: columns.get()?,
+            directory: columns.get()?,
+            process: columns.get()?,
+            name: columns.get()?,
+            lease: Duration::from_micros(unsigned(columns.get()?)),
+            applied: unsigned(columns.get()?),
+            renewals: unsigned(columns.get()?),
+            serves_stale: columns.get()?,
+        })
+    })
+}
+
+/// Fences all other gateways that have not applied `rev`: they renew no more. Returns the ids of
+/// these and of those that were fenced before.
+pub(super) fn fence(
+    transaction: &Transaction<'_>,
+    process: &str,
+    rev: u64,
+) -> Result<BTreeSet<String>, StoreError> {
+    let rev = signed(rev);
+    let behind = format!("WHERE process <> ?1 AND {APPLIED} < ?2");
+    let fence = format!("UPDATE gateways SET fenced = 1 {behind} AND fenced = 0");
+    transaction.execute(&fence, &params![process, rev])?;
+    let fenced = format!("SELECT id FROM gateways {behind} AND fenced = 1");
+    let ids = |row: &Row<'_>| Columns::of(row).get::<String>();
+    Ok(transaction.rows(&fenced, &params![process, rev], ids)?.into_iter().collect())
+}
+
+/// Deletes the rows of gateways whose lease is over.
+pub(super) fn delete_fenced(
+    transaction: &Transaction<'_>,
+    ids: &[String],
+) -> Result<(), StoreError> {
+    for id in ids {
+        let delete = "DELETE FROM gateways WHERE id = ?1 AND fenced = 1";
+        transaction.execute(delete, &params![id])?;
+    }
+    Ok(())
+}
+
+/// Deletes the row of a dead gateway, unless it was renewed meanwhile; whether it did.
+pub(super) fn delete_dead(
+    transaction: &Transaction<'_>,
+    id: &str,
+    renewals: u64,
+) -> Result<bool, StoreError> {
+    let delete = "DELETE FROM gateways WHERE id = ?1 AND renewals = ?2";
+    Ok(transaction.execute(delete, &params![id, signed(renewals)])? == 1)
+}
+
+/// Every row, the newest registration first.
+pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, StoreError> {
+    let all = format!(
+        "SELECT id, process, name, version, address, lease, document, serves_stale, applied,
+           CAST((SELECT rev FROM state) - applied AS BIGINT), fenced, registered_at, renewed_at,
+           {NOW} - renewed_at, clock_ahead
+         FROM gateways ORDER BY id DESC"
+    );
+    transaction.rows(&all, &[], |row| {
+        let mut columns = Columns::of(row);
+        Ok(GatewayRow {
+            id: columns.get()?,
+            process: columns.get()?,
+            name: columns.get()?,
+            version: columns.get()?,
+            address: columns.get()?,
+            lease: Duration::from_micros(unsigned(columns.get()?)),
+            document: columns.get()?,
+            serves_stale: columns.get()?,
+            applied: unsigned(columns.get()?),
+            lag: unsigned(columns.get()?),
+            fenced: columns.get()?,
+            registered_at: columns.get()?,
+            renewed_at: columns.get()?,
+            silent_us: columns.get()?,
+            clock_ahead: columns.get()?,
+        })
+    })
+}
+
+/// A count; what is negative counts as none.
+pub(super) fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,53 @@
+//! The names of a data directory and of the gateway that uses it, among those that share a store.
+
+use std::io::ErrorKind::NotFound;
+
+use super::{DataDir, StoreError};
+use rerouter_base::atomic_file;
+use rerouter_base::id::{GatewayId, Random};
+
+/// The file in the data directory with [`DirectoryNames`], a line each.
+pub const INSTANCE: &str = "gateway.id";
+
+/// The names in a data directory, each the id of a gateway.
+pub(super) struct DirectoryNames {
+    /// Of this gateway among those that share its store: the same after each start. The lock on the
+    /// directory shows that the process before is gone; where it is not, after an upgrade, this
+    /// process has a name of its own.
+    pub(super) instance: String,
+    /// Of the directory, always the same: the first instance.
+    pub(super) directory: String,
+}
+
+impl DirectoryNames {
+    /// Reads the file, or makes it. Blocking.
+    pub(super) fn of(dir: &DataDir) -> Result<Self, StoreError> {
+        let path = dir.path().join(INSTANCE);
+        let directory = match std::fs::read_to_string(&path) {
+            Ok(found) => {
+                let mut names = found.lines().map(str::to_owned);
+                let instance = names.next().unwrap_or_default();
+                let directory = names.next().unwrap_or_else(|| instance.clone());
+                if [&instance, &directory].iter().any(|name| GatewayId::parse(name).is_none()) {
+                    return Err(StoreError::Damaged(path.display().to_string()));
+                }
+                if !dir.has_predecessor() {
+                    return Ok(DirectoryNames { instance, directory });
+                }
+                Some(directory)
+            }
+            // Its keys, and its segments, would not be those of this store.
+            Err(error) if error.kind() == NotFound && dir.has_predecessor() => {
+                let why =
+                    "the running gateway has its store in SQLite: stop it, then start this one";
+                return Err(StoreError::unavailable(why));
+            }
+            Err(error) if error.kind() == NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let instance = GatewayId::new(jiff::Timestamp::now(), &Random::System).to_string();
+        let directory = directory.unwrap_or_else(|| instance.clone());
+        atomic_file::write(&path, format!("{instance}\n{directory}\n").as_bytes())?;
+        Ok(DirectoryNames { instance, directory })
+    }
+}

@@ -1,0 +1,171 @@
+//! Routing documents: the text of every revision that was live. A text may hold credentials, so it
+//! is sealed under a key derived from the root key.
+
+use jiff::Timestamp;
+
+use super::changes::{Change, Committed, LiveDocument};
+use super::columns::Columns;
+use super::root_key::Opening;
+use super::rows::DocumentRow;
+use super::sql::{Row, Transaction, params};
+use super::{Store, StoreError, audit};
+use rerouter_base::id::Random;
+use rerouter_base::secret::{Secret, SecretBytes, open, seal};
+
+/// The live document: the one that was made live last.
+const LIVE: &str = "SELECT revision, sealed FROM documents ORDER BY live_at DESC LIMIT 1";
+const ONE: &str = "SELECT revision, sealed FROM documents WHERE revision = ?1";
+
+impl Store {
+    /// Keeps the text of a routing document, which is live from now on.
+    pub async fn keep_document(
+        &self,
+        revision: &str,
+        text: &str,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let sealed = sealed(&self.documents, revision, text)?;
+        let (revision, event) = (revision.to_owned(), self.event.clone());
+        let keep = move |transaction: &Transaction<'_>| {
+            insert(transaction, &revision, &sealed, at)?;
+            event.map_or(Ok(()), |event| audit::insert(transaction, &event))
+        };
+        self.write(keep).await
+    }
+
+    /// Keeps the text of a routing document, which is live on every gateway that shares the store
+    /// when this is acknowledged. [`StoreError::Stale`] if the live one has another revision than
+    /// `expected`; the empty text stands for none.
+    pub async fn make_live(
+        &self,
+        revision: &str,
+        text: &str,
+        at: Timestamp,
+        expected: Option<&str>,
+    ) -> Result<Committed, StoreError> {
+        let sealed = sealed(&self.documents, revision, text)?;
+        let expected = expected.map(str::to_owned);
+        let document = LiveDocument { revision: revision.to_owned(), text: Secret::new(text) };
+        let make = move |transaction: &Transaction<'_>| {
+            let live = transaction.row(LIVE, &[], sealed_row)?;
+            let live = live.map(|(revision, _)| revision).unwrap_or_default();
+            if expected.is_some_and(|expected| expected != live) {
+                return Err(StoreError::Stale);
+            }
+            insert(transaction, &document.revision, &sealed, at)?;
+            Ok(vec![Change::Document(document)])
+        };
+        self.mutate(make).await
+    }
+
+    /// The text of a kept routing document.
+    pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
+        let revision = revision.to_owned();
+        let read = move |transaction: &Transaction<'_>| {
+            transaction.row(ONE, &params![revision], sealed_row)
+        };
+        self.read_after_writes(read).await?.map(|row| opened(&self.documents, &row)).transpose()
+    }
+
+    /// The text of the live routing document.
+    pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
+        let key = self.documents.clone();
+        let live = move |transaction: &Transaction<'_>| live(transaction, &key);
+        let found = self.read_after_writes(live).await?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
+    }
+
+    /// Up to `limit` routing documents after the revision `after`, the one that was made live last
+    /// first.
+    pub async fn documents(
+        &self,
+        limit: usize,
+        after: Option<String>,
+    ) -> Result<Vec<DocumentRow>, StoreError> {
+        self.read_after_writes(move |transaction| list(transaction, limit, after.as_deref())).await
+    }
+}
+
+impl Opening<'_> {
+    /// The text of the live routing document, which is sealed under `key`.
+    pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
+        let found = live(self.transaction(), key)?;
+        Ok(found.map(|document| document.text.expose().to_owned()))
+    }
+}
+
+/// The live document.
+pub(super) fn live(
+    transaction: &Transaction<'_>,
+    key: &SecretBytes,
+) -> Result<Option<LiveDocument>, StoreError> {
+    let Some(row) = transaction.row(LIVE, &[], sealed_row)? else { return Ok(None) };
+    let text = Secret::new(opened(key, &row)?);
+    Ok(Some(LiveDocument { revision: row.0, text }))
+}
+
+/// A revision and its sealed text.
+fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError> {
+    let mut columns = Columns::of(row);
+    Ok((columns.get()?, columns.get()?))
+}
+
+/// The last text of a revision is kept: texts of a revision differ in comments and notation only.
+/// `live_at` rises also if two documents are made live in the same microsecond.
+fn insert(
+    transaction: &Transaction<'_>,
+    revision: &str,
+    sealed: &[u8],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let last = transaction.int("SELECT max(live_at) FROM documents", &[])?.unwrap_or(0);
+    transaction.execute(
+        "INSERT INTO documents (revision, sealed, created_at, live_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (revision) DO UPDATE SET sealed = excluded.sealed, live_at = excluded.live_at",
+        &params![revision, sealed, at, at.as_microsecond().max(last + 1)],
+    )?;
+    Ok(())
+}
+
+fn list(
+    transaction: &Transaction<'_>,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<Vec<DocumentRow>, StoreError> {
+    let before = match after {
+        Some(_) => "WHERE live_at < (SELECT live_at FROM documents WHERE revision = ?2)",
+        None => "",
+    };
+    let list = format!(
+        "SELECT revision, created_at, live_at FROM documents {before}
+         ORDER BY live_at DESC LIMIT ?1"
+    );
+    let params = params![limit, after];
+    let params = if after.is_some() { &params[..] } else { &params[..1] };
+    transaction.rows(&list, params, |row| {
+        let mut columns = Columns::of(row);
+        Ok(DocumentRow {
+            revision: columns.get()?,
+            created_at: columns.get()?,
+            live_at: columns.get()?,
+        })
+    })
+}
+
+/// A sealed text opens for its revision only.
+fn context(revision: &str) -> Vec<u8> {
+    format!("document {revision}").into_bytes()
+}
+
+fn sealed(key: &SecretBytes, revision: &str, text: &str) -> Result<Vec<u8>, StoreError> {
+    let sealed = seal(key, &context(revision), text.as_bytes(), &Random::System);
+    sealed
+        .ok_or_else(|| StoreError::unavailable(format!("document {revision} could not be sealed")))
+}
+
+fn opened(key: &SecretBytes, (revision, sealed): &(String, Vec<u8>)) -> Result<String, StoreError> {
+    let text = open(key, &context(revision), sealed).and_then(|text| String::from_utf8(text).ok());
+    text.ok_or_else(|| {
+        StoreError::Damaged(format!("the text of document {revision} does not open"))
+    })
+}

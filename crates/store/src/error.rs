@@ -1,0 +1,116 @@
+//! Why the store refused or failed.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use rerouter_base::blocking::BlockingError;
+use rerouter_base::error::{Error, Kind};
+
+/// A refusal or failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A unique value (an e-mail, a name) exists already, or a value is no longer the expected one.
+    #[error("the value is taken, or has changed")]
+    Conflict,
+    /// The maximum number of rows exists already, such as an owner's live keys.
+    #[error("there are too many")]
+    LimitReached,
+    /// The key, or its parent, is revoked.
+    #[error("the key or its parent is revoked")]
+    KeyRevoked,
+    /// The key has expired.
+    #[error("the key has expired")]
+    KeyExpired,
+    /// The row changed since it was read.
+    #[error("the row has changed")]
+    Stale,
+    /// The call was answered before.
+    #[error("the call was answered before")]
+    Repeated,
+    /// The change would leave no admin.
+    #[error("the last admin must stay")]
+    LastAdmin,
+    /// There is no such row.
+    #[error("no such row")]
+    NotFound,
+    /// Another build wrote the files.
+    #[error(
+        "the store has schema {found}, and this build reads schema {known}: \
+         start the rerouter that wrote it"
+    )]
+    OtherSchema {
+        /// The schema of the file.
+        found: u32,
+        /// The schema of this build.
+        known: u32,
+    },
+    /// Another process holds the lock on the data directory.
+    #[error("another process uses the data directory {}", .0.display())]
+    Locked(PathBuf),
+    /// A file is corrupt.
+    #[error("a file of the store is damaged: {0}")]
+    Damaged(String),
+    /// Changes were acknowledged that the database lacks.
+    #[error(
+        "accounts.db lacks the last {0} changes that were acknowledged: its write-ahead log was \
+         damaged or deleted, or this is an older copy. Keys that they revoked would be valid. Put \
+         the right files back; or delete accounts.revision, start, and make these changes again"
+    )]
+    LostChanges(u64),
+    /// The disk is full.
+    #[error("the disk is full: {0}")]
+    Full(String),
+    /// Any failure that may be temporary: a full queue, an error of the engine.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+}
+
+impl StoreError {
+    /// A failure that may be temporary.
+    pub fn unavailable(cause: impl fmt::Display) -> Self {
+        StoreError::Unavailable(cause.to_string())
+    }
+}
+
+impl From<BlockingError> for StoreError {
+    fn from(lost: BlockingError) -> Self {
+        StoreError::unavailable(lost)
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                StoreError::Full(error.to_string())
+            }
+            // The process may not write larger files, which has the effect of a full disk.
+            std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => {
+                StoreError::Full(error.to_string())
+            }
+            _ => StoreError::unavailable(error),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict => Error::new(Kind::Conflict, "It exists already."),
+            StoreError::LimitReached => Error::new(
+                Kind::KeyLimitReached,
+                "The owner has as many live keys as one may have; revoke some.",
+            ),
+            StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
+            StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
+            StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
+            StoreError::Repeated => Error::new(Kind::Conflict, "The call was answered before."),
+            StoreError::LastAdmin => Error::new(
+                Kind::Conflict,
+                "This is the last admin; make another one first, or do it by ADMIN_API_KEY.",
+            ),
+            StoreError::NotFound => Error::not_found("object"),
+            other => Error::store_unavailable(other),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A store that another process takes over, where no other gateway shares it: the tables of the
+//! process that hands it over must not differ from those of its successor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::sql::Transaction;
+use super::{Store, StoreError, load};
+
+/// Whether and how a store is being handed over.
+#[derive(Default)]
+pub(super) struct HandoverState {
+    frozen: FrozenFlag,
+    /// The revision that the tables in memory have, once nothing but [`Store::catch_up`] changes
+    /// them.
+    caught_up: tokio::sync::Mutex<u64>,
+}
+
+/// Set while mutations are refused.
+#[derive(Clone, Default)]
+pub(super) struct FrozenFlag(Arc<AtomicBool>);
+
+impl HandoverState {
+    pub(super) fn frozen(&self) -> FrozenFlag {
+        self.frozen.clone()
+    }
+}
+
+impl FrozenFlag {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.0.load(Ordering::Acquire) {
+            true => Err(StoreError::unavailable("a new process is taking over")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store {
+    /// Refuses mutations from now on, and returns when none is under way. Where gateways share the
+    /// store their protocol does the same, and this does nothing.
+    pub async fn freeze(&self) -> Result<(), StoreError> {
+        if self.is_shared() {
+            return Ok(());
+        }
+        let handover = &self.databases.handover;
+        handover.frozen.0.store(true, Ordering::Release);
+        // The mutations before it are committed, and the tables have followed them.
+        let rev =
+            self.databases.accounts.read_after_writes(|transaction| transaction.revision()).await?;
+        *handover.caught_up.lock().await = rev;
+        Ok(())
+    }
+
+    /// Allows mutations again.
+    pub fn thaw(&self) {
+        self.databases.handover.frozen.0.store(false, Ordering::Release);
+    }
+
+    /// For a process that has handed over: the tables in memory follow every mutation that its
+    /// successor has committed by now.
+    pub async fn catch_up(&self) -> Result<(), StoreError> {
+        let Some(tables) = self.databases.follower.get().filter(|_| !self.is_shared()) else {
+            return Ok(());
+        };
+        let mut caught_up = self.databases.handover.caught_up.lock().await;
+        if self.databases.accounts.read(|transaction| transaction.revision()).await? == *caught_up {
+            return Ok(());
+        }
+        let reload = tables.reload();
+        let read = move |transaction: &Transaction<'_>| load::fill(transaction, reload);
+        let (rev, reload) = self.databases.accounts.read(read).await?;
+        reload.finish(rev);
+        *caught_up = rev;
+        Ok(())
+    }
+
+    /// Whether a process that handed over the data directory may still use it.
+    pub fn has_predecessor(&self) -> bool {
+        self.databases.dir.has_predecessor()
+    }
+
+    /// Whether another process uses the data directory too, or is about to: one before this one, or
+    /// one that takes over. Where gateways share the store it is always false.
+    pub fn is_of_several_processes(&self) -> bool {
+        self.has_predecessor() || self.databases.handover.frozen.check().is_err()
+    }
+
+    /// Notes that all of them have ended.
+    pub fn predecessor_ended(&self) {
+        self.databases.dir.predecessor_ended();
+    }
+
+    /// The locks on the data directory.
+    pub fn data_locks(&self) -> &super::DataLocks {
+        self.databases.dir.locks()
+    }
+}

@@ -1,0 +1,144 @@
+//! Changes of key records. The descendants of a key follow a change of its limits, expiry and
+//! labels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::changes::{Change, Committed};
+use super::columns::json;
+use super::keys::{check_count, check_seen, find, key};
+use super::rows::{KeyPatch, KeyRow, Seen};
+use super::sql::{Transaction, params};
+use super::{Pairs, Store, StoreError};
+use rerouter_base::id::KeyId;
+
+impl Store {
+    /// Changes a key's record. Its descendants are narrowed to its new limits and expiry, and get
+    /// its new labels if they had its old ones. [`StoreError::KeyRevoked`] if it has ended,
+    /// [`StoreError::Conflict`] if a key is no longer as `seen`, [`StoreError::LimitReached`] if
+    /// a key is vouched for whose owner has no room.
+    pub async fn patch_key(
+        &self,
+        id: &KeyId,
+        patch: KeyPatch,
+        seen: Seen,
+    ) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| self::patch(transaction, &id, patch, &seen)).await
+    }
+
+    /// Notes when keys were last used, which is no change.
+    pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.write(move |transaction| note_used(transaction, &used)).await
+    }
+}
+
+fn patch(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    patch: KeyPatch,
+    seen: &Seen,
+) -> Result<Vec<Change>, StoreError> {
+    let old = find(transaction, id)?;
+    if old.revoked_at.is_some() {
+        return Err(StoreError::KeyRevoked);
+    }
+    check_seen(transaction, &old, seen)?;
+    let new = KeyRow {
+        name: patch.name.unwrap_or_else(|| old.name.clone()),
+        metadata: patch.metadata.map_or_else(|| old.metadata.clone(), Pairs::from),
+        labels: patch.labels.unwrap_or_else(|| old.labels.clone()),
+        limits: patch.limits.unwrap_or_else(|| old.limits.clone()),
+        status: patch.status.unwrap_or(old.status),
+        expires_at: patch.expires_at.or(old.expires_at),
+        made_open: old.made_open && patch.vouched_at.is_none(),
+        ..old.clone()
+    };
+    if new == old {
+        return Ok(Vec::new());
+    }
+    if let Some(at) = patch.vouched_at.filter(|_| new.made_open != old.made_open) {
+        check_count(transaction, &new, at, None)?;
+    }
+    let followed =
+        new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
+    let mut changes = vec![update(transaction, new)?];
+    // The labels before each change.
+    let mut labels = vec![old.labels];
+    // From parents to children. The children of a key that does not change need no change either.
+    let mut next = 0;
+    while let (true, Some(Change::Key(parent)), Some(before)) =
+        (followed, changes.get(next), labels.get(next))
+    {
+        let (parent, before) = (Arc::clone(parent), before.clone());
+        for child in children(transaction, &parent.id)? {
+            let own = child.labels.clone();
+            if let Some(change) = follow(transaction, child, &parent, &before)? {
+                changes.push(change);
+                labels.push(own);
+            }
+        }
+        next += 1;
+    }
+    Ok(changes)
+}
+
+fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
+    transaction.rows("SELECT * FROM keys WHERE parent = ?1 ORDER BY id", &params![id], key)
+}
+
+/// Narrows a child to its parent, and gives it the parent's labels if it had those of `before`.
+fn follow(
+    transaction: &Transaction<'_>,
+    mut child: KeyRow,
+    parent: &KeyRow,
+    before: &BTreeMap<String, String>,
+) -> Result<Option<Change>, StoreError> {
+    let mut changed = child.limits.clamp(&parent.limits);
+    if child.labels == *before && child.labels != parent.labels {
+        child.labels.clone_from(&parent.labels);
+        changed = true;
+    }
+    if let Some(end) = parent.expires_at
+        && child.expires_at.is_none_or(|own| own > end)
+    {
+        child.expires_at = Some(end);
+        changed = true;
+    }
+    if changed { update(transaction, child).map(Some) } else { Ok(None) }
+}
+
+/// Writes what a patch may change, as the next generation.
+fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
+    let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
+    transaction.execute(
+        "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6,
+           expires_at = ?7, generation = ?8, made_open = ?9
+         WHERE id = ?1",
+        &params![
+            row.id,
+            row.name,
+            json(&row.metadata)?,
+            json(&row.labels)?,
+            json(&row.limits)?,
+            row.status.as_str(),
+            row.expires_at,
+            row.generation,
+            row.made_open
+        ],
+    )?;
+    Ok(Change::Key(row.into()))
+}
+
+fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<(), StoreError> {
+    for (id, at) in used {
+        transaction.execute(
+            "UPDATE keys SET last_used_at = ?2
+             WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+            &params![id, at],
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! API keys: they are made, get another secret, end, and are forgotten.
+
+use jiff::Timestamp;
+
+use super::changes::{Change, Committed};
+use super::columns::{Columns, json};
+use super::limits::Limits;
+use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
+use super::sql::{Row, Transaction, params};
+use super::{KeptCreation, Store, StoreError, creations};
+use rerouter_base::bounds;
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::interface::Interface;
+
+impl Store {
+    /// Adds a key; [`StoreError::LimitReached`] if its owner has too many live keys,
+    /// [`StoreError::KeyRevoked`] if its parent is revoked.
+    pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
+        self.create_keys(vec![key]).await
+    }
+
+    /// Adds keys in one transaction, all or none; each as [`Store::create_key`].
+    pub async fn create_keys(&self, keys: Vec<KeyRow>) -> Result<Committed, StoreError> {
+        let insert = move |transaction: &Transaction<'_>| {
+            let mut changes = Vec::new();
+            for key in keys {
+                changes.extend(insert(transaction, key, None)?);
+            }
+            Ok(changes)
+        };
+        self.mutate(insert).await
+    }
+
+    /// Adds a key that a caller asked for: as [`Store::create_key`], and [`StoreError::Conflict`]
+    /// if its parent is no longer of the generation `seen`, [`StoreError::Repeated`] if there is an
+    /// answer to the same call, of which this is `kept`.
+    pub async fn create_key_once(
+        &self,
+        key: KeyRow,
+        seen: Option<u32>,
+        kept: Option<KeptCreation>,
+    ) -> Result<Committed, StoreError> {
+        let insert = move |transaction: &Transaction<'_>| {
+            if let Some(kept) = kept {
+                creations::keep(transaction, &kept, key.created_at)?;
+            }
+            insert(transaction, key, seen)
+        };
+        self.mutate(insert).await
+    }
+
+    /// Ends a key. No change if it has ended.
+    pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| revoke(transaction, &id, at, ONE)).await
+    }
+
+    /// Ends a key and all its descendants, whoever owns them. No change if they have ended.
+    pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| revoke(transaction, &id, at, DESCENT)).await
+    }
+
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] if it
+    /// has ended, [`StoreError::Conflict`] if a key is no longer as `seen`.
+    pub async fn rotate_key(
+        &self,
+        id: &KeyId,
+        secret: NewSecret,
+        seen: Seen,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
+        let id = id.clone();
+        self.mutate(move |transaction| rotate(transaction, &id, &secret, &seen, at)).await
+    }
+}
+
+/// Counts the owner's live keys and reads the parent in the same transaction: no two creations
+/// pass the limit together, and no child outlives a revocation that it raced with.
+fn insert(
+    transaction: &Transaction<'_>,
+    key: KeyRow,
+    seen: Option<u32>,
+) -> Result<Vec<Change>, StoreError> {
+    let parent = match &key.parent {
+        None => Limits::default(),
+        Some(parent) => {
+            let parent = match find(transaction, parent) {
+                Ok(parent) if parent.revoked_at.is_none() => parent,
+                Ok(_) | Err(StoreError::NotFound) => return Err(StoreError::KeyRevoked),
+                Err(error) => return Err(error),
+            };
+            if seen.is_some_and(|seen| seen != parent.generation) {
+                return Err(StoreError::Conflict);
+            }
+            parent.limits
+        }
+    };
+    check_count(transaction, &key, key.created_at, parent.keys_per_user)?;
+    let mut changes = forget(transaction, &key.owner, key.created_at)?;
+    transaction.execute(
+        "INSERT INTO keys
+           (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels,
+            limits, status, created_at, expires_at, revoked_at, rotated_at, generation,
+            previous_digest, previous_expires_at, made_open, maker, last_used_at, metadata)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+            ?19, ?20, ?21, ?22, ?23)",
+        &params![
+            key.id,
+            key.interface.as_str(),
+            key.name,
+            key.redacted,
+            key.digest,
+            key.owner,
+            json(&key.created_by)?,
+            key.parent,
+            json(&key.scopes)?,
+            json(&key.labels)?,
+            json(&key.limits)?,
+            key.status.as_str(),
+            key.created_at,
+            key.expires_at,
+            key.revoked_at,
+            key.rotated_at,
+            key.generation,
+            key.previous.as_ref().map(|previous| previous.digest),
+            key.previous.as_ref().map(|previous| previous.expires_at),
+            key.made_open,
+            key.maker,
+            key.last_used_at,
+            json(&key.metadata)?,
+        ],
+    )?;
+    changes.push(Change::Key(key.into()));
+    Ok(changes)
+}
+
+/// [`StoreError::LimitReached`] if the owner of `key` has no room for it among the keys that are
+/// live at `at`. Keys that anonymous callers made while AGENT was open are off while it is
+/// enforced: they count only against each other.
+pub(super) fn check_count(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    at: Timestamp,
+    of_parent: Option<u64>,
+) -> Result<(), StoreError> {
+    let live = transaction.int(
+        "SELECT count(*) FROM keys
+         WHERE owner = ?1 AND revoked_at IS NULL
+           AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3 = 1)",
+        &params![key.owner, at, key.made_open],
+    )?;
+    let limits = |row: &Row<'_>| Columns::of(row).json::<Limits>();
+    let owner =
+        transaction.row("SELECT limits FROM users WHERE id = ?1", &params![key.owner], limits)?;
+    let owner = owner.and_then(|limits| limits.keys_per_user);
+    let most =
+        [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    match live.is_some_and(|live| u64::try_from(live).is_ok_and(|live| live < most)) {
+        true => Ok(()),
+        false => Err(StoreError::LimitReached),
+    }
+}
+
+/// Deletes an owner's keys that have ended, except the newest: making and ending keys fills neither
+/// memory nor disk. A key with descendants stays, because they draw on its limits.
+fn forget(
+    transaction: &Transaction<'_>,
+    owner: &UserId,
+    now: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    transaction.rows(
+        "DELETE FROM keys WHERE id IN
+           (SELECT id FROM
+              (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2)
+               ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?4) ended
+            WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = ended.id) LIMIT ?3)
+         RETURNING id",
+        &params![owner, now, bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER],
+        |row| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?))),
+    )
+}
+
+/// Revokes one key, unless it is revoked already.
+const ONE: &str =
+    "UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL RETURNING *";
+
+/// Ends a key and its descendants.
+const DESCENT: &str = "
+    WITH RECURSIVE descent (id) AS
+      (SELECT id FROM keys WHERE id = ?1
+       UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
+    UPDATE keys SET revoked_at = ?2 WHERE id IN (SELECT id FROM descent) AND revoked_at IS NULL
+    RETURNING *";
+
+fn revoke(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    at: Timestamp,
+    update: &str,
+) -> Result<Vec<Change>, StoreError> {
+    find(transaction, id)?;
+    transaction.rows(update, &params![id, at], |row| Ok(Change::Key(key(row)?.into())))
+}
+
+/// Of the secrets before, the last stays valid for its grace period.
+fn rotate(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    secret: &NewSecret,
+    seen: &Seen,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    let old = find(transaction, id)?;
+    if old.revoked_at.is_some() {
+        return Err(StoreError::KeyRevoked);
+    }
+    if old.expires_at.is_some_and(|end| end <= at) {
+        return Err(StoreError::KeyExpired);
+    }
+    check_seen(transaction, &old, seen)?;
+    transaction.execute(
+        "UPDATE keys SET redacted = ?2, digest = ?3, rotated_at = ?4, generation = generation + 1,
+           previous_digest = ?5, previous_expires_at = ?6 WHERE id = ?1",
+        &params![
+            id,
+            secret.redacted,
+            secret.digest,
+            at,
+            secret.grace_ends.map(|_| old.digest),
+            secret.grace_ends
+        ],
+    )?;
+    Ok(vec![Change::Key(find(transaction, id)?.into())])
+}
+
+/// [`StoreError::Conflict`] if `key`, or another key that a change was decided on, is no longer as
+/// `seen`.
+pub(super) fn check_seen(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    seen: &Seen,
+) -> Result<(), StoreError> {
+    let same = |other: &Option<(KeyId, u32)>, may_have_ended: bool| match other {
+        None => Ok(true),
+        Some((id, generation)) => match find(transaction, id) {
+            Ok(now) => {
+                Ok(now.generation == *generation && (may_have_ended || now.revoked_at.is_none()))
+            }
+            Err(StoreError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        },
+    };
+    // The limits of the key that made it bound a key also after that one has ended.
+    let same =
+        key.generation == seen.generation && same(&seen.by, false)? && same(&seen.maker, true)?;
+    if same { Ok(()) } else { Err(StoreError::Conflict) }
+}
+
+pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
+    let found = transaction.row("SELECT * FROM keys WHERE id = ?1", &params![id], key)?;
+    found.ok_or(StoreError::NotFound)
+}
+
+pub(super) fn key(row: &Row<'_>) -> Result<KeyRow, StoreError> {
+    key_with(row, &mut UserId::known)
+}
+
+/// Reads a key; `user` makes the ids of users.
+pub(super) fn key_with(
+    row: &Row<'_>,
+    user: &mut dyn FnMut(&str) -> UserId,
+) -> Result<KeyRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(KeyRow {
+        id: KeyId::known(columns.text()?),
+        interface: columns.word(Interface::parse)?,
+        name: columns.get()?,
+        redacted: columns.get()?,
+        digest: columns.get()?,
+        owner: user(columns.text()?),
+        created_by: columns.json()?,
+        parent: columns.maybe_text()?.map(KeyId::known),
+        scopes: columns.json()?,
+        labels: columns.json()?,
+        limits: columns.json()?,
+        status: columns.word(KeyStatus::parse)?,
+        created_at: columns.get()?,
+        expires_at: columns.maybe()?,
+        revoked_at: columns.maybe()?,
+        rotated_at: columns.maybe()?,
+        generation: columns.get()?,
+        previous: previous(&mut columns)?,
+        made_open: columns.get()?,
+        maker: columns.maybe_text()?.map(user),
+        last_used_at: columns.maybe()?,
+        metadata: columns.json()?,
+    })
+}
+
+fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousSecret>, StoreError> {
+    let (digest, expires_at) = (columns.maybe()?, columns.maybe()?);
+    Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
+}

@@ -1,0 +1,195 @@
+//! Copies the tables of accounts from SQLite to PostgreSQL. What arrived is read again and compared
+//! before it is committed.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::data_dir::DataDir;
+use super::postgres::{self, PostgresTarget, storable};
+use super::sql::{Row, Transaction, Value, params};
+use super::{StoreError, sqlite};
+
+/// The tables that are copied, those before which others refer to, with the columns that order
+/// their rows. Both databases have the same columns in the same order.
+const TABLES: [(&str, &str); 13] = [
+    ("root_key", "one"),
+    ("users", "id"),
+    ("keys", "id"),
+    ("sessions", "id"),
+    ("agents", "id"),
+    ("nodes", "id"),
+    ("node_nonces", "node, nonce"),
+    ("node_events", "seq"),
+    ("documents", "revision"),
+    ("spend", "subject, period"),
+    ("usage", r#"day, "user", key, model, alias, recipe, rule, replay"#),
+    ("usage_recent", r#"span, at, "user", key, model, alias, recipe, rule, replay"#),
+    ("audit", "seq"),
+];
+
+/// Parameters of one INSERT: a quarter of what PostgreSQL takes.
+const PARAMETERS: usize = 16_000;
+/// Bytes of texts and blobs that one INSERT holds at least, before it is sent.
+const BYTES: usize = 4 << 20;
+
+/// A table that was copied.
+#[derive(Debug)]
+pub struct CopiedTable {
+    pub name: &'static str,
+    pub rows: u64,
+    /// The SHA-256 of its rows.
+    pub digest: [u8; 32],
+}
+
+/// Copies the store in a data directory, which no process may use, to a database that has none.
+/// All or nothing. Blocking.
+pub fn migrate(data: &Path, to: &PostgresTarget) -> Result<Vec<CopiedTable>, StoreError> {
+    if !data.join("accounts.db").is_file() {
+        return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
+    }
+    let _locked = DataDir::take(data)?;
+    let copied = sqlite::look(data, |from| postgres::fill(to, |to| copy(from, to)))?;
+    copied.ok_or_else(|| {
+        StoreError::unavailable("the gateway was killed: start it once, and stop it")
+    })
+}
+
+fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>, StoreError> {
+    if to.exists("SELECT 1 FROM root_key", &[])? || to.exists("SELECT 1 FROM users LIMIT 1", &[])? {
+        return Err(StoreError::unavailable("the database has a store already"));
+    }
+    // A child may come before its parent.
+    to.execute("SET CONSTRAINTS ALL DEFERRED", &[])?;
+    let mut all = Vec::new();
+    for (name, order) in TABLES {
+        insert(from, to, name, order)?;
+        let (source, arrived) = (summary(from, name, order)?, summary(to, name, order)?);
+        if source != arrived {
+            return Err(StoreError::unavailable(format!(
+                "{name} differs after the copy: {} rows became {}",
+                source.0, arrived.0
+            )));
+        }
+        all.push(CopiedTable { name, rows: source.0, digest: source.1 });
+    }
+    to.execute("SET CONSTRAINTS ALL IMMEDIATE", &[])?;
+    let rev = from.int("SELECT rev FROM state", &[])?.unwrap_or(0);
+    to.execute("UPDATE state SET rev = ?1", &params![rev])?;
+    // Numbers of rows go on after the last that was ever used.
+    for name in ["audit", "node_events"] {
+        let largest = format!("SELECT coalesce(max(seq), 0) FROM {name}");
+        let used = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+        let last = from.int(&largest, &[])?.max(from.int(used, &params![name])?).unwrap_or(0);
+        let next = "SELECT setval(pg_get_serial_sequence(?1, 'seq'), ?2, false)";
+        to.exists(next, &params![name, last + 1])?;
+    }
+    Ok(all)
+}
+
+/// A value that outlives its row.
+enum OwnedValue {
+    Null,
+    Int(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl OwnedValue {
+    fn of(value: Value<'_>) -> Self {
+        match value {
+            Value::Null => OwnedValue::Null,
+            Value::Int(number) => OwnedValue::Int(number),
+            Value::Text(text) => OwnedValue::Text(text.to_owned()),
+            Value::Blob(bytes) => OwnedValue::Blob(bytes.to_vec()),
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        match self {
+            OwnedValue::Null => Value::Null,
+            OwnedValue::Int(number) => Value::Int(*number),
+            OwnedValue::Text(text) => Value::Text(text),
+            OwnedValue::Blob(bytes) => Value::Blob(bytes),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            OwnedValue::Text(text) => text.len(),
+            OwnedValue::Blob(bytes) => bytes.len(),
+            _ => 8,
+        }
+    }
+}
+
+/// Inserts all rows of a table, many with one statement.
+fn insert(
+    from: &Transaction<'_>,
+    to: &Transaction<'_>,
+    table: &str,
+    order: &str,
+) -> Result<(), StoreError> {
+    let (mut values, mut width, mut bytes) = (Vec::new(), 0, 0);
+    from.each(&format!("SELECT * FROM {table} ORDER BY {order}"), &[], &mut |row| {
+        width = row.width();
+        for at in 0..width {
+            let value = OwnedValue::of(row.value(at)?);
+            bytes += value.len();
+            values.push(value);
+        }
+        if values.len() + width > PARAMETERS || bytes > BYTES {
+            send(to, table, width, &values)?;
+            values.clear();
+            bytes = 0;
+        }
+        Ok(())
+    })?;
+    if values.is_empty() { Ok(()) } else { send(to, table, width, &values) }
+}
+
+fn send(
+    to: &Transaction<'_>,
+    table: &str,
+    width: usize,
+    values: &[OwnedValue],
+) -> Result<(), StoreError> {
+    let places: Vec<String> = (1..=values.len()).map(|number| format!("?{number}")).collect();
+    let rows: Vec<String> =
+        places.chunks(width).map(|row| format!("({})", row.join(", "))).collect();
+    let values: Vec<Value<'_>> = values.iter().map(OwnedValue::value).collect();
+    to.execute(&format!("INSERT INTO {table} VALUES {}", rows.join(", ")), &values).map(|_| ())
+}
+
+/// The number of rows of a table and the SHA-256 of their values in order.
+fn summary(
+    transaction: &Transaction<'_>,
+    table: &str,
+    order: &str,
+) -> Result<(u64, [u8; 32]), StoreError> {
+    let (mut rows, mut digest) = (0, Sha256::new());
+    let all = format!("SELECT * FROM {table} ORDER BY {order}");
+    transaction.each(&all, &[], &mut |row| {
+        rows += 1;
+        add(&mut digest, row)
+    })?;
+    Ok((rows, digest.finalize().into()))
+}
+
+/// Adds each value with its type and length, so that no two rows look the same.
+fn add(digest: &mut Sha256, row: &Row<'_>) -> Result<(), StoreError> {
+    let mut bytes = |kind: u8, bytes: &[u8]| {
+        digest.update([kind]);
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    };
+    for at in 0..row.width() {
+        match row.value(at)? {
+            Value::Null => bytes(0, &[]),
+            Value::Int(number) => bytes(1, &number.to_be_bytes()),
+            Value::Text(text) => bytes(2, storable(text).as_bytes()),
+            Value::Blob(blob) => bytes(3, blob),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The last heartbeat of each node, for the gateways that it did not come to. Where the store is
+//! not shared there is none to tell but a successor, which is told without the store.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::columns::Columns;
+use super::sql::{Transaction, params};
+use super::{Store, StoreError};
+use rerouter_base::bounds;
+use rerouter_base::id::NodeId;
+
+/// What a node said last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    pub node: NodeId,
+    pub epoch: u64,
+    /// Rises within an epoch; `None` for the registration itself.
+    pub seq: Option<u64>,
+    /// The word of the heartbeat.
+    pub status: String,
+    pub running: u32,
+    pub queued: u32,
+}
+
+impl Store {
+    /// Tells the other gateways of a heartbeat; `false` if they know a later one.
+    pub async fn report_node(&self, report: NodeReport) -> Result<bool, StoreError> {
+        self.write_shared(true, move |transaction| write(transaction, &report)).await
+    }
+
+    /// The heartbeats that came within the lease of a node, with their age.
+    pub async fn node_reports(&self) -> Result<Vec<(NodeReport, Duration)>, StoreError> {
+        self.read_shared(Vec::new(), read).await
+    }
+}
+
+fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool, StoreError> {
+    let upsert = "
+        INSERT INTO node_reports (node, epoch, seq, status, running, queued, at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6,
+          CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT))
+        ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq,
+          status = excluded.status, running = excluded.running, queued = excluded.queued,
+          at = excluded.at
+        WHERE node_reports.epoch < excluded.epoch
+          OR (node_reports.epoch = excluded.epoch AND node_reports.seq < excluded.seq)";
+    let seq = report.seq.map_or(-1, signed);
+    let epoch = signed(report.epoch);
+    let params = params![report.node, epoch, seq, report.status, report.running, report.queued];
+    Ok(transaction.execute(upsert, &params)? == 1)
+}
+
+fn read(transaction: &Transaction<'_>) -> Result<Vec<(NodeReport, Duration)>, StoreError> {
+    let select = "
+        SELECT node, epoch, seq, status, running, queued, age FROM
+          (SELECT node_reports.*,
+             CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - at AS age
+           FROM node_reports) AS aged
+        WHERE age < ?1";
+    let lease = i64::try_from(bounds::NODE_LEASE.as_micros()).unwrap_or(i64::MAX);
+    transaction.rows(select, &params![lease], |row| {
+        let mut columns = Columns::of(row);
+        let report = NodeReport {
+            node: NodeId::known(columns.text()?),
+            epoch: u64::try_from(columns.get::<i64>()?).unwrap_or(0),
+            seq: u64::try_from(columns.get::<i64>()?).ok(),
+            status: columns.get()?,
+            running: columns.get()?,
+            queued: columns.get()?,
+        };
+        let age = u64::try_from(columns.get::<i64>()?).unwrap_or(0);
+        Ok((report, Duration::from_micros(age)))
+    })
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,89 @@
+//! The tables of accounts in PostgreSQL: one thread writes, another one reads beside it.
+
+use super::schema;
+use super::session::{Patience, Session, WRITE};
+use super::target::PostgresTarget;
+use crate::StoreError;
+use crate::sql::Transaction;
+use crate::worker::Worker;
+use rerouter_base::bounds;
+
+const PATIENCE: Patience =
+    Patience { answer: bounds::DATABASE_ANSWER, retry: bounds::DATABASE_RETRY_MOST };
+
+/// The threads with their connections.
+pub(crate) struct PostgresBackend {
+    writer: Worker<Session>,
+    reader: Worker<Session>,
+}
+
+impl PostgresBackend {
+    /// Connects, and makes or migrates the tables. `unlock` runs in a transaction, which commits if
+    /// it succeeds. Blocking.
+    pub(crate) fn open<T, E: From<StoreError>>(
+        target: &PostgresTarget,
+        unlock: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<(Self, T), E> {
+        let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
+        schema::prepare(&mut Session::new(target, patience)?)?;
+        let mut writer = Session::new(target, PATIENCE)?;
+        let unlocked = writer.write(unlock)?;
+        let reader = Session::new(target, PATIENCE)?;
+        let backend = PostgresBackend {
+            reader: Worker::start("store-reader", reader)?,
+            writer: Worker::start("store-writer", writer)?,
+        };
+        Ok((backend, unlocked))
+    }
+
+    /// See [`crate::backend::Backend::write`].
+    pub(crate) async fn write<T, U: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        after: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError> {
+        self.writer.run(|session| session.write(work).map(after)).await
+    }
+
+    /// See [`crate::backend::Backend::read`].
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.reader.run(|session| session.read(work)).await
+    }
+
+    /// See [`crate::backend::Backend::read_after_writes`].
+    pub(crate) async fn read_after_writes<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer.run(|session| session.read(work)).await
+    }
+}
+
+/// Makes the tables where they are missing, and fills them: `work` runs in one transaction, which
+/// commits if it succeeds, and may take its time.
+pub(crate) fn fill<T, E: From<StoreError>>(
+    target: &PostgresTarget,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
+    let mut session = Session::new(target, patience)?;
+    schema::prepare(&mut session)?;
+    let first = "SET LOCAL idle_in_transaction_session_timeout = 0;
+         SELECT rev FROM state FOR UPDATE";
+    session.transact(WRITE, first, work)
+}
+
+/// Reads an existing database without writing. `None` if it has no store yet, and one can be made.
+pub(crate) fn look<T, E: From<StoreError>>(
+    target: &PostgresTarget,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    let mut session = Session::new(target, PATIENCE)?;
+    session.read(|transaction| match schema::version(transaction)? {
+        0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
+        _ => work(transaction).map(Some),
+    })
+}

@@ -1,0 +1,87 @@
+//! Connections to PostgreSQL, and what its errors mean.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Connection, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::target::PostgresTarget;
+use crate::StoreError;
+
+/// The half of a connection that talks to the socket. It must be polled for the client to work.
+pub(crate) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Connects to the first of the servers that takes writes.
+pub(crate) async fn connect(
+    target: &PostgresTarget,
+    patience: Duration,
+) -> Result<(Client, Wire), StoreError> {
+    let until = Instant::now() + patience;
+    let mut failed = StoreError::unavailable("no server is named");
+    for (index, left) in (0..target.servers()).zip((1..=target.servers()).rev()) {
+        // An equal part of what is left: one that fails at once leaves all of it.
+        let time = until.saturating_duration_since(Instant::now()) / left;
+        let server = target.server(index, time);
+        match answered(time, server.connect(target.tls.clone())).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// Waits for an answer. A connection on which none came must not be used again.
+pub(crate) async fn answered<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, StoreError> {
+    Ok(within(patience, answer).await??)
+}
+
+/// The same, with the error of the driver.
+pub(super) async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = T>,
+) -> Result<T, StoreError> {
+    timeout(patience, answer)
+        .await
+        .map_err(|_| StoreError::unavailable("PostgreSQL does not answer"))
+}
+
+/// Whether an error is the end of its connection: it is no answer of the server, or its last one.
+pub(super) fn is_lost(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|code| code.code().starts_with("57P"))
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let told = describe(&error);
+        match error.code() {
+            Some(&SqlState::DISK_FULL) => StoreError::Full(told),
+            Some(&SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED) => {
+                StoreError::Damaged(told)
+            }
+            _ => StoreError::Unavailable(told),
+        }
+    }
+}
+
+/// The error with its causes. Of an error of the server its details are left out: they quote rows.
+fn describe(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        return format!("PostgreSQL: {} ({})", error.message(), error.code().code());
+    }
+    let (mut told, mut cause) = (format!("PostgreSQL: {error}"), error.source());
+    while let Some(error) = cause {
+        // Writing to a string does not fail.
+        let _ = write!(told, ": {error}");
+        cause = error.source();
+    }
+    told
+}

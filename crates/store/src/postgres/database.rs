@@ -1,0 +1,49 @@
+//! A connection of its own for one task, on a thread of its own: no other work delays it.
+
+use std::time::Duration;
+
+use super::session::{Patience, Session};
+use super::target::PostgresTarget;
+use crate::StoreError;
+use crate::sql::Transaction;
+use crate::worker::Worker;
+
+pub(crate) struct Database(Worker<Session>);
+
+impl Database {
+    /// Connects with the first transaction. `patience` is the longest wait for an answer.
+    pub(crate) fn start(
+        name: &str,
+        target: &PostgresTarget,
+        patience: Duration,
+    ) -> Result<Self, StoreError> {
+        let session = Session::new(target, Patience { answer: patience, retry: patience / 2 })?;
+        Ok(Database(Worker::start(name, session)?))
+    }
+
+    /// Writes once, on a connection that ends then. Blocking.
+    pub(crate) fn once<T>(
+        target: &PostgresTarget,
+        patience: Duration,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let patience = Patience { answer: patience, retry: patience };
+        Session::new(target, patience)?.write(work)
+    }
+
+    /// Reads in a transaction, all of one moment.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.0.run(move |session| session.read(work)).await
+    }
+
+    /// Writes in a transaction that waits for no mutation.
+    pub(crate) async fn write_beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.0.run(move |session| session.write_beside(work)).await
+    }
+}

@@ -1,0 +1,25 @@
+//! PostgreSQL, which several gateways share. No other folder names `tokio-postgres`. Beside the
+//! tables of SQLite it has those of the gateways themselves.
+
+mod backend;
+mod connection;
+mod database;
+mod listen;
+mod schema;
+mod session;
+mod target;
+mod tls;
+mod transaction;
+
+pub(super) use backend::{PostgresBackend, fill, look};
+pub(super) use database::Database;
+pub(super) use listen::listen;
+pub use target::{PostgresTarget, TargetError};
+pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
+
+#[cfg(test)]
+#[path = "../../../../tests/support/postgres.rs"]
+#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
+pub(crate) mod servers;
+#[cfg(test)]
+mod tests;

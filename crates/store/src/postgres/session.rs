@@ -1,0 +1,175 @@
+//! One connection with its transactions, for a thread that may block. A lost connection is made
+//! again by the next transaction. While the server cannot be reached, transactions fail at once
+//! until it is time for another try.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::Client;
+
+use super::connection::{answered, connect, is_lost, within};
+use super::target::PostgresTarget;
+use super::transaction::PostgresTransaction;
+use crate::StoreError;
+use crate::sql::Transaction;
+use rerouter_base::bounds;
+use rerouter_base::id::Random;
+
+/// The mode of a transaction that writes: each statement sees what is committed.
+pub(super) const WRITE: &str = "READ COMMITTED, READ WRITE";
+/// The mode of a transaction that reads: all statements see one moment.
+const READ: &str = "REPEATABLE READ, READ ONLY";
+
+/// How long a session waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For a connection, and for each answer. The server gives up before, so that its reason is
+    /// known.
+    pub(crate) answer: Duration,
+    /// At most, between two tries to connect.
+    pub(crate) retry: Duration,
+}
+
+/// A connection, and the runtime that drives it.
+pub(crate) struct Session {
+    runtime: Runtime,
+    target: PostgresTarget,
+    patience: Patience,
+    /// None while there is no connection, or one that cannot be used again.
+    client: Option<Client>,
+    failures: u32,
+    /// When another try to connect is due, and why the last one failed.
+    due: Option<(Instant, String)>,
+}
+
+impl Session {
+    /// A session that connects with its first transaction.
+    pub(crate) fn new(target: &PostgresTarget, patience: Patience) -> Result<Self, StoreError> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(StoreError::unavailable)?;
+        let target = target.clone();
+        Ok(Session { runtime, target, patience, client: None, failures: 0, due: None })
+    }
+
+    /// Runs `work` in a transaction that writes, which commits if it succeeds. All of all gateways
+    /// run one after the other, because each locks the row of the revision first: each sees what
+    /// those before wrote, none deadlocks, and their order is that of their commits.
+    pub(crate) fn write<T, E: From<StoreError>>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact(WRITE, "SELECT rev FROM state FOR UPDATE", work)
+    }
+
+    /// Runs `work` in a transaction that writes beside those of [`Session::write`]. It must keep to
+    /// tables of its own.
+    pub(crate) fn write_beside<T, E: From<StoreError>>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact(WRITE, "", work)
+    }
+
+    /// Runs `work` in a transaction that reads, all of one moment. A long result may take longer
+    /// than one answer.
+    pub(crate) fn read<T, E: From<StoreError>>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let time = self.patience.answer.as_millis() * 6;
+        self.transact(READ, &format!("SET LOCAL statement_timeout = {time}"), work)
+    }
+
+    /// Runs `work` in a transaction of this mode, whose first statements are `first`.
+    pub(super) fn transact<T, E: From<StoreError>>(
+        &mut self,
+        mode: &str,
+        first: &str,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // They end with the transaction: another client of a pooled connection does not get them.
+        // A gateway that stops in a transaction must not hold its locks for long.
+        let answer = self.patience.answer.as_millis();
+        let begin = format!(
+            "START TRANSACTION ISOLATION LEVEL {mode};
+             SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {};
+             SET LOCAL idle_in_transaction_session_timeout = {};
+             {first}",
+            answer / 2,
+            answer * 4 / 5,
+            bounds::DATABASE_IDLE.as_millis(),
+        );
+        // If `work` panics, the connection is dropped, and with it the transaction.
+        let client = self.begin(&begin)?;
+        let statements = PostgresTransaction::new(&self.runtime, &client, self.patience.answer);
+        let failed = statements.failed();
+        let done = work(&Transaction::Postgres(statements));
+        let end = match &done {
+            // PostgreSQL would answer a COMMIT after a failed statement without an error.
+            Ok(_) if failed.get() => Err(StoreError::unavailable("a statement failed")),
+            Ok(_) => self.simple(&client, "COMMIT"),
+            Err(_) => self.simple(&client, "ROLLBACK"),
+        };
+        self.client = end.is_ok().then_some(client);
+        done.and_then(|done| end.map(|()| done).map_err(E::from))
+    }
+
+    /// Waits on this thread.
+    pub(super) fn pause(&self, time: Duration) {
+        self.runtime.block_on(tokio::time::sleep(time));
+    }
+
+    /// Begins a transaction, on a new connection if there is none, or if it turns out to be lost.
+    fn begin(&mut self, begin: &str) -> Result<Client, StoreError> {
+        if let Some(client) = self.client.take() {
+            let begun = within(self.patience.answer, client.batch_execute(begin));
+            match self.runtime.block_on(begun)? {
+                Ok(()) => return Ok(client),
+                Err(error) if is_lost(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let client = self.connect()?;
+        self.simple(&client, begin)?;
+        Ok(client)
+    }
+
+    fn connect(&mut self) -> Result<Client, StoreError> {
+        if let Some((due, why)) = &self.due
+            && Instant::now() < *due
+        {
+            return Err(StoreError::Unavailable(why.clone()));
+        }
+        match self.runtime.block_on(connect(&self.target, self.patience.answer)) {
+            Ok((client, wire)) => {
+                // It ends with the client, or with the connection, which the client tells.
+                self.runtime.spawn(async move { drop(wire.await) });
+                (self.failures, self.due) = (0, None);
+                Ok(client)
+            }
+            Err(error) => {
+                self.put_off(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets when another try is due: twice as late after each failure, and jittered, so that
+    /// gateways do not come back all at once.
+    fn put_off(&mut self, error: &StoreError) {
+        let wait = bounds::DATABASE_RETRY.saturating_mul(1 << self.failures.min(10));
+        let jitter = 0.5 + 0.5 * (Random::System.next_u64() as f64 / u64::MAX as f64);
+        self.failures = self.failures.saturating_add(1);
+        let due = Instant::now() + wait.min(self.patience.retry).mul_f64(jitter);
+        let why = match error {
+            StoreError::Unavailable(why) => why.clone(),
+            other => other.to_string(),
+        };
+        self.due = Some((due, why));
+    }
+
+    /// Runs statements without parameters and rows, in one round trip.
+    fn simple(&self, client: &Client, statements: &str) -> Result<(), StoreError> {
+        self.runtime.block_on(answered(self.patience.answer, client.batch_execute(statements)))
+    }
+}

@@ -1,0 +1,524 @@
+//! What the store promises, on PostgreSQL; and what only PostgreSQL asks for.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::{join, join_all};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::servers::{self, Cluster};
+use super::session::{Patience, Session};
+use super::target::PostgresTarget;
+use crate::fixtures::{key, user};
+use crate::sql::{Transaction, params};
+use crate::tests::{Bed, suite};
+use crate::{
+    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, LatencyCounts, Opening, SpendWish,
+    Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey, UsageQuery,
+    UsageSums, WrappedRootKey, root_key, usage_slot,
+};
+use rerouter_base::clock::fixtures::at;
+use rerouter_base::id::{Random, UserId};
+use rerouter_base::secret::SecretBytes;
+
+/// A database of the cluster that all tests share.
+pub(crate) struct PostgresBed {
+    dir: TempDir,
+    url: String,
+}
+
+impl Bed for PostgresBed {
+    async fn new() -> Self {
+        let url = Cluster::shared().database().await;
+        PostgresBed { dir: tempfile::tempdir().unwrap(), url }
+    }
+
+    async fn unlock<T: Send + 'static>(
+        &self,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), StoreError> + Send + 'static,
+    ) -> Result<(Store, T), StoreError> {
+        let url = StoreUrl::parse(&self.url).unwrap();
+        Store::open_at(DataDir::take(self.dir.path()).unwrap(), &url, unlock).await
+    }
+}
+
+mod promises {
+    super::suite!(crate::postgres::tests::PostgresBed);
+}
+
+const PATIENCE: Patience =
+    Patience { answer: Duration::from_secs(2), retry: Duration::from_millis(100) };
+
+/// Runs `work` on a session with a database, on a thread that may block.
+async fn session<T: Send + 'static>(
+    url: &str,
+    work: impl FnOnce(&mut Session) -> T + Send + 'static,
+) -> T {
+    let target = PostgresTarget::parse(url).unwrap();
+    let run = move || work(&mut Session::new(&target, PATIENCE).unwrap());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+fn one(transaction: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
+    transaction.int("SELECT 1", &[])
+}
+
+#[tokio::test]
+async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_root_key() {
+    let url = Cluster::shared().database().await;
+    let random = Random::seeded(1);
+    let open = async |number: u8| {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = move |opening: &Opening<'_>| {
+            if opening.root_key()?.is_none() {
+                let wrapped = vec![number];
+                opening.put_root_key(&WrappedRootKey { generation: 1, wrapped })?;
+            }
+            Ok::<_, StoreError>((SecretBytes::new([5; 32]), opening.root_key()?))
+        };
+        let url = StoreUrl::parse(&url).unwrap();
+        let opened = Store::open_at(DataDir::take(dir.path()).unwrap(), &url, unlock).await;
+        (dir, opened.unwrap())
+    };
+    let opened = join_all((0..10).map(open)).await;
+    let keys: Vec<_> = opened.iter().map(|(_, (_, root_key))| root_key.clone()).collect();
+    assert!(keys[0].is_some() && keys.iter().all(|root_key| *root_key == keys[0]), "{keys:?}");
+    let (first, last) = (&opened[0].1.0, &opened[9].1.0);
+    let ann = user("a@b.c", &random);
+    first.create_user(ann.clone()).await.unwrap();
+    assert_eq!(last.load().await.unwrap().users, [ann]);
+    let schemas = servers::run(&url, "SELECT number FROM schema_versions ORDER BY number").await;
+    assert!(schemas.iter().zip(1..).all(|(made, number)| *made == number.to_string()));
+    assert!(schemas.len() >= 6, "{schemas:?}");
+}
+
+fn usage_of(user: &str, recipe: &str) -> UsageKey {
+    UsageKey {
+        at: usage_slot(at(0)),
+        user: UserId::known(user),
+        key: None,
+        model: None,
+        alias: None,
+        recipe: recipe.into(),
+        rule: None,
+        replay: false,
+    }
+}
+
+#[tokio::test]
+async fn usage_of_all_is_made_of_what_is_there() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let took = LatencyCounts::one(Duration::from_millis(40));
+    let sums = |requests| UsageSums { requests, took, ..UsageSums::default() };
+    let usage = [("usr_a", "main", 1), ("usr_b", "main", 2), ("usr_b", "other", 4)];
+    let usage = usage.map(|(user, recipe, requests)| (usage_of(user, recipe), sums(requests)));
+    store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
+    store.write_recent_usage(usage.to_vec()).await.unwrap();
+    let asked = async |store: &Store| {
+        let mut found = Vec::new();
+        for interval in UsageInterval::ALL {
+            let group_by = vec![UsageColumn::Recipe, UsageColumn::Time];
+            let until = i64::MAX;
+            let query = UsageQuery { interval, until, group_by, limit: 9, ..UsageQuery::default() };
+            found.push(store.usage(query).await.unwrap());
+        }
+        found
+    };
+    let before = asked(&store).await;
+    assert!(before.iter().all(|groups| groups.len() == 2 && groups[0].own.requests == 3));
+    drop(store);
+    let migration = include_str!("schema/0005_usage_of_all.sql");
+    for statement in ["DELETE FROM usage_recent WHERE span < 0", migration] {
+        servers::run(&bed.url, statement).await;
+    }
+    assert_eq!(asked(&bed.open().await).await, before);
+}
+
+/// A batch that was written though its answer was lost, and another one, by days and by the hour.
+#[tokio::test]
+async fn a_batch_of_usage_that_is_written_again_counts_once() {
+    let bed = PostgresBed::new().await;
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    let batch = |writer, number, requests| {
+        let sums = UsageSums { requests, ..UsageSums::default() };
+        let number = Some(BatchNumber { writer, number });
+        UsageBatch { sums: vec![(usage_of("usr_a", "main"), sums)], number }
+    };
+    let total = async |interval| {
+        let query = UsageQuery { interval, until: i64::MAX, limit: 1, ..UsageQuery::default() };
+        store.usage(query).await.unwrap()[0].own.requests
+    };
+    for (wanted, batch) in
+        [(1, batch(7, 1, 1)), (3, batch(7, 2, 2)), (7, batch(8, 1, 4)), (15, batch(7, 3, 8))]
+    {
+        faults.lose_answers(1);
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        faults.fail_writes(1);
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_usage(Vec::new(), batch.clone()).await.unwrap();
+        assert_eq!(total(UsageInterval::Day).await, wanted);
+        // Its sums by the hour are batches of another writer.
+        let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
+        let recent = UsageBatch { number, ..batch };
+        faults.lose_answers(1);
+        store.write_recent_usage(recent.clone()).await.unwrap_err();
+        store.write_recent_usage(recent).await.unwrap();
+        assert_eq!(total(UsageInterval::Hour).await, wanted);
+    }
+    let of_days = "SELECT writer, number FROM usage_batches WHERE writer > 0 ORDER BY writer";
+    assert_eq!(servers::run(&bed.url, of_days).await, ["7|3", "8|1"]);
+    // What is of a process that ended long ago goes.
+    let old = "UPDATE usage_batches SET at = at - 41 * 86400000000::bigint WHERE writer <> 7";
+    servers::run(&bed.url, old).await;
+    store.trim_shares(0, 0).await.unwrap();
+    assert_eq!(servers::run(&bed.url, "SELECT writer FROM usage_batches").await, ["7"]);
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_no_others() {
+    let bed = PostgresBed::new().await;
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    let ask = async |holder, held, wanted, least| {
+        let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
+        let (subject, period) = ("key_1".into(), 20_261_101);
+        let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
+        Ok::<_, StoreError>(store.write_usage(vec![wish], Vec::new()).await?[0])
+    };
+    let grant = |held, others| BudgetGrant { held, others, reserved: 0 };
+    faults.lose_answers(2);
+    ask(1, 0, 60, 0).await.unwrap_err();
+    ask(1, 0, 70, 0).await.unwrap_err();
+    // The one who asked knows of nothing.
+    assert_eq!(ask(1, 0, 50, 0).await.unwrap(), grant(50, 0));
+    assert_eq!(ask(2, 0, 60, 0).await.unwrap(), grant(50, 50));
+    // What it gives back, though nobody hears of it.
+    faults.lose_answers(1);
+    ask(1, 50, 10, 10).await.unwrap_err();
+    assert_eq!(ask(2, 50, 90, 5).await.unwrap(), grant(90, 10));
+    assert_eq!(ask(1, 10, 30, 10).await.unwrap(), grant(10, 90));
+    // And if nobody hears of it because it did not happen.
+    faults.fail_writes(1);
+    ask(2, 90, 5, 5).await.unwrap_err();
+    assert_eq!(ask(2, 5, 5, 5).await.unwrap(), grant(5, 10));
+    assert_eq!(store.spend(0).await.unwrap()[0].counted, 15);
+    let left = async || servers::run(&bed.url, "SELECT * FROM spend_shares").await.len();
+    for (month, day, kept) in [(20_261_100, 20_261_101, 2), (20_261_100, 20_261_102, 0)] {
+        store.trim_shares(month, day).await.unwrap();
+        assert_eq!(left().await, kept, "{day}");
+    }
+}
+
+#[tokio::test]
+async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
+    let bed = PostgresBed::new().await;
+    drop(bed.open().await);
+    for statement in [
+        "DELETE FROM schema_versions WHERE number >= 7",
+        "DROP TABLE spend_reserves, usage_batches, spend_shares",
+        "ALTER TABLE gateways DROP COLUMN process, DROP COLUMN directory, DROP COLUMN lease,
+            DROP COLUMN clock_ahead",
+    ] {
+        servers::run(&bed.url, statement).await;
+    }
+    // As pg_dump holds it.
+    let dump = "BEGIN; LOCK TABLE gateways IN ACCESS SHARE MODE; SELECT pg_sleep(3); COMMIT";
+    let url = bed.url.clone();
+    let dump = tokio::spawn(async move { servers::run(&url, dump).await });
+    let held = "SELECT count(*) FROM pg_locks
+        WHERE mode = 'AccessShareLock' AND relation = 'gateways'::regclass";
+    while servers::run(&bed.url, held).await != ["1"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let renews = async {
+        while !dump.is_finished() {
+            servers::run(&bed.url, "SET lock_timeout = '2s'; UPDATE gateways SET fenced = 0").await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let (store, ()) = tokio::join!(bed.open(), renews);
+    assert!(store.healthy().await);
+}
+
+#[tokio::test]
+async fn a_schema_of_a_later_build_is_refused() {
+    let bed = PostgresBed::new().await;
+    drop(bed.open().await);
+    servers::run(&bed.url, "INSERT INTO schema_versions (number) VALUES (77)").await;
+    let refused = bed.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.map(|_| ());
+    let told = refused.unwrap_err();
+    assert!(matches!(told, StoreError::OtherSchema { found: 77, .. }), "{told}");
+    let url = StoreUrl::parse(&bed.url).unwrap();
+    let dir = bed.dir.path().to_owned();
+    let look = move || root_key::inspect(&url, &dir, |opening| opening.root_key());
+    let looked = tokio::task::spawn_blocking(look).await.unwrap();
+    assert!(matches!(looked, Err(StoreError::OtherSchema { .. })));
+}
+
+#[tokio::test]
+async fn writes_of_all_stores_are_one_after_the_other() {
+    let url = Cluster::shared().database().await;
+    let parsed = StoreUrl::parse(&url).unwrap();
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
+    let [first, second] = dirs
+        .each_ref()
+        .map(|dir| Store::open_at(DataDir::take(dir.path()).unwrap(), &parsed, unlock));
+    let (first, second) = join(first, second).await;
+    let stores = [first.unwrap().0, second.unwrap().0];
+    let random = Random::seeded(2);
+    // A name that is taken is found by looking, so that one of two creations must see the other.
+    for round in 0..20 {
+        let email = format!("{round}@b.c");
+        let [a, b] = stores.each_ref().map(|store| store.create_user(user(&email, &random)));
+        let (a, b) = join(a, b).await;
+        let (made, refused) = if a.is_ok() { (a, b) } else { (b, a) };
+        assert!(made.is_ok() && matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
+    }
+    let owner = user("owner@b.c", &random);
+    stores[0].create_user(owner.clone()).await.unwrap();
+    let keys: Vec<_> = (0..30).map(|_| key(&owner.id, &random)).collect();
+    let made = keys.iter().enumerate();
+    let made = made.map(|(at, key)| stores[at % 2].create_key(key.clone()));
+    let mut revisions: Vec<u64> =
+        join_all(made).await.into_iter().map(|made| made.unwrap().rev).collect();
+    revisions.sort_unstable();
+    assert_eq!(revisions, (22..52).collect::<Vec<_>>());
+    assert_eq!(stores[1].load().await.unwrap().rev, 51);
+}
+
+#[tokio::test]
+async fn a_transaction_with_a_failed_statement_is_not_told_as_committed() {
+    let url = Cluster::shared().database().await;
+    let done = session(&url, |session| {
+        session.write_beside(|transaction| {
+            transaction.execute("CREATE TABLE t (n BIGINT)", &[])?;
+            // Somebody forgets the error.
+            let _ignored = transaction.execute("INSERT INTO missing VALUES (1)", &[]);
+            Ok::<_, StoreError>(())
+        })?;
+        session.read(one)
+    });
+    assert!(matches!(done.await, Err(StoreError::Unavailable(_))));
+    let tables = servers::run(&url, "SELECT count(*) FROM pg_tables WHERE tablename = 't'").await;
+    assert_eq!(tables, ["0"]);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_transaction_undoes_it() {
+    let url = Cluster::shared().database().await;
+    servers::run(&url, "CREATE TABLE t (n BIGINT)").await;
+    let done = session(&url, |session| {
+        let panics = std::panic::AssertUnwindSafe(|| {
+            session.write_beside(|transaction| -> Result<(), StoreError> {
+                transaction.execute("INSERT INTO t VALUES (1)", &[])?;
+                panic!("on demand")
+            })
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        session.read(|transaction| transaction.int("SELECT count(*) FROM t", &[]))
+    });
+    assert_eq!(done.await.unwrap(), Some(0));
+}
+
+#[tokio::test]
+async fn values_of_each_type_come_back_as_they_were() {
+    let url = Cluster::shared().database().await;
+    let done = session(&url, |session| {
+        session.write_beside(|transaction| {
+            let table = "CREATE TABLE t (n BIGINT, t TEXT, b BYTEA)";
+            transaction.execute(table, &[])?;
+            let insert = "INSERT INTO t VALUES (?1, ?2, ?3)";
+            let (blob, none) = (vec![0_u8, 255], None::<i64>);
+            transaction.execute(insert, &params![i64::MIN, "ä\0'?1", blob])?;
+            assert_eq!(transaction.execute(insert, &params![none, none, none])?, 1);
+            transaction.rows("SELECT * FROM t", &[], |row| {
+                Ok((row.int(0)?, row.text(1)?.map(str::to_owned), row.blob(2)?.map(<[u8]>::to_vec)))
+            })
+        })
+    });
+    let rows: Vec<_> = done.await.unwrap();
+    let first = (Some(i64::MIN), Some("ä\u{fffd}'?1".to_owned()), Some(vec![0, 255]));
+    assert_eq!(rows, [first, (None, None, None)]);
+    let truths = session(&url, |session| {
+        session.read(|transaction| transaction.int("SELECT EXISTS (SELECT 1 FROM t)", &[]))
+    });
+    assert_eq!(truths.await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_made_again_without_an_error() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let random = Random::seeded(3);
+    store.create_user(user("a@b.c", &random)).await.unwrap();
+    assert_eq!(store.audit(Default::default(), 1, None).await.unwrap(), Some(vec![]));
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    assert_eq!(servers::run(&bed.url, others).await.len(), 2, "a writer and a reader");
+    store.create_user(user("d@e.f", &random)).await.unwrap();
+    assert_eq!(store.audit(Default::default(), 1, None).await.unwrap(), Some(vec![]));
+    assert!(store.healthy().await);
+}
+
+/// A way to the database that can be cut, as a network is: nothing is refused, and nothing arrives.
+struct Way {
+    address: SocketAddr,
+    cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    async fn to(port: u16) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let is_cut = Arc::clone(&cut);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (client, server) = (Arc::new(client), Arc::new(server));
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    tokio::spawn(pump(Arc::clone(from), Arc::clone(to), Arc::clone(&is_cut)));
+                }
+            }
+        });
+        Way { address, cut }
+    }
+}
+
+async fn pump(from: Arc<TcpStream>, to: Arc<TcpStream>, is_cut: Arc<AtomicBool>) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        from.readable().await?;
+        let count = match from.try_read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        };
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() && !is_cut.load(Ordering::Acquire) {
+            to.writable().await?;
+            match to.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_reached_is_told_in_time_and_used_again() {
+    let cluster = Cluster::shared();
+    let url = cluster.database().await;
+    let way = Way::to(cluster.port()).await;
+    let url = url.replace(&cluster.port().to_string(), &way.address.port().to_string());
+    let cut = Arc::clone(&way.cut);
+    let done = session(&url, move |session| {
+        assert_eq!(session.read(one).unwrap(), Some(1));
+        cut.store(true, Ordering::Release);
+        let start = Instant::now();
+        assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));
+        let first = start.elapsed();
+        // The next try connects anew, and then none is made for a while.
+        assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));
+        let start = Instant::now();
+        assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));
+        let put_off = start.elapsed();
+        cut.store(false, Ordering::Release);
+        while session.read(one).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it is used again");
+        }
+        (first, put_off)
+    });
+    let (first, put_off) = done.await;
+    assert!(first < PATIENCE.answer * 2, "{first:?}");
+    assert!(put_off < PATIENCE.answer / 2, "{put_off:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_connects_and_says_nothing_is_passed_over() {
+    let cluster = Cluster::shared();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = cluster.database().await;
+    let both = url.replace("@", &format!("@127.0.0.1:{port},"));
+    assert_ne!(both, url);
+    assert_eq!(session(&both, |session| session.read(one).unwrap()).await, Some(1));
+    drop(silent);
+}
+
+#[tokio::test]
+async fn who_stops_in_a_write_holds_up_others_for_a_short_time_only() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let (url, random) = (bed.url.clone(), Random::seeded(4));
+    let (held, holds) = tokio::sync::oneshot::channel();
+    let stopped = tokio::spawn(async move {
+        session(&url, |session| {
+            session.write(|transaction| {
+                held.send(()).unwrap();
+                std::thread::park_timeout(Duration::from_secs(5));
+                one(transaction)
+            })
+        })
+        .await
+    });
+    holds.await.unwrap();
+    let start = Instant::now();
+    store.create_user(user("a@b.c", &random)).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(stopped.await.unwrap().is_err(), "the server ended it");
+}
+
+#[tokio::test]
+async fn an_error_quotes_no_value_and_no_password() {
+    let url = Cluster::shared().database().await;
+    let told = session(&url, |session| {
+        let failed = session.write_beside(|transaction| {
+            transaction.execute("CREATE TABLE t (n TEXT UNIQUE)", &[])?;
+            let insert = "INSERT INTO t VALUES (?1)";
+            transaction.execute(insert, &params!["value-canary"])?;
+            transaction.execute(insert, &params!["value-canary"])
+        });
+        let missing = session.read(|transaction| transaction.int("SELECT missing", &[]));
+        format!("{:?} {:?}", failed.unwrap_err(), missing.unwrap_err())
+    });
+    let told = told.await;
+    assert!(told.contains("23505") && told.contains("42703"), "{told}");
+    let nowhere = url.replace("/test_", "/nowhere_");
+    let unknown = session(&nowhere, |session| session.read(one).unwrap_err().to_string()).await;
+    assert!(unknown.contains("3D000"), "{unknown}");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = format!("postgres://u:password-canary@127.0.0.1:{port}/db");
+    let refused = session(&closed, |session| session.read(one).unwrap_err().to_string()).await;
+    assert!(refused.contains("refused"), "{refused}");
+    for told in [told, unknown, refused] {
+        assert!(!told.contains("canary"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn audit_rows_are_only_added() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let row = "INSERT INTO audit
+        (id, at, actor_type, actor, action, target_type, target)
+        VALUES ('aud_1', 0, 'operator', 'o', 'key.create', 'key', 'key_1')";
+    servers::run(&bed.url, row).await;
+    for statement in ["UPDATE audit SET at = 1", "DELETE FROM audit", "TRUNCATE audit"] {
+        let url = bed.url.clone();
+        let refused = session(&url, move |session| {
+            session.write_beside(|transaction| transaction.execute(statement, &[]))
+        });
+        let told = refused.await.unwrap_err().to_string();
+        assert!(told.contains("only added"), "{statement}: {told}");
+    }
+    assert_eq!(store.trim_audit(at(10), 100).await.unwrap(), 1, "the retention may");
+}

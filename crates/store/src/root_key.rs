@@ -1,0 +1,84 @@
+//! The root key of a store, and the transaction of a start that reads or writes it.
+
+use std::path::Path;
+
+use super::StoreError;
+use super::audit::{self, Event};
+use super::columns::Columns;
+use super::sql::{Row, Transaction, params};
+use super::{StoreUrl, postgres, sqlite};
+
+/// The root key of a store, wrapped by its master key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrappedRootKey {
+    /// Generation of the master key: 1 at first, one more at each change.
+    pub generation: u32,
+    /// Nonce, ciphertext and tag (see [`rerouter_base::secret::Keyring::wrap`]).
+    pub wrapped: Vec<u8>,
+}
+
+/// A store that is being opened, within one transaction.
+pub struct Opening<'a> {
+    transaction: &'a Transaction<'a>,
+}
+
+impl Opening<'_> {
+    /// The root key; none if the store is new.
+    pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
+        let read = |row: &Row<'_>| {
+            let mut columns = Columns::of(row);
+            Ok(WrappedRootKey { generation: columns.get()?, wrapped: columns.get()? })
+        };
+        self.transaction.row("SELECT generation, wrapped FROM root_key", &[], read)
+    }
+
+    /// Writes the root key in place of the previous wrapping.
+    pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<(), StoreError> {
+        self.transaction.execute(
+            "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
+             ON CONFLICT (one) DO UPDATE
+               SET generation = excluded.generation, wrapped = excluded.wrapped",
+            &params![key.generation, key.wrapped],
+        )?;
+        Ok(())
+    }
+
+    /// Writes an audit row in the same transaction.
+    pub fn note(&self, event: &Event) -> Result<(), StoreError> {
+        audit::insert(self.transaction, event)
+    }
+
+    pub(super) fn transaction(&self) -> &Transaction<'_> {
+        self.transaction
+    }
+}
+
+/// Reads an existing store without writing; a process may use it. `None` if there is no store, or
+/// if it cannot be read without writing because a crash left it with a journal only.
+pub fn inspect<T, E>(
+    url: &StoreUrl,
+    dir: &Path,
+    read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E>
+where
+    E: From<StoreError>,
+{
+    let read = |transaction: &Transaction<'_>| read(&Opening { transaction });
+    match url {
+        StoreUrl::Sqlite => sqlite::look(dir, read),
+        StoreUrl::Postgres(target) => postgres::look(target, read),
+    }
+}
+
+/// Runs `unlock`, and also returns whether it replaced a wrapping, which no file may hold any
+/// longer.
+pub(super) fn unlock<T, E: From<StoreError>>(
+    transaction: &Transaction<'_>,
+    unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,
+) -> Result<(T, bool), E> {
+    let opening = Opening { transaction };
+    let before = opening.root_key()?;
+    let unlocked = unlock(&opening)?;
+    let rewrapped = before.is_some() && opening.root_key()? != before;
+    Ok((unlocked, rewrapped))
+}

@@ -1,0 +1,109 @@
+//! Login sessions.
+
+use jiff::Timestamp;
+
+use super::changes::{Change, Committed};
+use super::columns::Columns;
+use super::rows::SessionRow;
+use super::sql::{Row, Transaction, params};
+use super::{Store, StoreError};
+use rerouter_base::id::{SessionId, UserId};
+
+impl Store {
+    /// Adds a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] if the
+    /// user is disabled, or no longer has the `password` hash that was verified.
+    pub async fn create_session(
+        &self,
+        session: SessionRow,
+        password: String,
+        keep: usize,
+    ) -> Result<Committed, StoreError> {
+        self.mutate(move |transaction| insert(transaction, session, &password, keep)).await
+    }
+
+    /// Ends a session. No change if it has ended.
+    pub async fn end_session(&self, id: &SessionId) -> Result<Committed, StoreError> {
+        self.sweep_sessions(Vec::new(), vec![id.clone()]).await
+    }
+
+    /// Notes when sessions were last used, which is no change, and ends those that are over.
+    pub async fn sweep_sessions(
+        &self,
+        seen: Vec<(SessionId, Timestamp)>,
+        over: Vec<SessionId>,
+    ) -> Result<Committed, StoreError> {
+        self.mutate(move |transaction| sweep(transaction, &seen, &over)).await
+    }
+}
+
+fn insert(
+    transaction: &Transaction<'_>,
+    session: SessionRow,
+    password: &str,
+    keep: usize,
+) -> Result<Vec<Change>, StoreError> {
+    let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND disabled = 0";
+    if !transaction.exists(one, &params![session.user, password])? {
+        return Err(StoreError::Conflict);
+    }
+    transaction.execute(
+        "INSERT INTO sessions
+           (id, \"user\", cookie_digest, token_digest, created_at, expires_at, last_seen)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        &params![
+            session.id,
+            session.user,
+            session.cookie_digest,
+            session.token_digest,
+            session.created_at,
+            session.expires_at,
+            session.last_seen
+        ],
+    )?;
+    // The new session stays, also if the clock was set back.
+    let mut changes = transaction.rows(
+        "DELETE FROM sessions WHERE id IN
+           (SELECT id FROM sessions WHERE \"user\" = ?1 AND id <> ?3
+            ORDER BY created_at DESC, id DESC LIMIT 9223372036854775807 OFFSET ?2)
+         RETURNING id",
+        &params![session.user, keep.saturating_sub(1), session.id],
+        |row| Ok(Change::SessionEnded(session_id(row)?)),
+    )?;
+    changes.push(Change::Session(session));
+    Ok(changes)
+}
+
+fn sweep(
+    transaction: &Transaction<'_>,
+    seen: &[(SessionId, Timestamp)],
+    over: &[SessionId],
+) -> Result<Vec<Change>, StoreError> {
+    let note = "UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2";
+    for (id, at) in seen {
+        transaction.execute(note, &params![id, at])?;
+    }
+    let mut changes = Vec::new();
+    for id in over {
+        if transaction.execute("DELETE FROM sessions WHERE id = ?1", &params![id])? > 0 {
+            changes.push(Change::SessionEnded(id.clone()));
+        }
+    }
+    Ok(changes)
+}
+
+pub(super) fn session(row: &Row<'_>) -> Result<SessionRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(SessionRow {
+        id: SessionId::known(columns.text()?),
+        user: UserId::known(columns.text()?),
+        cookie_digest: columns.get()?,
+        token_digest: columns.get()?,
+        created_at: columns.get()?,
+        expires_at: columns.get()?,
+        last_seen: columns.get()?,
+    })
+}
+
+pub(super) fn session_id(row: &Row<'_>) -> Result<SessionId, StoreError> {
+    Ok(SessionId::known(Columns::of(row).text()?))
+}

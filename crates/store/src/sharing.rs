@@ -1,0 +1,170 @@
+//! What a store is beside others: which gateways share it, and whether this one may answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::captures::SharedCaptures;
+use super::changes::Follower;
+use super::cluster::{Authority, Cluster, GatewayRow, Joining};
+use super::sql::{Transaction, params};
+use super::{Store, StoreError, audit, load};
+
+impl Store {
+    /// Whether other gateways may change it too.
+    pub fn is_shared(&self) -> bool {
+        self.databases.accounts.is_shared()
+    }
+
+    /// Loads `tables`. The first ones follow every mutation from now on; whether these do. For the
+    /// only process that uses the store.
+    pub async fn follow(&self, tables: Arc<dyn Follower>) -> Result<bool, StoreError> {
+        let reload = tables.reload();
+        let follows = self.databases.follower.set(tables).is_ok();
+        let read = move |transaction: &Transaction<'_>| load::fill(transaction, reload);
+        let (rev, reload) = self.databases.accounts.read_after_writes(read).await?;
+        reload.finish(rev);
+        Ok(follows)
+    }
+
+    /// The same where other gateways may change the store: `tables` follow their mutations too.
+    /// Returns when this gateway may answer.
+    pub async fn join(
+        &self,
+        tables: Arc<dyn Follower>,
+        joining: Joining,
+    ) -> Result<(), StoreError> {
+        let Some(target) = joining.target.clone().filter(|_| self.is_shared()) else {
+            return self.follow(tables).await.map(drop);
+        };
+        let databases = Arc::downgrade(&self.databases);
+        let has_predecessor =
+            move || databases.upgrade().is_some_and(|databases| databases.dir.has_predecessor());
+        let documents = self.documents.clone();
+        let cluster =
+            Cluster::join(joining, target, documents, tables, Box::new(has_predecessor)).await?;
+        let joined = self.databases.cluster.set(cluster);
+        joined.map_err(|_| StoreError::unavailable("it is followed already"))
+    }
+
+    /// The name of this gateway among those that share the store; `None` where there are no others.
+    pub fn instance(&self) -> Option<&str> {
+        self.databases.shared_captures.as_ref().map(SharedCaptures::instance)
+    }
+
+    /// The name of the data directory among those of gateways that share the store: always the
+    /// same.
+    pub fn directory(&self) -> Option<&str> {
+        self.databases.shared_captures.as_ref().map(SharedCaptures::directory)
+    }
+
+    /// Whether nobody else writes captures under the name of this data directory.
+    pub fn is_alone(&self) -> bool {
+        self.databases.cluster.get().is_none_or(Cluster::is_alone)
+    }
+
+    /// Whether the tables in memory may be believed.
+    pub fn authority(&self) -> Authority {
+        self.databases.cluster.get().map_or_else(Authority::sole, Cluster::authority)
+    }
+
+    /// The lease of a gateway; none where the store is not shared.
+    pub fn lease(&self) -> Option<Duration> {
+        self.databases.cluster.get().map(Cluster::lease)
+    }
+
+    /// Waits until every gateway that shares the store has applied `rev`, or answers nobody.
+    /// Returns the names of those that may answer without it.
+    pub async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.acknowledge(rev).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The gateways that share the store, the newest registration first.
+    pub async fn gateways(&self) -> Result<Vec<GatewayRow>, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.gateways().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The names, among gateways, of this process and of those that it took over from.
+    pub fn processes(&self) -> Vec<String> {
+        self.databases.cluster.get().map(Cluster::processes).unwrap_or_default()
+    }
+
+    /// Notes what [`Store::processes`] was of the process that this one took over from.
+    pub fn took_over_from(&self, processes: Vec<String>) {
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.took_over_from(processes);
+        }
+    }
+
+    /// Whether a row of the gateways is that of this one.
+    pub fn is_process(&self, process: &str) -> bool {
+        self.databases.cluster.get().is_some_and(|cluster| cluster.is_process(process))
+    }
+
+    /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it
+    /// was renewed since this one was read.
+    pub async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool, StoreError> {
+        let (id, renewed_at, event) = (row.id.clone(), row.renewed_at, self.event.clone());
+        if !self.is_shared() {
+            return Ok(false);
+        }
+        let forget = move |transaction: &Transaction<'_>| {
+            let delete = "DELETE FROM gateways
+                          WHERE id = ?1 AND serves_stale = 1 AND renewed_at = ?2";
+            if transaction.execute(delete, &params![id, renewed_at])? == 0 {
+                return Ok(false);
+            }
+            event.map_or(Ok(()), |event| audit::insert(transaction, &event))?;
+            Ok(true)
+        };
+        self.write(forget).await
+    }
+
+    /// For the end of the process: takes this gateway off the list, and ends its lease.
+    pub async fn leave(&self) -> Result<(), StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.leave().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a table that no mutation writes, and waits for none where gateways share the store.
+    pub(super) async fn write_beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.write(self.faults.clone().writing(work)).await,
+            None => self.write(work).await,
+        }
+    }
+
+    /// Writes a table that only gateways which share the store have, and waits for no mutation.
+    pub(super) async fn write_shared<T: Send + 'static>(
+        &self,
+        otherwise: T,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.write(work).await,
+            None => Ok(otherwise),
+        }
+    }
+
+    /// Reads such a table.
+    pub(super) async fn read_shared<T: Send + 'static>(
+        &self,
+        otherwise: T,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.databases.cluster.get() {
+            Some(cluster) => cluster.read(work).await,
+            None => Ok(otherwise),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The database of accounts, `accounts.db`: one thread writes, another one reads beside it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::super::StoreError;
+use super::super::sql::Transaction;
+use super::super::worker::Worker;
+use super::connection::{Durability, checkpoint, discard_log, open, open_to_look, open_to_read};
+use super::schema;
+use super::transaction::SqliteTransaction;
+
+const FILE: &str = "accounts.db";
+/// Prepared statements that a connection keeps: all that the store has.
+const STATEMENTS: usize = 128;
+
+/// The threads of `accounts.db`.
+pub(crate) struct SqliteBackend {
+    writer: Worker<Connection>,
+    reader: Worker<Connection>,
+    /// A commit failed, and what it wrote to the log could not be discarded yet.
+    commit_failed: Arc<AtomicBool>,
+}
+
+impl SqliteBackend {
+    /// Opens or makes the file in `dir`. `unlock` runs in a transaction, which commits if it
+    /// succeeds. It also returns whether it replaced what no file may hold any longer. Blocking.
+    pub(crate) fn open<T, E: From<StoreError>>(
+        dir: &Path,
+        unlock: impl FnOnce(&Transaction<'_>) -> Result<(T, bool), E>,
+    ) -> Result<(Self, T), E> {
+        let path = dir.join(FILE);
+        let mut connection = open(&path, Durability::Full)?;
+        schema::prepare(&mut connection, &schema::ACCOUNTS)?;
+        let (unlocked, replaced) = write(&mut connection, unlock, &mut false)?;
+        if replaced && let Err(error) = checkpoint(&mut connection) {
+            // What replaced it is durable, so the start goes on. A later checkpoint does it.
+            log::warn!("the previous wrapping of the root key may still be in {FILE}: {error}");
+        }
+        let reader = open_to_read(&path)?;
+        for connection in [&connection, &reader] {
+            connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        }
+        let backend = SqliteBackend {
+            reader: Worker::start("store-audit", reader)?,
+            writer: Worker::start("store-accounts", connection)?,
+            commit_failed: Arc::default(),
+        };
+        Ok((backend, unlocked))
+    }
+
+    /// As `Backend::write`.
+    pub(crate) async fn write<T, U: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        after: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError> {
+        let commit_failed = Arc::clone(&self.commit_failed);
+        let work = move |connection: &mut Connection| {
+            // A commit whose sync fails is reported as failed, but it may be in the log as a whole:
+            // a start would read it, and the tables in memory do not have it.
+            let discard = |connection: &mut Connection| {
+                discard_log(connection)?;
+                commit_failed.store(false, Ordering::Release);
+                Ok::<_, StoreError>(())
+            };
+            if commit_failed.load(Ordering::Acquire) {
+                discard(connection)?;
+            }
+            let mut committing = false;
+            let done = write(connection, work, &mut committing);
+            // Without room on the disk the end of the commit was not written.
+            let may_be_whole = committing && !matches!(done, Ok(_) | Err(StoreError::Full(_)));
+            if may_be_whole {
+                commit_failed.store(true, Ordering::Release);
+                if let Err(error) = discard(connection) {
+                    log::error!("a failed commit may still be in the log of {FILE}: {error}");
+                }
+            }
+            done.map(after)
+        };
+        self.writer.run(work).await
+    }
+
+    /// As `Backend::read`.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.reader.run(move |connection| read(connection, work)).await
+    }
+
+    /// As `Backend::read_after_writes`.
+    pub(crate) async fn read_after_writes<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer.run(move |connection| read(connection, work)).await
+    }
+
+    /// Moves the write-ahead log into the database.
+    pub(crate) async fn checkpoint(&self) -> Result<(), StoreError> {
+        self.writer.run(checkpoint).await
+    }
+}
+
+/// Reads an existing file without writing; a process may use it. `None` if there is none, or if it
+/// cannot be read without writing because a crash left it with a journal only.
+pub(crate) fn look<T, E: From<StoreError>>(
+    dir: &Path,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    let Some(mut connection) = open_to_look(&dir.join(FILE))? else { return Ok(None) };
+    match schema::is_there(&connection, &schema::ACCOUNTS)? {
+        true => read(&mut connection, work).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Runs `work` in a transaction, which commits if it succeeds. Sets `committing` before the commit.
+fn write<T, E: From<StoreError>>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    committing: &mut bool,
+) -> Result<T, E> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(StoreError::from)?;
+    let done = work(&Transaction::Sqlite(SqliteTransaction(&transaction)))?;
+    *committing = true;
+    transaction.commit().map_err(StoreError::from)?;
+    Ok(done)
+}
+
+/// Runs `work`, which only reads, on one state of the database.
+fn read<T, E: From<StoreError>>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let transaction = connection.transaction().map_err(StoreError::from)?;
+    work(&Transaction::Sqlite(SqliteTransaction(&transaction)))
+}

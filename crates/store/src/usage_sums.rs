@@ -1,0 +1,359 @@
+//! Sums of usage: by day, and for the last days also by hour and by five minutes. `usage_query.rs`
+//! reads them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::latency::{LATENCIES, LatencyCounts};
+use super::sql::{NOW, Transaction, Value, params};
+use super::{Store, StoreError};
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::money::NanoUsd;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageSums {
+    pub requests: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Prompt tokens that came from a provider's cache.
+    pub cached_tokens: u64,
+    /// The sum of the known costs.
+    pub nano: NanoUsd,
+    /// Requests with a known cost.
+    pub priced: u64,
+    /// Requests that used tokens of unknown cost.
+    pub unpriced: u64,
+    /// Requests that no target answered well.
+    pub errors: u64,
+    /// How long good answers took, without those to reroutes.
+    pub took: LatencyCounts,
+    /// Time to their first token, of streams.
+    pub first_token: LatencyCounts,
+}
+
+/// The columns of [`UsageSums`] that every sum has; those of latencies follow them.
+pub(super) const PLAIN: [&str; 8] = [
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "nano",
+    "priced",
+    "unpriced",
+    "errors",
+];
+
+impl UsageSums {
+    pub fn add(&mut self, other: &UsageSums) {
+        let mut sums = self.plain();
+        for (sum, more) in sums.iter_mut().zip(other.plain()) {
+            *sum = sum.saturating_add(more);
+        }
+        let (mut took, mut first_token) = (self.took, self.first_token);
+        took.add(&other.took);
+        first_token.add(&other.first_token);
+        *self = UsageSums { took, first_token, ..UsageSums::of_plain(sums) };
+    }
+
+    /// In the order of [`PLAIN`].
+    fn plain(&self) -> [u64; PLAIN.len()] {
+        [
+            self.requests,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.cached_tokens,
+            self.nano,
+            self.priced,
+            self.unpriced,
+            self.errors,
+        ]
+    }
+
+    pub(super) fn of_plain(sums: [u64; PLAIN.len()]) -> Self {
+        let [
+            requests,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            nano,
+            priced,
+            unpriced,
+            errors,
+        ] = sums;
+        UsageSums {
+            requests,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            nano,
+            priced,
+            unpriced,
+            errors,
+            ..UsageSums::default()
+        }
+    }
+
+    /// Every column, in the order of [`COLUMNS`].
+    fn all(&self) -> impl Iterator<Item = u64> {
+        let latencies = self.took.counts().into_iter().chain(self.first_token.counts());
+        self.plain().into_iter().chain(latencies)
+    }
+}
+
+/// All columns of sums, in the order of the tables.
+pub(super) static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let latencies = ["took", "first"]
+        .into_iter()
+        .flat_map(|name| (0..LATENCIES).map(move |at| format!("{name}_{at}")));
+    PLAIN.iter().map(|name| (*name).to_owned()).chain(latencies).collect()
+});
+
+/// What usage is summed by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UsageKey {
+    /// When its five minutes begin, as [`usage_slot`] gives it.
+    pub at: i64,
+    pub user: UserId,
+    /// The key; none if a session called.
+    pub key: Option<KeyId>,
+    /// The target that answered, as `provider/model`.
+    pub model: Option<Arc<str>>,
+    /// The alias that was asked for, as the document has it.
+    pub alias: Option<Arc<str>>,
+    /// The recipe that decided.
+    pub recipe: Arc<str>,
+    /// The rule that matched.
+    pub rule: Option<Arc<str>>,
+    /// Whether it is a reroute of a capture.
+    pub replay: bool,
+}
+
+/// The begin of the five minutes that `at` is in, in seconds since the epoch.
+pub fn usage_slot(at: Timestamp) -> i64 {
+    UsageInterval::FiveMinutes.begin(at.as_second())
+}
+
+/// Usage that is added to the sums at once.
+#[derive(Clone, Debug, Default)]
+pub struct UsageBatch {
+    pub sums: Vec<(UsageKey, UsageSums)>,
+    /// With a number it is added once, however often it is written.
+    pub number: Option<BatchNumber>,
+}
+
+/// The number of a batch among those of one writer, which writes them in their order: one again and
+/// again until it is in the sums, then the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNumber {
+    /// A random number: no two processes have the same.
+    pub writer: i64,
+    pub number: i64,
+}
+
+impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
+    fn from(sums: Vec<(UsageKey, UsageSums)>) -> Self {
+        UsageBatch { sums, number: None }
+    }
+}
+
+impl UsageBatch {
+    /// Whether it is not in the sums yet. Notes that it is, in the same transaction. Only a server
+    /// may have committed what was answered by an error.
+    pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
+        let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
+        if !transaction.is_shared() || self.sums.is_empty() {
+            return Ok(true);
+        }
+        let note = format!(
+            "INSERT INTO usage_batches (writer, number, at) VALUES (?1, ?2, {NOW})
+             ON CONFLICT (writer) DO UPDATE SET number = excluded.number, at = excluded.at
+             WHERE usage_batches.number < excluded.number"
+        );
+        Ok(transaction.execute(&note, &params![writer, number])? > 0)
+    }
+}
+
+/// The spans of time that usage is summed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UsageInterval {
+    FiveMinutes,
+    Hour,
+    #[default]
+    Day,
+}
+
+impl UsageInterval {
+    pub const ALL: [UsageInterval; 3] =
+        [UsageInterval::FiveMinutes, UsageInterval::Hour, UsageInterval::Day];
+
+    /// Its name in queries.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UsageInterval::FiveMinutes => "5m",
+            UsageInterval::Hour => "1h",
+            UsageInterval::Day => "1d",
+        }
+    }
+
+    pub fn seconds(self) -> i64 {
+        match self {
+            UsageInterval::FiveMinutes => 300,
+            UsageInterval::Hour => 3_600,
+            UsageInterval::Day => 86_400,
+        }
+    }
+
+    /// The `span` of the sums of all users and keys together in `usage_recent`, which has those of
+    /// days too: their `at` is the day.
+    pub(super) fn span_of_all(self) -> i64 {
+        -self.seconds()
+    }
+
+    /// The begin of the interval that a second since the epoch is in.
+    pub fn begin(self, second: i64) -> i64 {
+        second - second.rem_euclid(self.seconds())
+    }
+}
+
+/// The largest sum, 2^53: exact as a JSON number, and 64 bits hold the sum of many of them.
+/// Providers may report any number; one that overflows a column would fail the whole batch on
+/// every try.
+const SUM_MOST: i64 = 1 << 53;
+
+impl Store {
+    /// Adds usage to the sums by hour and by five minutes.
+    pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
+        let batch = usage.into();
+        let write = move |transaction: &Transaction<'_>| match batch.is_new(transaction)? {
+            true => write_recent(transaction, &batch.sums),
+            false => Ok(()),
+        };
+        self.write(write).await
+    }
+
+    /// Deletes the sums of hours and of five minutes that began so long before `now`.
+    pub async fn trim_recent_usage(
+        &self,
+        now: Timestamp,
+        hours: Duration,
+        minutes: Duration,
+    ) -> Result<(), StoreError> {
+        let oldest =
+            move |age: Duration| now.checked_sub(age).map_or(0, |oldest| oldest.as_second());
+        let trim = move |transaction: &Transaction<'_>| {
+            for (interval, age) in
+                [(UsageInterval::Hour, hours), (UsageInterval::FiveMinutes, minutes)]
+            {
+                let delete = "DELETE FROM usage_recent WHERE span IN (?1, ?2) AND at < ?3";
+                let spans = [interval.seconds(), interval.span_of_all()];
+                transaction.execute(delete, &params![spans[0], spans[1], oldest(age)])?;
+            }
+            Ok(())
+        };
+        self.write(trim).await
+    }
+}
+
+/// Adds usage to the sums by day.
+pub(super) fn write_days(
+    transaction: &Transaction<'_>,
+    usage: &[(UsageKey, UsageSums)],
+) -> Result<(), StoreError> {
+    static ADD: LazyLock<String> = LazyLock::new(|| add_to("usage", &["day"]));
+    for (key, sums) in usage {
+        add(transaction, &ADD, &[day_of(key.at)], key, sums)?;
+    }
+    for (key, sums) in &of_all(usage) {
+        let time = [UsageInterval::Day.span_of_all(), day_of(key.at)];
+        add(transaction, &ADD_RECENT, &time, key, sums)?;
+    }
+    Ok(())
+}
+
+static ADD_RECENT: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
+
+/// The same for all users and keys together: questions about all need not read those of each.
+fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
+    let mut all: HashMap<UsageKey, UsageSums> = HashMap::new();
+    for (key, sums) in usage {
+        let key = UsageKey { user: UserId::known(""), key: None, ..key.clone() };
+        all.entry(key).or_default().add(sums);
+    }
+    all
+}
+
+fn write_recent(
+    transaction: &Transaction<'_>,
+    usage: &[(UsageKey, UsageSums)],
+) -> Result<(), StoreError> {
+    let all = of_all(usage);
+    for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
+        for (key, sums) in usage {
+            let time = [interval.seconds(), interval.begin(key.at)];
+            add(transaction, &ADD_RECENT, &time, key, sums)?;
+        }
+        for (key, sums) in &all {
+            let time = [interval.span_of_all(), interval.begin(key.at)];
+            add(transaction, &ADD_RECENT, &time, key, sums)?;
+        }
+    }
+    Ok(())
+}
+
+/// The statement that adds a row to a table whose first columns are those of its time.
+fn add_to(table: &str, time: &[&str]) -> String {
+    let keys = format!("{}, \"user\", key, model, alias, recipe, rule, replay", time.join(", "));
+    let width = time.len() + 7 + COLUMNS.len();
+    let places: Vec<String> = (1..=width).map(|at| format!("?{at}")).collect();
+    let most = width + 1;
+    let add = COLUMNS.iter().map(|sum| {
+        let added = format!("{table}.{sum} + excluded.{sum}");
+        format!("{sum} = CASE WHEN {added} < ?{most} THEN {added} ELSE ?{most} END")
+    });
+    format!(
+        "INSERT INTO {table} ({keys}, {}) VALUES ({})
+         ON CONFLICT ({keys}) DO UPDATE SET {}",
+        COLUMNS.join(", "),
+        places.join(", "),
+        add.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn add(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    time: &[i64],
+    key: &UsageKey,
+    sums: &UsageSums,
+) -> Result<(), StoreError> {
+    let of_key = key.key.as_ref().map_or("", KeyId::as_str);
+    let [model, alias, rule] =
+        [&key.model, &key.alias, &key.rule].map(|name| name.as_deref().unwrap_or_default());
+    let of_key = params![key.user, of_key, model, alias, key.recipe, rule, key.replay];
+    let time = time.iter().map(|part| Value::Int(*part));
+    let sums = sums.all().map(|sum| Value::Int(signed(sum).min(SUM_MOST)));
+    let params: Vec<Value<'_>> =
+        time.chain(of_key).chain(sums).chain([Value::Int(SUM_MOST)]).collect();
+    transaction.execute(statement, &params)?;
+    Ok(())
+}
+
+/// The day in UTC of a second since the epoch, as `yyyymmdd`.
+fn day_of(second: i64) -> i64 {
+    let at = Timestamp::from_second(second).unwrap_or_default();
+    let date = at.to_zoned(TimeZone::UTC).date();
+    i64::from(date.year()) * 10_000 + i64::from(date.month()) * 100 + i64::from(date.day())
+}
+
+/// Integers of databases have a sign.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

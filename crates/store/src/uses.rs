@@ -1,0 +1,36 @@
+//! When keys and sessions were last used, by what other gateways wrote.
+
+use jiff::Timestamp;
+
+use super::columns::Columns;
+use super::sql::{Transaction, params};
+use super::{Store, StoreError};
+use rerouter_base::id::{KeyId, SessionId};
+
+/// Last uses.
+#[derive(Debug, Default)]
+pub struct LastUses {
+    pub keys: Vec<(KeyId, Timestamp)>,
+    pub sessions: Vec<(SessionId, Timestamp)>,
+}
+
+impl Store {
+    /// The uses since a time; none where the store is not shared.
+    pub async fn uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
+        self.read_shared(LastUses::default(), move |transaction| read(transaction, since)).await
+    }
+}
+
+fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses, StoreError> {
+    let keys = "SELECT id, last_used_at FROM keys WHERE last_used_at >= ?1";
+    let keys = transaction.rows(keys, &params![since], |row| {
+        let mut columns = Columns::of(row);
+        Ok((KeyId::known(columns.text()?), columns.get()?))
+    })?;
+    let sessions = "SELECT id, last_seen FROM sessions WHERE last_seen >= ?1";
+    let sessions = transaction.rows(sessions, &params![since], |row| {
+        let mut columns = Columns::of(row);
+        Ok((SessionId::known(columns.text()?), columns.get()?))
+    })?;
+    Ok(LastUses { keys, sessions })
+}

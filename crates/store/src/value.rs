@@ -1,0 +1,76 @@
+//! Values that statements are given, of the same types for every database.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use rerouter_base::id::{AgentId, AuditId, GatewayId, KeyId, NodeId, RequestId, SessionId, UserId};
+
+/// A parameter of a statement. It may be a digest or a password hash, so it has no `Debug`.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    Null,
+    Int(i64),
+    Text(&'a str),
+    Blob(&'a [u8]),
+}
+
+/// What can be the value of a parameter.
+pub(super) trait ToValue {
+    fn value(&self) -> Value<'_>;
+}
+
+/// The parameters `?1`, `?2` and so on of a statement, as an array of [`Value`]s that borrow.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => {
+        [$($crate::value::ToValue::value(&$value)),*]
+    };
+}
+pub(super) use params;
+
+macro_rules! parameters {
+    ($($variant:ident $type:ty, $value:ident => $inner:expr;)*) => {
+        $(impl ToValue for $type {
+            fn value(&self) -> Value<'_> {
+                let $value = self;
+                Value::$variant($inner)
+            }
+        })*
+    };
+}
+
+parameters! {
+    Int i64, value => *value;
+    Int u32, value => i64::from(*value);
+    Int usize, value => i64::try_from(*value).unwrap_or(i64::MAX);
+    // 1 or 0: databases disagree on what a flag is.
+    Int bool, value => i64::from(*value);
+    // Microseconds since the epoch.
+    Int Timestamp, value => value.as_microsecond();
+    Text str, value => value;
+    Text String, value => value;
+    Text Arc<str>, value => value;
+    Text AgentId, value => value.as_str();
+    Text AuditId, value => value.as_str();
+    Text GatewayId, value => value.as_str();
+    Text KeyId, value => value.as_str();
+    Text NodeId, value => value.as_str();
+    Text RequestId, value => value.as_str();
+    Text SessionId, value => value.as_str();
+    Text UserId, value => value.as_str();
+    Blob [u8; 32], value => value;
+    Blob [u8], value => value;
+    Blob Vec<u8>, value => value;
+}
+
+impl<T: ToValue + ?Sized> ToValue for &T {
+    fn value(&self) -> Value<'_> {
+        (**self).value()
+    }
+}
+
+impl<T: ToValue> ToValue for Option<T> {
+    fn value(&self) -> Value<'_> {
+        self.as_ref().map_or(Value::Null, ToValue::value)
+    }
+}
