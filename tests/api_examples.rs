@@ -1,5 +1,5 @@
-//! The examples of the API, `src/api/examples.json`: a gateway is asked the same again, and answers
-//! alike. `docs/reference/api-examples.md` shows them.
+//! The examples of the API, `crates/core/src/api/examples.json`: a gateway is asked the same again,
+//! and answers alike. `docs/reference/api-examples.md` shows them.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::docs::read;
 use crate::support::client::Answer;
 use crate::support::gateway::{Gateway, Setup};
 
-const FILE: &str = "src/api/examples.json";
+const FILE: &str = "crates/core/src/api/examples.json";
 const PAGE: &str = "docs/reference/api-examples.md";
 /// How long an answer may change: captures are written after the answer.
 const SETTLED: Duration = Duration::from_secs(5);

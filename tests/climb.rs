@@ -1,6 +1,6 @@
 //! Users and nodes, whatever is asked for of them: nobody but an admin makes or changes any, by
 //! whatever body; an admin's bodies do what they say and nothing else; and a node that reports
-//! itself is never more than its enrolment. Keys are in `src/api/tests/`.
+//! itself is never more than its enrolment. Keys are in `crates/core/src/api/tests/`.
 
 use std::collections::BTreeMap;
 

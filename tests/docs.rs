@@ -474,7 +474,7 @@ fn the_reference_of_translation_has_the_table_of_features() {
 fn the_reference_of_errors_has_every_word() {
     let page = read("docs/reference/errors.md");
     let row = Regex::new(r#"=>\s+(?:same)?\(([0-9]{3}), "([a-z_]+)""#).unwrap();
-    let source = read("src/error.rs");
+    let source = read("crates/base/src/error.rs");
     let rows: Vec<_> = row.captures_iter(&source).collect();
     assert!(rows.len() > 25, "{}", rows.len());
     for found in rows {

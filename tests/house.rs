@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::layering::{production, root, row, rust_files};
+use crate::layering::{files, production, root, row, rust_files};
 
 /// Lines of a production file, its inline tests aside.
 const LINES: usize = 500;
@@ -42,11 +42,9 @@ fn production_files_are_short() {
 #[test]
 fn files_of_unit_tests_are_short() {
     let production = production();
-    let src = root().join("src");
     let lines = |file: &PathBuf| std::fs::read_to_string(file).unwrap().lines().count();
-    let path = |file: &PathBuf| file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
-    let mut files = rust_files(&src);
-    files.retain(|file| !production.contains_key(&path(file)) && lines(file) > TEST_LINES);
+    let mut files = files();
+    files.retain(|place, file| !production.contains_key(place) && lines(file) > TEST_LINES);
     assert!(files.is_empty(), "longer than {TEST_LINES} lines: {files:?}");
 }
 
@@ -66,14 +64,12 @@ fn unit_tests_are_where_readers_look_for_them() {
         .map(|(path, _)| path)
         .collect();
     assert!(long.is_empty(), "inline tests over {INLINE_TESTS} lines: {long:?}");
-    let src = root().join("src");
-    for file in rust_files(&src) {
-        let path = file.strip_prefix(&src).unwrap().to_str().unwrap();
+    for (path, _) in files() {
         let name = path.rsplit('/').next().unwrap();
         let named = path.contains("/tests/")
             || ["tests.rs", "fixtures.rs"].contains(&name)
             || ["_tests.rs", "_fixtures.rs"].iter().any(|end| name.ends_with(end));
-        let declared = !production.contains_key(path);
+        let declared = !production.contains_key(&path);
         assert_eq!(
             named, declared,
             "{path}: the name says tests, or `#[cfg(test)]` does, not both"
@@ -96,7 +92,7 @@ fn wide(folder: &str) -> BTreeMap<PathBuf, usize> {
 #[test]
 fn no_line_is_wider_than_the_limit() {
     let files: BTreeMap<_, _> =
-        ["src", "tests", "benches", "examples"].into_iter().flat_map(wide).collect();
+        ["src", "crates", "tests", "benches", "examples"].into_iter().flat_map(wide).collect();
     assert!(files.is_empty(), "lines over {COLUMNS} columns: {files:?}");
 }
 
@@ -123,14 +119,26 @@ fn paths(map: &str) -> BTreeSet<&str> {
 #[test]
 fn every_path_on_the_map_exists() {
     let map = map();
-    let paths = paths(&map);
+    let (paths, files) = (paths(&map), files());
+    // A file that is no source stands beside one.
+    let is_asset = |path: &str| {
+        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        files.iter().any(|(place, file)| {
+            place.rsplit_once('/').is_some_and(|(at, _)| at == folder)
+                && file.with_file_name(name).exists()
+        })
+    };
     assert!(paths.contains("metrics.rs") && paths.len() > 30, "{paths:?}");
     let missing: Vec<_> = paths
         .into_iter()
         .filter(|path| {
             // The walk through a request names the files of `gateway/` without their folder.
-            let bases = ["src", "src/gateway", ""];
-            !bases.iter().any(|base| root().join(base).join(path).exists())
+            let places = [(*path).to_owned(), format!("gateway/{path}")];
+            let known = places.iter().any(|place| {
+                let folder = |file: &String| place.ends_with('/') && file.starts_with(place);
+                files.contains_key(place) || files.keys().any(folder)
+            });
+            !known && !root().join(path).exists() && !is_asset(path)
         })
         .collect();
     assert!(missing.is_empty(), "src/lib.rs names what does not exist: {missing:?}");
@@ -145,9 +153,12 @@ fn the_map_names_every_room_in_the_order_of_the_layers() {
         .skip(1)
         .filter_map(|rest| rest.split_once("`]").map(|(room, _)| room))
         .collect();
-    let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let declared: BTreeSet<&str> =
-        text.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';')).collect();
+    let files = files();
+    let declared: BTreeSet<&str> = files
+        .keys()
+        .map(|place| place.trim_end_matches(".rs").split('/').next().unwrap())
+        .filter(|room| !["lib", "main"].contains(room) && !room.ends_with("_tests"))
+        .collect();
     assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), declared);
     for pair in named.windows(2) {
         let (above, below) = (row(pair[0]).unwrap(), row(pair[1]).unwrap());

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use regex::{Captures, Regex};
 use syn::visit::{self, Visit};
 
 /// The rooms from top to bottom. A room uses itself and rooms above its row, never one in its row
@@ -346,10 +347,14 @@ fn without_strings(tokens: &str) -> String {
     out
 }
 
+/// `#[cfg(test)]`, or the same with the feature `testing`.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) if attribute.path().is_ident("cfg") => {
+            let condition = list.tokens.to_string().replace([' ', '(', ')'], "");
+            ["test", "anytest,feature=\"testing\""].contains(&&*condition)
+        }
+        _ => false,
     })
 }
 
@@ -442,7 +447,7 @@ fn crates() -> BTreeSet<String> {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let names = manifest
         .lines()
-        .skip_while(|line| *line != "[dependencies]")
+        .skip_while(|line| *line != "[workspace.dependencies]")
         .skip(1)
         .take_while(|line| !line.starts_with('['));
     names
@@ -451,14 +456,13 @@ fn crates() -> BTreeSet<String> {
         .collect()
 }
 
-/// The sources of the crate without its test files: path below `src/`, and text.
+/// The sources without test files, as if all rooms were one crate: place in the house, and text.
 pub(crate) fn production() -> BTreeMap<String, String> {
-    let src = root().join("src");
-    let all: BTreeMap<String, String> = rust_files(&src)
+    let all: BTreeMap<String, String> = files()
         .into_iter()
-        .map(|file| {
-            let path = file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
-            (path, std::fs::read_to_string(file).unwrap())
+        .map(|(place, file)| {
+            let text = in_one_crate(&place, &std::fs::read_to_string(file).unwrap());
+            (place, text)
         })
         .collect();
     let tests: BTreeSet<Vec<String>> =
@@ -493,6 +497,68 @@ fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The crates whose root is a room. The rooms of the others are modules of theirs.
+const ROOTED: [&str; 6] = ["cli", "console", "dialect", "gateway", "routing", "store"];
+/// Rooms that are modules of a crate whose root is another room.
+const INNER: [&str; 3] = ["mock", "server", "wire"];
+
+/// Every Rust file of the crates, by its place in the house: its room, and the path in there.
+pub(crate) fn files() -> BTreeMap<String, PathBuf> {
+    let src = root().join("src");
+    let mut found: BTreeMap<String, PathBuf> = rust_files(&src)
+        .into_iter()
+        .map(|file| (file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned(), file))
+        .collect();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let (name, src) = (folder.file_name().unwrap().to_str().unwrap(), folder.join("src"));
+        for file in rust_files(&src) {
+            let path = file.strip_prefix(&src).unwrap().to_str().unwrap();
+            let room = path.trim_end_matches(".rs").trim_end_matches("_tests");
+            let room = room.split('/').next().unwrap();
+            let place = match (path, ROOTED.contains(&name)) {
+                ("lib.rs", true) => format!("{name}/mod.rs"),
+                // It declares the rooms, as the root of one crate would.
+                ("lib.rs", false) => continue,
+                (_, true) if !INNER.contains(&room) => format!("{name}/{path}"),
+                _ => path.to_owned(),
+            };
+            assert!(found.insert(place, file.clone()).is_none(), "{}", file.display());
+        }
+    }
+    found
+}
+
+/// A source as it would stand in a crate of all rooms.
+fn in_one_crate(place: &str, source: &str) -> String {
+    let room = place.split('/').next().unwrap();
+    let inner = |name: &str| INNER.contains(&name);
+    let home = match room {
+        _ if ROOTED.contains(&room) => Some(room),
+        "mock" | "server" => Some("gateway"),
+        "wire" => Some("dialect"),
+        _ => None,
+    };
+    let own = Regex::new(r"\bcrate::(\w+|\{)").unwrap();
+    let source = own.replace_all(source, |found: &Captures<'_>| match home {
+        Some(home) if !inner(&found[1]) => format!("crate::{home}::{}", &found[1]),
+        _ => found[0].to_owned(),
+    });
+    let other = Regex::new(r"\brerouter_(\w+)(?: as \w+;|::\{self as \w+|::(\w+)|)").unwrap();
+    let source = other.replace_all(&source, |found: &Captures<'_>| {
+        let (name, next) = (&found[1], found.get(2).map_or("", |next| next.as_str()));
+        let room = if ROOTED.contains(&name) { format!("crate::{name}") } else { "crate".into() };
+        match (&found[0], next) {
+            (text, _) if text.ends_with(';') => format!("{room};"),
+            (text, _) if text.contains("{self") => format!("{room}::{{self"),
+            (_, "") => room,
+            (_, next) if inner(next) => format!("crate::{next}"),
+            (_, next) => format!("{room}::{next}"),
+        }
+    });
+    source.into_owned()
 }
 
 /// All Rust files below a folder, build output aside.
@@ -588,10 +654,10 @@ fn rooms_use_only_rooms_above_and_crates_enter_by_their_doors() {
 /// Unit tests too: what the store promises is tested through its door, on every database.
 #[test]
 fn only_one_folder_names_sqlite() {
-    let src = root().join("src");
-    let named: Vec<PathBuf> = rust_files(&src)
+    let named: Vec<PathBuf> = files()
         .into_iter()
-        .filter(|file| !file.starts_with(src.join("store/sqlite")))
+        .filter(|(place, _)| !place.starts_with("store/sqlite/"))
+        .map(|(_, file)| file)
         .filter(|file| std::fs::read_to_string(file).unwrap().contains("rusqlite"))
         .collect();
     assert!(named.is_empty(), "{named:?}");

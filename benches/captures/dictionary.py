@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains the dictionary of the archive, src/archive/captures.zdict, with the zstd of the system.
-Heads are made up, in the form of src/capture/packed_head.rs; bodies are those of tests/data, and
+"""Trains the dictionary of the archive, crates/captures/src/archive/captures.zdict, with the zstd of the system.
+Heads are made up, in the form of crates/captures/src/capture/packed_head.rs; bodies are those of tests/data, and
 chats with the English of READMEs.
 
 Usage: dictionary.py DIRECTORY (with README.md files below it, such as cargo's registry)
@@ -82,7 +82,7 @@ def target(pair):
 
 
 def head():
-    """A head as src/capture/packing.rs packs it."""
+    """A head as crates/captures/src/capture/packing.rs packs it."""
     endpoint, stream = one("chat.completions", "chat.completions", "messages", "responses", "embeddings"), one(True, False)
     plan, seed, alias = random.sample(TARGETS, random.randrange(1, 4)), num(random.getrandbits(64)), one("auto", "auto", "fast", "smart", "cheap")
     owner, key, ok = one("usr_admin", id_of("usr_")), id_of("key_"), random.random() < 0.8
@@ -170,4 +170,4 @@ def train(samples, out):
 if __name__ == "__main__":
     samples = [record(head(), *both) for both in bodies(sys.argv[1])]
     samples += [record(head()) for _ in range(len(samples) // 2)]
-    train(samples, ROOT / "src/archive/captures.zdict")
+    train(samples, ROOT / "crates/captures/src/archive/captures.zdict")
