@@ -1,9 +1,17 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The crate is made of rooms, one module each. A room uses only rooms that
-//! stand before it in this list, and its files form no import cycle. `tests/layering.rs` checks
-//! both, and that each external crate enters through few files.
+//! This page is the map. The source is ten crates in `crates/`, made of rooms, one module each. A
+//! room uses only rooms that stand before it in this list, and its files form no import cycle.
+//! `tests/layering.rs` checks both, and that each external crate enters through few files. Paths on
+//! this page begin with the room:
+//!
+//! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
+//! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
+//!   `archive`, `telemetry`
+//! - `core`: state and endpoints, but for `console` · `gateway`: also `mock` and `server` · `cli`
+//!
+//! The rooms, in their order:
 //!
 //! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
 //!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
@@ -37,7 +45,7 @@
 //!
 //! # One inference request
 //!
-//! Each step is a call that can be searched for. Files are in `src/gateway/` unless another room is
+//! Each step is a call that can be searched for. Files are in `gateway/` unless another room is
 //! named. `pipeline.rs` has all stages in this order.
 //!
 //! ```text
