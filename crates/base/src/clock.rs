@@ -90,6 +90,7 @@ pub fn rfc3339(at: Timestamp) -> String {
     format!("{at:.6}")
 }
 
+/// Times, for the unit tests of all rooms.
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 pub mod fixtures {

@@ -1,5 +1,5 @@
-//! Words that all crates share: ids, errors, clocks, secrets, logs, metrics, money. No policy, and no
-//! I/O but files that are replaced in one step.
+//! Words that all crates share: ids, errors, clocks, secrets, logs, metrics, money. No policy, and
+//! no I/O but files that are replaced in one step.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -15,7 +15,6 @@ pub mod clock;
 pub mod error;
 pub mod id;
 pub mod interface;
-#[warn(missing_docs)]
 pub mod log;
 pub mod metrics;
 pub mod money;

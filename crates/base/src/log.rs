@@ -3,6 +3,7 @@
 //! value or body is ever written.
 
 mod access_line;
+#[warn(missing_docs)]
 mod access_log;
 mod diagnostic;
 mod form;

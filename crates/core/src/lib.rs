@@ -7,7 +7,6 @@
 
 pub mod api;
 pub mod app;
-#[warn(missing_docs)]
 pub mod config;
 pub mod evaluate;
 pub mod prompt;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-pub use rerouter_dialect::protocol::{KeyHeader, Protocol};
+pub(crate) use rerouter_dialect::protocol::KeyHeader;
+pub use rerouter_dialect::protocol::Protocol;
 
 /// When the gateway requests a stream's usage (`stream_options.include_usage`) that the client did
 /// not request.

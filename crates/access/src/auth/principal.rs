@@ -18,7 +18,7 @@ pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope with which a key of an admin acts as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
 /// The scope `replay` for all captures and usage of the owner; with `keys`, for all keys too.
-pub const REPLAY_ALL_SCOPE: &str = "replay:all";
+pub(super) const REPLAY_ALL_SCOPE: &str = "replay:all";
 /// Scopes that only an admin grants. They hold for as long as whoever granted them is an admin.
 pub const RESERVED_SCOPES: [&str; 4] = [REPLAY_ALL_SCOPE, "evaluate", "config", ADMIN_SCOPE];
 

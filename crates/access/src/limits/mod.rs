@@ -10,12 +10,12 @@
 //! # What may go beyond a budget
 //!
 //! A request reserves the most that it can cost, as far as it limits the length of its answer.
-//! Without `max_tokens` an answer is reserved as [`ANSWER_TOKENS`](rerouter_base::bounds::ANSWER_TOKENS). A
-//! longer one is charged in full, and the next request is refused. If less than that is left, the
-//! reserve of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so
-//! no other request passes on the same remainder. Beyond its reserve may also cost: a tool that the
-//! provider runs in a loop, which can read the context several times, and failed attempts that a
-//! provider bills.
+//! Without `max_tokens` an answer is reserved as [`rerouter_base::bounds::ANSWER_TOKENS`]. A longer
+//! one is charged in full, and the next request is refused. If less than that is left, the reserve
+//! of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so no other
+//! request passes on the same remainder. Beyond its reserve may also cost: a tool that the provider
+//! runs in a loop, which can read the context several times, and failed attempts that a provider
+//! bills.
 //!
 //! # What a crash may cost
 //!

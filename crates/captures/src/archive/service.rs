@@ -439,4 +439,4 @@ fn panicked() -> StoreError {
 
 #[cfg(test)]
 #[path = "service_tests.rs"]
-pub mod tests;
+pub(super) mod tests;

@@ -12,19 +12,19 @@ use rerouter_base::secret::SecretBytes;
 use rerouter_store::ByteRange;
 
 /// An archive in `dir`, as a process opens it.
-pub async fn archive(dir: &Path) -> Archive {
+pub(crate) async fn archive(dir: &Path) -> Archive {
     let store = Store::open(dir).await.unwrap();
     Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
 }
 
 /// Captures of one owner, a second after each other.
-pub fn captures(seconds: std::ops::Range<i64>) -> Vec<Capture> {
+pub(crate) fn captures(seconds: std::ops::Range<i64>) -> Vec<Capture> {
     let owner = UserId::known("usr_1");
     seconds.map(|second| capture(second, &owner, &Random::seeded(second as u64 + 100))).collect()
 }
 
 /// The ids of all captures, the newest first.
-pub async fn ids(archive: &Archive) -> Vec<RequestId> {
+pub(crate) async fn ids(archive: &Archive) -> Vec<RequestId> {
     archive
         .list(CaptureFilter::default(), 1_000, None)
         .await
@@ -35,12 +35,12 @@ pub async fn ids(archive: &Archive) -> Vec<RequestId> {
 }
 
 /// The ids of these, the newest first.
-pub fn ids_of(captures: &[Capture]) -> Vec<RequestId> {
+pub(crate) fn ids_of(captures: &[Capture]) -> Vec<RequestId> {
     captures.iter().rev().map(|capture| capture.head.id.clone()).collect()
 }
 
 /// The files of segments.
-pub fn segments(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir.join(FOLDER)).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -24,7 +24,7 @@ use rerouter_base::id::AgentId;
 use rerouter_dialect::wire::json::read_object;
 use rerouter_store::{Action, AgentRow, StoreError};
 
-pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let preset = AgentFields::read(BodyFields::read(request)?)?;
@@ -47,7 +47,7 @@ pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
     Ok(answer::confirmed(response, unconfirmed))
 }
 
-pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     let (after, limit) = page::after_id(request.uri().query(), "an agent", AgentId::parse)?;
     let found = app.auth.agents().page(after.as_ref(), limit + 1);
     let found = found.iter().map(|agent| record(agent)).collect();
@@ -55,7 +55,7 @@ pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResul
 }
 
 /// `GET /v1/agents/{id or name}`
-pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let agent = find(app, request)?;
     let mut response = shown(StatusCode::OK, &agent, agent.etag());
@@ -69,7 +69,7 @@ pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult
 
 /// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
 /// fields; with `If-Match` they are 412.
-pub async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let patch = BodyFields::read(request)?.into_object();
@@ -106,7 +106,7 @@ pub async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResul
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let agent = find(app, request)?;

@@ -16,10 +16,10 @@ use rerouter_captures::capture::record;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_routing::decide;
 
-pub const PARAMETERS: &[&str] = &["endpoint"];
+pub(super) const PARAMETERS: &[&str] = &["endpoint"];
 
 /// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.
-pub async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let endpoint = match query.get("endpoint") {
         None => Endpoint::ChatCompletions,

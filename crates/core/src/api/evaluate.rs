@@ -41,7 +41,11 @@ fn filter(asked: Vec<(String, String)>, reach: Reach) -> Result<CaptureFilter> {
     Ok(filter)
 }
 
-pub async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Result<ProgressStream> {
+pub(super) async fn post(
+    app: &App,
+    who: &Principal,
+    request: &ApiRequest,
+) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
     let asked = EvaluateRequest::read(request)?;

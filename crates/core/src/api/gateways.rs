@@ -17,7 +17,7 @@ use rerouter_base::error::{Error, Kind};
 use rerouter_store::{Action, GatewayRow};
 
 /// `GET /v1/gateways`; none where the store is not shared.
-pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let found = app.store.gateways().await?;
     let records = found.iter().map(|row| record(app, row)).collect();
@@ -26,7 +26,7 @@ pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResul
 
 /// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had
 /// `on_lease_lost: serve_stale`. One that lives registers anew.
-pub async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let event = audit::event(app, who, request, Action::GatewayForget, "gateway", id);

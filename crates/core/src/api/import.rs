@@ -22,7 +22,7 @@ use rerouter_store::Action;
 /// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
 /// refuses them all. Captures older than the retention are skipped and counted. Of the others the
 /// gateway keeps what it would keep of its own.
-pub async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), &["owner"])?;
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
     let settings = &app.server.capture;

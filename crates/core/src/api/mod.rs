@@ -105,24 +105,24 @@ pub enum ProgressStep {
 /// The body that a handler takes; always bounded, never compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// JSON, up to [`MANAGEMENT_BODY`](rerouter_base::bounds::MANAGEMENT_BODY).
+    /// JSON, up to [`rerouter_base::bounds::MANAGEMENT_BODY`].
     Json,
-    /// Events of a node in JSON, up to [`NODE_EVENTS_BODY`](rerouter_base::bounds::NODE_EVENTS_BODY).
+    /// Events of a node in JSON, up to [`rerouter_base::bounds::NODE_EVENTS_BODY`].
     Events,
     /// A merge patch, bounded as JSON.
     Patch,
-    /// A routing document in JSON or YAML, up to [`DOCUMENT_BYTES`](rerouter_base::bounds::DOCUMENT_BYTES).
+    /// A routing document in JSON or YAML, up to [`rerouter_base::bounds::DOCUMENT_BYTES`].
     Document,
     /// The JSON of an inference call, up to `limits.request_body`.
     Prompt,
-    /// Captures in JSON, one per line, up to [`IMPORT_BODY`](rerouter_base::bounds::IMPORT_BODY). A single
-    /// one may be `application/json`.
+    /// Captures in JSON, one per line, up to [`rerouter_base::bounds::IMPORT_BODY`]. A single one
+    /// may be `application/json`.
     Lines,
-    /// A form of a page, up to [`MANAGEMENT_BODY`](rerouter_base::bounds::MANAGEMENT_BODY).
+    /// A form of a page, up to [`rerouter_base::bounds::MANAGEMENT_BODY`].
     Form,
-    /// A form with a routing document in it, up to [`FORM_BODY`](rerouter_base::bounds::FORM_BODY).
+    /// A form with a routing document in it, up to [`rerouter_base::bounds::FORM_BODY`].
     DocumentForm,
-    /// JSON with a routing document in it, up to [`EVALUATE_BODY`](rerouter_base::bounds::EVALUATE_BODY).
+    /// JSON with a routing document in it, up to [`rerouter_base::bounds::EVALUATE_BODY`].
     Evaluation,
 }
 

@@ -30,7 +30,7 @@ struct Model<'a> {
     since: Timestamp,
 }
 
-pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let live = app.live();
     let models = known(app, &live, who);
     let body = if wants_anthropic(request) {
@@ -48,7 +48,7 @@ pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult
 }
 
 /// `GET /v1/models/{id}`; slashes may be written as `%2F`.
-pub async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let id = page::decode_path(written)
         .ok_or_else(|| Error::invalid("model", "The model name is not validly percent-encoded."))?;

@@ -21,7 +21,7 @@ use rerouter_base::id::NodeId;
 use rerouter_base::secret::Secret;
 use rerouter_store::{Change, NodeModel, NodeReport, NodeRow, Registration, StoreError, covers};
 
-pub async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let ((id, signed_s), now) = (node(who)?, app.clock.now());
     let asked = RegistrationRequest::read(request)?;
@@ -118,7 +118,7 @@ fn is_api_key(key: &Secret) -> bool {
     (1..=bounds::NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
 }
 
-pub async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, signed_s) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -194,7 +194,7 @@ struct NodeEvent {
 }
 
 /// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
-pub async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let (id, _) = node(who)?;
     let mut fields = BodyFields::read(request)?;
@@ -241,7 +241,7 @@ pub async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
     ))
 }
 
-pub async fn deregister(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn deregister(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;

@@ -23,7 +23,7 @@ use rerouter_store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 /// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
 
-pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let mut fields = BodyFields::read(request)?;
@@ -71,18 +71,18 @@ pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
     Ok(answer::confirmed(response, unconfirmed))
 }
 
-pub async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     let (after, limit) = page::after_id(request.uri().query(), "a node", NodeId::parse)?;
     let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
 }
 
-pub async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
 }
 
-pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let node = find(app, request)?;
     let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
@@ -93,7 +93,7 @@ pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
 /// [`bounds::NODE_ROTATION`].
-pub async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     BodyFields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());

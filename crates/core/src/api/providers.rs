@@ -16,7 +16,7 @@ use rerouter_routing::health::TargetStatus;
 use rerouter_routing::{BreakerState, NODES, Protocol, Provider, Target};
 
 /// `GET /v1/router/providers`, in document order, nodes last.
-pub async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());

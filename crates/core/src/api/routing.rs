@@ -24,7 +24,7 @@ use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
-pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
@@ -52,7 +52,7 @@ pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult
     Ok(response)
 }
 
-pub async fn put(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
     let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
@@ -139,7 +139,7 @@ pub(super) async fn read(
 
 /// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
 /// variable.
-pub async fn validate(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn validate(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let text = document(request)?;
     let (server, mock) = (app.server.clone(), app.mock);
@@ -152,7 +152,7 @@ pub async fn validate(app: &App, _who: &Principal, request: &ApiRequest) -> ApiR
 }
 
 /// `GET /v1/router/config/revisions`: earlier live documents, newest first.
-pub async fn revisions(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn revisions(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let after = query.get("after").map(str::to_owned);
@@ -174,7 +174,7 @@ pub async fn revisions(app: &App, _who: &Principal, request: &ApiRequest) -> Api
 }
 
 /// `GET /v1/router/config/revisions/{revision}`: the text of a document that was live.
-pub async fn revision(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn revision(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let revision = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let kept = app.store.document(revision).await.map_err(Error::store_unavailable)?;
@@ -187,7 +187,7 @@ pub async fn revision(app: &App, _who: &Principal, request: &ApiRequest) -> ApiR
 }
 
 /// `POST /v1/router/config/rollback`: makes an earlier document live again.
-pub async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
     let mut fields = BodyFields::read(request)?;

@@ -18,7 +18,7 @@ use rerouter_base::clock::rfc3339;
 use rerouter_store as store;
 
 /// `GET /v1/router/status`.
-pub async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let server = app.server.clone();
     let files = blocking(move || (disk(&server), certificates(&server)));

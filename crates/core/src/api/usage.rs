@@ -27,7 +27,7 @@ const FILTERS: [UsageColumn; 4] =
 
 /// `GET /v1/router/usage`: the usage in the caller's reach. It is summed by intervals in
 /// UTC, so `since` and `until` must be starts of them.
-pub async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let now = app.clock.now();
     let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;

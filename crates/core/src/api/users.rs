@@ -24,7 +24,7 @@ use rerouter_store::{
 
 const ROLES: &str = "user or admin";
 
-pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read(request)?;
     let email = pin::normal_email(&fields.text("email")?)?;
@@ -72,7 +72,7 @@ pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
 }
 
 /// `GET /v1/users`, newest first.
-pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     let (after, limit) = page::after_id(request.uri().query(), "a user", UserId::parse)?;
     let found = app.auth.user_page(after.as_ref(), limit + 1);
     Ok(answer::json(
@@ -81,7 +81,7 @@ pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResul
     ))
 }
 
-pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
 }
@@ -90,7 +90,7 @@ pub async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult
 /// Disabling applies in memory first, like a
 /// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
 /// write is retried.
-pub async fn update(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn update(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let patch = Patch::read(request)?;
     let user = find(app, request)?;
@@ -139,7 +139,7 @@ pub async fn update(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
 
 /// `DELETE /v1/users/{id}`: the user is disabled, then the captures are deleted, then the row goes.
 /// A call that broke off leaves a disabled user, and another one goes on.
-pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let id = find(app, request)?.id.clone();
     if id == UserId::admin() {

@@ -12,6 +12,7 @@ mod limits;
 mod listeners;
 mod net;
 mod positions;
+#[warn(missing_docs)]
 mod problem;
 mod provider;
 mod read;
@@ -36,10 +37,8 @@ pub use problem::Problem;
 pub use provider::is_own_header;
 pub use settings::Server;
 pub use settings::{CaptureSettings, Listener, TlsFiles};
-#[cfg(any(test, feature = "testing"))]
-pub use source::demo_routing;
 pub use source::{
-    DEMO, NO_FILE, OPTIONS, load_routing, routing_path, server_source, stored_routing,
+    DEMO, NO_FILE, OPTIONS, demo_routing, load_routing, routing_path, server_source, stored_routing,
 };
 pub use source::{DocumentSource, load};
 

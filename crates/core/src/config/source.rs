@@ -9,9 +9,9 @@ use rerouter_base::bounds;
 use rerouter_routing::{Finding, Position};
 
 /// Default path of the server document.
-pub const SERVER_FILE: &str = "conf/rerouter.yaml";
+pub(super) const SERVER_FILE: &str = "conf/rerouter.yaml";
 /// Default path of the routing document.
-pub const ROUTING_FILE: &str = "conf/routing.yaml";
+pub(super) const ROUTING_FILE: &str = "conf/routing.yaml";
 
 /// The name of the server document if there is no file.
 const BUILT_IN: &str = "built-in defaults";

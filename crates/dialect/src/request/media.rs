@@ -32,7 +32,7 @@ pub struct PromptSize {
     pub apart: u64,
     /// The most tokens of those bytes, and of what chat templates add to the text.
     pub beside: u64,
-    /// Whether its bytes set no bound to it: see [`Ceiling`](super::Ceiling).
+    /// Whether its bytes set no bound to it: see [`super::model_request::Ceiling`].
     pub is_open: bool,
 }
 

@@ -14,7 +14,7 @@ const PADDING: &[u8] = b"\"obfuscation\":\"";
 /// An event of content that was parsed, and the place of its text. An event with another string in
 /// that place, and the same bytes around it, says the same.
 #[derive(Debug, Default)]
-pub struct RepeatedEvent {
+pub(super) struct RepeatedEvent {
     event: Vec<u8>,
     /// The text, quotes included. Empty if there is no event.
     text: Range<usize>,
@@ -26,14 +26,14 @@ pub struct RepeatedEvent {
 }
 
 /// What a repeated event adds to the counts of its stream.
-pub struct RepeatedFacts {
+pub(super) struct RepeatedFacts {
     pub bytes: u64,
     pub choices: u128,
 }
 
 impl RepeatedEvent {
     /// Learns an event that was parsed, if it is one whose text may change.
-    pub fn learn(&mut self, event: &[u8], facts: &EventFacts) {
+    pub(super) fn learn(&mut self, event: &[u8], facts: &EventFacts) {
         let is_plain = facts.kind == EventKind::Content
             && !facts.finished
             && facts.told.is_none()
@@ -55,7 +55,7 @@ impl RepeatedEvent {
     }
 
     /// Reads an event that is like the learnt one; `None` for any other.
-    pub fn read(&self, event: &[u8]) -> Option<RepeatedFacts> {
+    pub(super) fn read(&self, event: &[u8]) -> Option<RepeatedFacts> {
         let fixed = |range: Range<usize>| self.event.get(range).unwrap_or_default();
         if self.text.is_empty() {
             return None;

@@ -18,7 +18,7 @@ use rerouter_core::app::App;
 /// when no request is under way, and captures, spend and revocations are durable; what the store
 /// refuses is logged. Afterwards keys with a budget are refused. New connections are still
 /// accepted: stop the server before, and bound the wait.
-pub async fn drained(app: &App) {
+pub(super) async fn drained(app: &App) {
     match app.is_handed_over() {
         true => connections_ended(app).await,
         false => app.drain(),

@@ -28,8 +28,8 @@
 //!   to standard output or [`Environment::access_log`], unless `access_log: { format: off }`.
 //! - **Signals**: your server decides when to stop. SIGHUP is received, to reload the documents.
 //! - **Shutdown**: after a graceful signal Pingora waits for `grace_period_seconds`. Requests end
-//!   and captures are written meanwhile; the rest is cut off. [`drained`] resolves when nothing is
-//!   left, for a server that can stop earlier.
+//!   and captures are written meanwhile; the rest is cut off. [`drain::drained`] resolves when
+//!   nothing is left, for a server that can stop earlier.
 
 mod announce;
 mod backup;

@@ -49,7 +49,7 @@ impl ContentPatterns {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
 

@@ -17,7 +17,7 @@ use crate::inputs::Inputs;
 /// `inputs.at` in the document's time zone. Ids, `agent` and `language` are `""` if there is none.
 /// `keywords` lists the sets with a hit. `user_message` and `system_prompt` stand before `matches`
 /// only.
-pub const SIGNALS: [&str; 21] = [
+pub(super) const SIGNALS: [&str; 21] = [
     "model",
     "endpoint",
     "prompt_tokens",

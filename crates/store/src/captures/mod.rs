@@ -23,7 +23,8 @@ use rerouter_base::bounds;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
 pub use rows::CaptureFilter;
-pub use rows::{ByteRange, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows};
+pub(crate) use rows::CapturePage;
+pub use rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub(super) use shared::SharedCaptures;
 pub(super) use statements::{COLUMNS, put_segment, signed};
 
@@ -175,8 +176,8 @@ impl CaptureIndex {
     }
 
     /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
-    /// [`rerouter_base::bounds::LIST_ROWS`] rows, or [`rerouter_base::bounds::LIST_LOOKUPS`], so a page may be
-    /// short although more follow.
+    /// [`bounds::LIST_ROWS`] rows, or [`bounds::LIST_LOOKUPS`], so a page may be short although
+    /// more follow.
     pub async fn list(
         &self,
         filter: CaptureFilter,

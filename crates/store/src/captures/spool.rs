@@ -9,7 +9,7 @@ use crate::sql::{Row, Transaction, params};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
 /// A segment, and captures in it.
-pub type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
+pub(super) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
 
 /// Up to `limit` captures of one segment; `None` if there is none any more.
 pub(super) fn batch(

@@ -34,7 +34,7 @@ struct MadeKey {
 
 /// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
 /// no second key and gets the same answer. Callers without a credential get no idempotency.
-pub async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let named = if is_open(who) { None } else { idempotency::key(request.headers())? };

@@ -13,8 +13,8 @@ mod revoke;
 mod rotate;
 mod usage;
 
-pub use create::create;
-pub use patch::patch;
-pub use read::{PARAMETERS, get, list};
-pub use revoke::revoke;
-pub use rotate::rotate;
+pub(super) use create::create;
+pub(super) use patch::patch;
+pub(super) use read::{PARAMETERS, get, list};
+pub(super) use revoke::revoke;
+pub(super) use rotate::rotate;

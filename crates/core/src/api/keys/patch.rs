@@ -29,7 +29,7 @@ use rerouter_store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, 
 const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
 
 /// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
-pub async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, _) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     // After a concurrent change the patch is applied again, to the new state.

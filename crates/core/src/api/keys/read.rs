@@ -16,7 +16,7 @@ use rerouter_base::error::{Error, Result};
 use rerouter_base::id::KeyId;
 use rerouter_base::interface::Interface;
 
-pub const PARAMETERS: &[&str] =
+pub(crate) const PARAMETERS: &[&str] =
     &["limit", "after", "status", "owner", "expires_before", "unused_since", "budget_used"];
 
 /// Keys that need somebody's attention.
@@ -63,7 +63,7 @@ fn time(query: &Query, name: &str) -> Result<Option<Timestamp>> {
     query.get(name).map(parse).transpose()
 }
 
-pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, _) = enter(who, request)?;
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
@@ -96,7 +96,7 @@ pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult
 }
 
 /// `GET K/{id}`; for a ROUTER key also the usage of its limits.
-pub async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, _) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, collection, who, request)?;

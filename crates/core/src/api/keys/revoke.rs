@@ -12,7 +12,7 @@ use rerouter_store::Action;
 
 /// `DELETE K/{id}`: the key is dead in memory, then durably, then 204. `?descendants=true` also
 /// revokes all keys that descend from it, whoever owns them.
-pub async fn revoke(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn revoke(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, _) = enter(who, request)?;
     let query = Query::read(request.uri().query(), &["descendants"])?;
     let descendants = match query.get("descendants") {

@@ -19,7 +19,7 @@ use rerouter_store::{Action, Change, KeyRow, NewSecret, Seen};
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
 /// or valid for the requested grace period only. If the store fails, nothing changes.
-pub async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(crate) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (collection, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let mut fields = BodyFields::read_if_any(request)?;

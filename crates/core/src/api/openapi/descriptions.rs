@@ -163,7 +163,9 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
             "Idempotency-Key",
             says,
             json!({
-                "type": "string", "minLength": 1, "maxLength": rerouter_base::bounds::IDEMPOTENCY_KEY
+                "type": "string",
+                "minLength": 1,
+                "maxLength": rerouter_base::bounds::IDEMPOTENCY_KEY,
             }),
         );
     }
