@@ -118,7 +118,7 @@ pub mod interface {
 }
 pub mod log {
     pub use rerouter_base::log::{
-        ACCESS_FIELDS, AccessLog, DIAGNOSTIC_FIELDS, may_be_written, panicked,
+        ACCESS_FIELDS, AccessLog, DIAGNOSTIC_FIELDS, may_be_written, panicked, target,
     };
 }
 pub mod metrics {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use regex::{Captures, Regex};
+use rerouter::internals::log::target;
 use syn::visit::{self, Visit};
 
 /// The rooms from top to bottom. A room uses itself and rooms above its row, never one in its row
@@ -649,6 +650,22 @@ fn rooms_use_only_rooms_above_and_crates_enter_by_their_doors() {
     let found: Vec<String> =
         sources.iter().flat_map(|(path, source)| violations(path, source, &crates)).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// What users filter their logs by.
+#[test]
+fn a_module_logs_under_the_name_of_its_room() {
+    for (place, file) in
+        files().into_iter().filter(|(_, file)| !file.starts_with(root().join("src")))
+    {
+        let inner = file.strip_prefix(root().join("crates")).unwrap().to_str().unwrap();
+        let (name, path) = inner.split_once("/src/").unwrap();
+        let module = [vec![format!("rerouter_{name}")], module_of(path)].concat().join("::");
+        let shown = [vec!["rerouter".to_owned()], module_of(&place)].concat().join("::");
+        if !place.contains("test") {
+            assert_eq!(target(&module), shown, "{place}");
+        }
+    }
 }
 
 /// Unit tests too: what the store promises is tested through its door, on every database.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the dictionary of the archive, crates/captures/src/archive/captures.zdict, with the zstd of the system.
-Heads are made up, in the form of crates/captures/src/capture/packed_head.rs; bodies are those of tests/data, and
-chats with the English of READMEs.
+"""Trains the dictionary of the archive, archive/captures.zdict in crates/captures/src/, with the
+zstd of the system. Heads are made up, in the form of capture/packed_head.rs there; bodies are those
+of tests/data, and chats with the English of READMEs.
 
 Usage: dictionary.py DIRECTORY (with README.md files below it, such as cargo's registry)
 """

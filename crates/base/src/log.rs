@@ -77,11 +77,17 @@ impl log::Log for DiagnosticLog {
 }
 
 /// The target under which a module logs: `rerouter::` and its room. Other crates keep theirs.
-fn target(module: &str) -> Cow<'_, str> {
+pub fn target(module: &str) -> Cow<'_, str> {
     let Some(inner) = module.strip_prefix("rerouter_") else { return module.into() };
     let (name, rest) = inner.split_once("::").unwrap_or((inner, ""));
-    let has_rooms = ["base", "access", "captures", "core"].contains(&name);
-    match (has_rooms || rest.starts_with("server"), rest) {
+    let room = rest.split("::").next().unwrap_or_default();
+    let is_room = matches!(
+        (name, room),
+        ("base" | "access" | "captures" | "core", _)
+            | ("dialect", "wire")
+            | ("gateway", "mock" | "server")
+    );
+    match (is_room, rest) {
         (true, _) => format!("rerouter::{rest}").into(),
         (false, "") => format!("rerouter::{name}").into(),
         (false, _) => format!("rerouter::{name}::{rest}").into(),
@@ -163,6 +169,7 @@ mod tests {
             ("rerouter_store::postgres::target", "rerouter::store::postgres::target"),
             ("rerouter_gateway::edge", "rerouter::gateway::edge"),
             ("rerouter_gateway::server::boot", "rerouter::server::boot"),
+            ("rerouter_cli::server_source", "rerouter::cli::server_source"),
             ("rerouter_dialect", "rerouter::dialect"),
             ("pingora_core::server", "pingora_core::server"),
         ] {

@@ -79,6 +79,12 @@ impl<S: HttpService> ConnectionAcceptor<S> {
             Ok(slot) => return Some(slot),
             Err(full) => full,
         };
+        self.tell_refused(full, peer);
+        self.limiter.reserve(peer)
+    }
+
+    /// Counts what a limit refused, a connection or a further request of HTTP/2, and warns of it.
+    fn tell_refused(&self, full: LimitReached, peer: Option<IpAddr>) {
         self.app.metrics.connection_refused(full.as_str());
         match full {
             LimitReached::All => self.at_limit.tell(|count| {
@@ -94,7 +100,6 @@ impl<S: HttpService> ConnectionAcceptor<S> {
                 );
             }),
         }
-        self.limiter.reserve(peer)
     }
 
     /// When the first request head of a connection must be complete.
@@ -211,7 +216,9 @@ impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
             () = slot.revoked() => return None,
         };
         if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            Box::pin(http2::serve(&self.service, stream, slot, deadline, shutdown)).await;
+            let peer = peer(&stream);
+            let refused = |full| self.tell_refused(full, peer);
+            Box::pin(http2::serve(&self.service, stream, slot, deadline, shutdown, &refused)).await;
         } else {
             self.http1(stream, slot, deadline, shutdown).await;
         }

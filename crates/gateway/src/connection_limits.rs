@@ -144,10 +144,9 @@ impl ConnectionSlot {
         self.set_kept(false);
     }
 
-    /// A slot for a further stream of this connection; `None` where there is none.
-    pub(super) fn beside(&self) -> Option<ConnectionSlot> {
-        let free = || self.limiter.take(self.network).ok();
-        if self.is_reserve() { None } else { free() }
+    /// A slot for a further stream of this connection.
+    pub(super) fn beside(&self) -> Result<ConnectionSlot, LimitReached> {
+        self.limiter.take(self.network)
     }
 
     fn set_kept(&self, kept: bool) -> bool {

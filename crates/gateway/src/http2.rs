@@ -14,7 +14,7 @@ use pingora::server::ShutdownWatch;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection_limits::ConnectionSlot;
+use super::connection_limits::{ConnectionSlot, LimitReached};
 use super::http2_stream::Http2Session;
 use super::service::HttpService;
 use rerouter_base::bounds;
@@ -29,6 +29,7 @@ pub(super) async fn serve<S: HttpService>(
     slot: ConnectionSlot,
     deadline: Instant,
     shutdown: &ShutdownWatch,
+    refused: &(dyn Fn(LimitReached) + Sync),
 ) {
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -47,6 +48,7 @@ pub(super) async fn serve<S: HttpService>(
             digest,
             shutdown,
             slot,
+            refused,
             active: watch::channel(()).0,
             unsent: Arc::new(Semaphore::new(bounds::H2_UNSENT)),
         };
@@ -71,6 +73,8 @@ struct Streams<'a, S> {
     digest: Arc<Digest>,
     shutdown: &'a ShutdownWatch,
     slot: ConnectionSlot,
+    /// Told of each stream for which there is no slot.
+    refused: &'a (dyn Fn(LimitReached) + Sync),
     /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
     /// A permit for each byte of an answer that may wait in the connection.
@@ -123,9 +127,10 @@ impl<S: HttpService> Streams<'_, S> {
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
         let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
         // One request at a time has the slot of the connection.
-        let is_alone = self.active.receiver_count() == 0;
-        let (active, slot) = (self.active.subscribe(), self.slot.beside().filter(|_| !is_alone));
-        let standby = self.slot.is_reserve() || (slot.is_none() && !is_alone);
+        let needs_slot = !self.slot.is_reserve() && self.active.receiver_count() > 0;
+        let slot = needs_slot.then(|| self.slot.beside().map_err(self.refused));
+        let standby = self.slot.is_reserve() || matches!(slot, Some(Err(())));
+        let active = self.active.subscribe();
         tokio::spawn(async move {
             service.serve(session, standby, &shutdown).await;
             drop((active, slot));

@@ -15,6 +15,8 @@ struct Answers {
     length: usize,
     done: AtomicUsize,
     standby: AtomicUsize,
+    /// Limits that were told.
+    refused: AtomicUsize,
 }
 
 #[async_trait]
@@ -58,14 +60,18 @@ struct Served {
 /// A server of answers of `length` bytes, behind a pipe of `pipe` bytes.
 fn server(length: usize, pipe: usize) -> Served {
     let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(pipe);
-    let answers =
-        Arc::new(Answers { length, done: AtomicUsize::default(), standby: AtomicUsize::default() });
+    let counts: [AtomicUsize; 3] = Default::default();
+    let [done, standby, refused] = counts;
+    let answers = Arc::new(Answers { length, done, standby, refused });
     let (shutdown, leaves) = watch::channel(false);
     let slot = Arc::new(ConnectionLimiter::new(2, 2)).take(None).unwrap();
     let service = answers.clone();
     let serving = tokio::spawn(async move {
         let deadline = Instant::now() + bounds::RESERVE_HEAD;
-        serve(&service, Box::new(server), slot, deadline, &leaves).await;
+        let refused = |_| {
+            service.refused.fetch_add(1, Ordering::SeqCst);
+        };
+        serve(&service, Box::new(server), slot, deadline, &leaves, &refused).await;
     });
     Served { client, serving, answers, _shutdown: shutdown }
 }
@@ -159,7 +165,7 @@ async fn each_further_stream_takes_a_slot_until_its_end() {
     let mut second = scene.request().await.unwrap().into_body();
     assert_eq!(standby(&scene), 0);
     let _third = scene.request().await.unwrap();
-    assert_eq!(standby(&scene), 1);
+    assert_eq!((standby(&scene), scene.answers.refused.load(Ordering::SeqCst)), (1, 1));
     assert!(first.data().await.unwrap().is_err(), "the first ends");
     assert!(second.data().await.unwrap().is_err(), "the second ends");
     let _fourth = scene.request().await.unwrap();
