@@ -55,8 +55,8 @@ impl RequestMetrics {
             )?,
             connections_refused: to.counters(
                 "connections_refused_total",
-                "Connections beyond a limit, by reason: `all`, `address` or `handshakes`. They \
-                 were closed, or answered one request.",
+                "Connections and further HTTP/2 requests on them beyond a limit, by reason: `all`, \
+                 `address` or `handshakes`. They were closed, or answered one request.",
                 &["reason"],
             )?,
             auth_failures: to.counters(

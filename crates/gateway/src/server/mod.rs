@@ -3,7 +3,7 @@
 //!
 //! # In your own Pingora server
 //!
-//! ```ignore
+//! ```text
 //! let document = config::load_server(Some(Path::new("rerouter.yaml")), &variable)?;
 //! let environment = Environment {
 //!     admin_key: Some(Secret::new(admin)),
