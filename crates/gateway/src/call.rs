@@ -30,6 +30,11 @@ use rerouter_routing::Target;
 use rerouter_routing::health::{IsolatedCooldowns, RetryBudget};
 use rerouter_store::PanicPoint;
 
+tokio::task_local! {
+    /// The call that Pingora's proxy runs, for the hooks' context.
+    pub(super) static CALL: Arc<InferenceCall>;
+}
+
 pub(super) struct InferenceCall {
     pub(super) app: Arc<App>,
     pub(super) id: RequestId,

@@ -80,7 +80,6 @@ use peers::Peers;
 use rerouter_core::app::App;
 pub use service::{HttpService, answer, refuse};
 pub use stages::CallStages;
-use wrap::CALL;
 
 /// The hooks of Pingora's proxy: they connect to the targets of the plan, write head and body, and
 /// ask the call whether another one is tried.
@@ -121,7 +120,7 @@ impl ProxyHttp for ProxyHooks {
     type CTX = HookContext;
 
     fn new_ctx(&self) -> HookContext {
-        HookContext { call: CALL.try_with(Arc::clone).ok(), body: None }
+        HookContext { call: call::CALL.try_with(Arc::clone).ok(), body: None }
     }
 
     async fn upstream_peer(&self, _: &mut Session, ctx: &mut HookContext) -> Result<Box<HttpPeer>> {

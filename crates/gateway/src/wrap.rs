@@ -28,16 +28,11 @@ use pingora_proxy::HttpProxy;
 use tokio::time::Instant;
 
 use super::ProxyHooks;
-use super::call::InferenceCall;
+use super::call::{CALL, InferenceCall};
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::reply;
 use super::verdict::RelayVerdict;
 use rerouter_base::bounds;
-
-tokio::task_local! {
-    /// The call that Pingora's proxy runs, for the hooks' context.
-    pub(super) static CALL: Arc<InferenceCall>;
-}
 
 /// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
 /// session the answer is relayed to it, without one it is collected. Gives the session back.

@@ -15,6 +15,7 @@ mod password;
 mod pending_writes;
 mod principal;
 mod revocation;
+mod revocation_scope;
 mod session_table;
 mod shared_throttle;
 pub mod signature;
@@ -50,7 +51,7 @@ pub use principal::{
 pub use throttle::{Throttle, UNKNOWN_USER};
 
 use key_table::KeyTable;
-use revocation::RevocationScope;
+use revocation_scope::RevocationScope;
 use session_table::SessionTable;
 
 /// A cheap handle to the tables.

@@ -8,30 +8,9 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::Auth;
+use super::revocation_scope::RevocationScope;
 use rerouter_base::id::KeyId;
 use rerouter_store::{Committed, Store, StoreError};
-
-/// How much a revocation ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum RevocationScope {
-    Key,
-    /// The key and all that descend from it.
-    Descent,
-}
-
-impl RevocationScope {
-    async fn write(
-        self,
-        store: &Store,
-        id: &KeyId,
-        at: Timestamp,
-    ) -> Result<Committed, StoreError> {
-        match self {
-            RevocationScope::Key => store.revoke_key(id, at).await,
-            RevocationScope::Descent => store.revoke_descent(id, at).await,
-        }
-    }
-}
 
 impl Auth {
     /// Ends a key in this process at once, whatever the store says until it agrees.

@@ -10,10 +10,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use log::warn;
 
+use super::Limiter;
 use super::budget::{Account, Grant, GrantWish, Period, period};
+use super::counters::{SubjectEntry, follow};
 use super::draw::{Draw, Subject, of_key, of_user};
 use super::pending::lock;
-use super::{Limiter, SubjectEntry};
 use crate::auth::Auth;
 use rerouter_base::bounds;
 use rerouter_base::id::UserId;
@@ -329,8 +330,8 @@ impl Limiter {
         }
         let mut counts = counted.counts();
         let caps = counts.caps;
-        super::follow(&mut counts.requests, caps.rpm, now);
-        super::follow(&mut counts.tokens, caps.tpm, now);
+        follow(&mut counts.requests, caps.rpm, now);
+        follow(&mut counts.tokens, caps.tpm, now);
         let idle = counts.is_idle();
         if let Some(account) = counts.account.as_ref().filter(|_| idle) {
             self.carried.counted.insert((subject.clone(), account.period()), account.spent());

@@ -40,6 +40,7 @@
 //! counted by each gateway for itself.
 
 mod budget;
+mod counters;
 mod draw;
 mod grant_queue;
 mod handover;
@@ -51,7 +52,7 @@ mod remaining;
 mod reserve;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dashmap::DashMap;
 use jiff::Timestamp;
@@ -65,10 +66,10 @@ pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
 pub use ledger::day;
 pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
 
-use budget::{Account, BudgetShortage};
+use budget::BudgetShortage;
+use counters::{CarriedSpend, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
 use grant_queue::GrantQueue;
 use pending::Pending;
-use rate::Bucket;
 use refusal::{LimitHit, unpaid};
 
 /// The counters of all keys and users.
@@ -87,34 +88,6 @@ pub struct Limiter {
     closed: AtomicBool,
     /// Whether the store failed when grants were last to be written.
     failing: AtomicBool,
-}
-
-/// What counts as spent of budgets that have no account yet.
-#[derive(Default)]
-struct CarriedSpend {
-    counted: DashMap<(Subject, Period), NanoUsd>,
-    /// Whether other gateways draw on the same budgets.
-    shared: AtomicBool,
-}
-
-/// The entry of one key or user.
-struct SubjectEntry {
-    subject: Subject,
-    counts: Mutex<SubjectCounters>,
-    wanted: Arc<GrantQueue>,
-    /// Wakes requests that wait for a grant.
-    granted: Notify,
-}
-
-#[derive(Default)]
-struct SubjectCounters {
-    caps: Caps,
-    requests: Option<Bucket>,
-    tokens: Option<Bucket>,
-    /// Tokens that requests under way have reserved.
-    reserved: u64,
-    running: u64,
-    account: Option<Account>,
 }
 
 #[derive(Debug)]
@@ -148,101 +121,6 @@ impl Drop for ConcurrencySlot {
             counts.running = counts.running.saturating_sub(1);
         }
     }
-}
-
-struct SubjectHold {
-    counted: Arc<SubjectEntry>,
-    whose: LimitOwner,
-    money: Option<(Period, NanoUsd)>,
-}
-
-impl SubjectEntry {
-    fn counts(&self) -> MutexGuard<'_, SubjectCounters> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Follows the current limits and the time, and queues a grant if one is wanted.
-    fn follow(
-        &self,
-        counts: &mut SubjectCounters,
-        draw: &Draw,
-        now: Timestamp,
-        carried: &CarriedSpend,
-    ) {
-        let opened = counts.follow(draw, now, carried);
-        if opened || counts.account().is_some_and(|account| account.is_short()) {
-            self.wanted.note(&self.subject);
-        }
-    }
-
-    /// Notes that a grant is wanted soon, where it is.
-    fn expect(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
-        if counts.account().is_some_and(|account| account.expect(amount)) {
-            self.wanted.soon(&self.subject);
-        }
-    }
-}
-
-impl SubjectCounters {
-    /// Gives whether an account was opened.
-    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
-        self.caps = draw.caps;
-        follow(&mut self.requests, draw.caps.rpm, now);
-        follow(&mut self.tokens, draw.caps.tpm, now);
-        let Some(budget) = draw.caps.budget else { return false };
-        if let Some(account) = &mut self.account {
-            if account.follow(budget) {
-                account.turn(now);
-                return false;
-            }
-            carried.counted.insert((draw.subject.clone(), account.period()), account.spent());
-        }
-        let period = budget::period(budget.per, now);
-        let counted = carried.counted.remove(&(draw.subject.clone(), period));
-        let counted = counted.map_or(0, |(_, counted)| counted);
-        let shared = carried.shared.load(Ordering::Relaxed);
-        self.account = Some(Account::open(budget, now, counted, shared));
-        true
-    }
-
-    /// The account, where the limits have a budget now.
-    fn account(&mut self) -> Option<&mut Account> {
-        self.account.as_mut().filter(|_| self.caps.budget.is_some())
-    }
-
-    /// Takes a request in.
-    fn take(&mut self, tokens: u64) {
-        self.running += 1;
-        self.reserved = self.reserved.saturating_add(tokens);
-        if let Some(bucket) = &mut self.requests {
-            bucket.take(1);
-        }
-        if let Some(bucket) = &mut self.tokens {
-            bucket.take(signed(tokens));
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        let full = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_full);
-        self.running == 0
-            && full(&self.requests)
-            && full(&self.tokens)
-            && self.account.as_ref().is_none_or(Account::is_idle)
-    }
-}
-
-fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
-    match (bucket.as_mut(), limit) {
-        (_, None) => *bucket = None,
-        (None, Some(limit)) => *bucket = Some(Bucket::full(limit, now)),
-        (Some(bucket), Some(limit)) => bucket.follow(limit, now),
-    }
-}
-
-/// Locks the counters of all that a request draws on, in the order of subjects: so no two requests
-/// deadlock.
-fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>> {
-    held.iter().map(|held| held.counted.counts()).collect()
 }
 
 impl Limiter {
@@ -442,10 +320,6 @@ impl Drop for LimitPermit {
             self.end(false, 0, Some(0));
         }
     }
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

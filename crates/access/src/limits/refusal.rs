@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::SubjectCounters;
 use super::budget::{BudgetShortage, Reserve};
+use super::counters::SubjectCounters;
 use super::draw::LimitOwner;
 use super::rate::Bucket;
 use super::remaining::{BudgetStatus, ConcurrencyStatus, RateStatus};

@@ -1,14 +1,12 @@
 //! What is left of the limits that a request draws on: as answers say it in headers, refusals in
 //! words and keys in their record.
 
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::draw::LimitOwner;
-use super::rate::{Bucket, RateLeft};
-use super::{SubjectCounters, SubjectHold};
+use super::rate::RateLeft;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::Budget;
 
@@ -87,55 +85,5 @@ impl BudgetStatus {
     /// How long until the next period begins.
     pub fn reset(&self, now: Timestamp) -> Duration {
         self.resets_at.duration_since(now).try_into().unwrap_or_default()
-    }
-}
-
-impl Remaining {
-    /// Of all that a request draws on, each brought up to now.
-    pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
-        let mut least = Remaining::default();
-        for (counts, held) in all.iter().zip(held) {
-            let Remaining { requests, tokens, places, money } = counts.remaining(held.whose);
-            keep(&mut least.requests, requests, |rate| (rate.left.remaining, rate.left.limit));
-            keep(&mut least.tokens, tokens, |rate| (rate.left.remaining, rate.left.limit));
-            keep(&mut least.places, places, |places| (places.remaining(), places.limit));
-            keep(&mut least.money, money, |money| (money.remaining(), money.budget.nano));
-        }
-        least
-    }
-}
-
-/// Keeps the lesser of the two.
-fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
-    if let Some(other) = other
-        && least.as_ref().is_none_or(|least| by(&other) < by(least))
-    {
-        *least = Some(other);
-    }
-}
-
-impl SubjectCounters {
-    /// What is left of the limits of one subject.
-    pub(super) fn remaining(&self, whose: LimitOwner) -> Remaining {
-        let rate = |bucket: &Option<Bucket>, reserved: u64| {
-            let left = bucket.as_ref()?.left();
-            // A bucket may have filled up again under what is still reserved.
-            let reserved = reserved.min(left.limit.saturating_sub(left.remaining));
-            Some(RateStatus { whose, left, reserved })
-        };
-        Remaining {
-            requests: rate(&self.requests, 0),
-            tokens: rate(&self.tokens, self.reserved),
-            places: self.caps.concurrency.map(|limit| ConcurrencyStatus {
-                whose,
-                limit,
-                in_use: self.running,
-            }),
-            money: self
-                .account
-                .as_ref()
-                .filter(|_| self.caps.budget.is_some())
-                .map(|account| account.money(whose)),
-        }
     }
 }

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
 use super::budget::{BudgetShortage, Reserve};
+use super::counters::{SubjectEntry, lock};
 use super::refusal::{ungranted, unpaid};
 use super::remaining::{BudgetStatus, Remaining};
-use super::{LimitPermit, Limiter, SubjectEntry, lock};
+use super::{LimitPermit, Limiter};
 use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::Error;

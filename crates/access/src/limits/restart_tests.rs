@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::budget::Account;
 use super::tests::{World, at, day};
 use super::*;
 use rerouter_store::{KeyRow, Limits};

@@ -8,21 +8,7 @@ use jiff::Timestamp;
 
 use super::Nodes;
 use super::ready::ReadyNode;
-use rerouter_routing::{Abilities, NodeFacts, Routing, TargetHealth, node_targets};
-use rerouter_store::NodeRow;
-
-/// Bounds that the node registered, by model, for models that have any.
-pub(super) fn abilities(row: &NodeRow) -> BTreeMap<String, Arc<Abilities>> {
-    let models = row.registration.iter().flat_map(|registration| &registration.models);
-    let bounded = models.filter(|model| model.context.is_some() || model.capabilities.is_some());
-    let abilities = bounded.map(|model| {
-        (
-            model.id.clone(),
-            Abilities { context: model.context, capabilities: model.capabilities.clone() },
-        )
-    });
-    abilities.map(|(id, abilities)| (id, abilities.into())).collect()
-}
+use rerouter_routing::{NodeFacts, Routing, TargetHealth, node_targets};
 
 impl Nodes {
     /// Adds to `health` the state of the document's `nodes/…` targets, and of the nodes that serve

@@ -132,7 +132,7 @@ impl Nodes {
         }
         let inflight = before.as_ref().map(|before| before.inflight.clone()).unwrap_or_default();
         let serving = self.serving(&row, before.as_deref(), &inflight);
-        let abilities = health_snapshot::abilities(&row).into();
+        let abilities = ready::abilities(&row).into();
         let lease = before.as_ref().map(|before| before.lease.clone()).unwrap_or_default();
         if let (Some(before), Some(epoch)) =
             (before.as_ref().and_then(|before| before.epoch()), epoch(&row))

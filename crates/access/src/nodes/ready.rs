@@ -52,3 +52,16 @@ impl ReadyNode {
         planned.at_node(self.provider.clone(), self.state.clone())
     }
 }
+
+/// Bounds that the node registered, by model, for models that have any.
+pub(super) fn abilities(row: &NodeRow) -> BTreeMap<String, Arc<Abilities>> {
+    let models = row.registration.iter().flat_map(|registration| &registration.models);
+    let bounded = models.filter(|model| model.context.is_some() || model.capabilities.is_some());
+    let abilities = bounded.map(|model| {
+        (
+            model.id.clone(),
+            Abilities { context: model.context, capabilities: model.capabilities.clone() },
+        )
+    });
+    abilities.map(|(id, abilities)| (id, abilities.into())).collect()
+}

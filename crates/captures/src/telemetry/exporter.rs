@@ -12,12 +12,28 @@ use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 
 use super::call_trace::CallTrace;
-use super::{OtlpSettings, TraceMessage, otlp};
+use super::otlp;
 use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::id::{Random, RequestId};
 use rerouter_base::log::LogThrottle;
 use rerouter_base::metrics::Metrics;
+
+/// Where traces go: `telemetry.otlp` of the server document.
+#[derive(Clone)]
+pub struct OtlpSettings {
+    /// URL of the collector's endpoint for traces.
+    pub url: String,
+    /// Headers of each request there, marked sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Share of the traces that begin here which is exported, from 0 to 1.
+    pub sample: f64,
+}
+
+pub(super) enum TraceMessage {
+    Call(Box<CallTrace>),
+    Flush(SyncSender<()>),
+}
 
 /// Why a batch was not taken. It says nothing of where it was sent: that may be a secret.
 #[derive(Debug, PartialEq, Eq)]

@@ -14,31 +14,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use ureq::unversioned::resolver::Resolver;
 
 pub use self::call_trace::{AttemptStep, CallTrace};
-use self::exporter::Exporter;
+pub use self::exporter::OtlpSettings;
+use self::exporter::{Exporter, TraceMessage};
 use rerouter_base::bounds;
 use rerouter_base::id::Random;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::trace_context::TraceContext;
-
-/// Where traces go: `telemetry.otlp` of the server document.
-#[derive(Clone)]
-pub struct OtlpSettings {
-    /// URL of the collector's endpoint for traces.
-    pub url: String,
-    /// Headers of each request there, marked sensitive.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Share of the traces that begin here which is exported, from 0 to 1.
-    pub sample: f64,
-}
-
-enum TraceMessage {
-    Call(Box<CallTrace>),
-    Flush(SyncSender<()>),
-}
 
 /// The export of traces. Clones share it.
 #[derive(Clone, Default)]

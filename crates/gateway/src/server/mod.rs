@@ -34,6 +34,7 @@
 mod announce;
 mod backup;
 mod boot;
+mod boot_error;
 mod checkpoints;
 mod console_link;
 mod descriptors;
@@ -43,6 +44,7 @@ mod listeners;
 mod master;
 mod master_file;
 mod metrics_pages;
+mod prepared;
 pub mod ready;
 mod services;
 mod systemd;
@@ -50,7 +52,7 @@ mod tls;
 mod upgrade;
 
 use std::ffi::OsString;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -65,38 +67,19 @@ use tokio::sync::watch;
 
 pub use backup::back_up;
 pub use boot::Environment;
+pub use boot_error::BootError;
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
+pub use prepared::Gateway;
 
 use self::drain::{DrainService, StopSignals};
 use self::listeners::Sockets;
 use self::systemd::SystemdService;
-use self::upgrade::{Offering, Takeover};
+use self::upgrade::Offering;
 use crate::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
 use rerouter_base::bounds;
-use rerouter_captures::capture::queue::CaptureWriter;
-use rerouter_core::app::App;
 use rerouter_core::config;
 use rerouter_routing::Inputs;
-use rerouter_store::{Faults, StoreError};
-
-/// Why a gateway cannot start, for the operator.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BootError(pub String);
-
-impl From<StoreError> for BootError {
-    fn from(error: StoreError) -> Self {
-        BootError(error.to_string())
-    }
-}
-
-/// A gateway that is ready to serve. Its listeners are not bound yet.
-pub struct Gateway {
-    app: Arc<App>,
-    writer: CaptureWriter,
-    mock: TcpListener,
-    takeover: Option<Takeover>,
-}
+use rerouter_store::Faults;
 
 impl Gateway {
     /// Opens the store and builds a gateway from checked documents.

@@ -1,11 +1,12 @@
 //! The state of a compilation: problems so far, and the names and targets that are known.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
-use super::{BuildContext, warnings};
+use super::warnings;
 use crate::compiled::{ExpensiveSignals, NameIndex, Recipe, Routing};
 use crate::condition::ContentPatterns;
 use crate::document::{Finding, Located, ModelSpec};
@@ -23,6 +24,19 @@ use rerouter_base::bounds;
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
 const ASKED_MODEL: &str = "`provider/${model}` serves the model that is asked for";
+
+/// What a document is built with, besides its spec.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildContext<'a> {
+    /// First 12 hex digits of the document's hash.
+    pub revision: &'a str,
+    /// The document as written.
+    pub text: &'a str,
+    /// Address of the in-process mock. Without it a mock provider is unreachable.
+    pub mock: Option<SocketAddr>,
+    /// Lower-case names of the headers that expressions may read.
+    pub signal_headers: &'a [String],
+}
 
 pub(super) struct Compiler<'o> {
     pub(super) origin: &'o BuildContext<'o>,

@@ -8,7 +8,6 @@ mod providers;
 mod recipes;
 mod warnings;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::compiler::Compiler;
@@ -16,18 +15,7 @@ use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
 use rerouter_base::bounds;
 
-/// What a document is built with, besides its spec.
-#[derive(Clone, Copy, Debug)]
-pub struct BuildContext<'a> {
-    /// First 12 hex digits of the document's hash.
-    pub revision: &'a str,
-    /// The document as written.
-    pub text: &'a str,
-    /// Address of the in-process mock. Without it a mock provider is unreachable.
-    pub mock: Option<SocketAddr>,
-    /// Lower-case names of the headers that expressions may read.
-    pub signal_headers: &'a [String],
-}
+pub use self::compiler::BuildContext;
 
 impl Routing {
     /// Checks a spec and builds what runs.

@@ -2,6 +2,7 @@
 //! request.
 
 use cel::common::ast::LiteralValue;
+use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 
 /// A kind of value.
@@ -86,4 +87,12 @@ impl ValueKind {
         };
         family(self) == family(other)
     }
+}
+
+/// A text, number or boolean as text.
+pub(super) fn text_of(value: &dyn Val) -> Option<String> {
+    let text = value.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
+    text.or_else(|| value.downcast_ref::<CelInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelUInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelBool>().map(|truth| truth.inner().to_string()))
 }

@@ -19,12 +19,11 @@ mod tests;
 mod texts;
 
 use cel::Value;
-use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
-use cel::common::value::Val;
+use cel::common::types::CelBool;
 
 use self::compile::{CheckedExpression, ResultKind, compile};
 use self::flaw::shorten;
-use self::kind::ValueKind;
+use self::kind::{ValueKind, text_of};
 use rerouter_base::bounds;
 
 pub use self::check::Uses;
@@ -104,12 +103,4 @@ impl StickyKey {
             Err(error) => Err(shorten(&messages::failed(&error), bounds::CEL_TRACE_BYTES)),
         }
     }
-}
-
-/// A text, number or boolean as text.
-fn text_of(value: &dyn Val) -> Option<String> {
-    let text = value.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
-    text.or_else(|| value.downcast_ref::<CelInt>().map(|number| number.inner().to_string()))
-        .or_else(|| value.downcast_ref::<CelUInt>().map(|number| number.inner().to_string()))
-        .or_else(|| value.downcast_ref::<CelBool>().map(|truth| truth.inner().to_string()))
 }

@@ -10,7 +10,8 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use jiff::tz::TimeZone;
 
-use super::{text_of, texts};
+use super::kind::text_of;
+use super::texts;
 use crate::inputs::Inputs;
 
 /// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of

@@ -1,0 +1,192 @@
+//! What is counted of a key or user, and what a request holds of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::budget::{Account, Period, period};
+use super::draw::{Caps, Draw, LimitOwner, Subject};
+use super::grant_queue::GrantQueue;
+use super::rate::Bucket;
+use super::remaining::{ConcurrencyStatus, RateStatus, Remaining};
+use rerouter_base::money::NanoUsd;
+
+/// What counts as spent of budgets that have no account yet.
+#[derive(Default)]
+pub(super) struct CarriedSpend {
+    pub(super) counted: DashMap<(Subject, Period), NanoUsd>,
+    /// Whether other gateways draw on the same budgets.
+    pub(super) shared: AtomicBool,
+}
+
+/// The entry of one key or user.
+pub(super) struct SubjectEntry {
+    pub(super) subject: Subject,
+    pub(super) counts: Mutex<SubjectCounters>,
+    pub(super) wanted: Arc<GrantQueue>,
+    /// Wakes requests that wait for a grant.
+    pub(super) granted: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct SubjectCounters {
+    pub(super) caps: Caps,
+    pub(super) requests: Option<Bucket>,
+    pub(super) tokens: Option<Bucket>,
+    /// Tokens that requests under way have reserved.
+    pub(super) reserved: u64,
+    pub(super) running: u64,
+    pub(super) account: Option<Account>,
+}
+
+pub(super) struct SubjectHold {
+    pub(super) counted: Arc<SubjectEntry>,
+    pub(super) whose: LimitOwner,
+    pub(super) money: Option<(Period, NanoUsd)>,
+}
+
+impl SubjectEntry {
+    pub(super) fn counts(&self) -> MutexGuard<'_, SubjectCounters> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the current limits and the time, and queues a grant if one is wanted.
+    pub(super) fn follow(
+        &self,
+        counts: &mut SubjectCounters,
+        draw: &Draw,
+        now: Timestamp,
+        carried: &CarriedSpend,
+    ) {
+        let opened = counts.follow(draw, now, carried);
+        if opened || counts.account().is_some_and(|account| account.is_short()) {
+            self.wanted.note(&self.subject);
+        }
+    }
+
+    /// Notes that a grant is wanted soon, where it is.
+    pub(super) fn expect(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
+        if counts.account().is_some_and(|account| account.expect(amount)) {
+            self.wanted.soon(&self.subject);
+        }
+    }
+}
+
+impl SubjectCounters {
+    /// Gives whether an account was opened.
+    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
+        self.caps = draw.caps;
+        follow(&mut self.requests, draw.caps.rpm, now);
+        follow(&mut self.tokens, draw.caps.tpm, now);
+        let Some(budget) = draw.caps.budget else { return false };
+        if let Some(account) = &mut self.account {
+            if account.follow(budget) {
+                account.turn(now);
+                return false;
+            }
+            carried.counted.insert((draw.subject.clone(), account.period()), account.spent());
+        }
+        let period = period(budget.per, now);
+        let counted = carried.counted.remove(&(draw.subject.clone(), period));
+        let counted = counted.map_or(0, |(_, counted)| counted);
+        let shared = carried.shared.load(Ordering::Relaxed);
+        self.account = Some(Account::open(budget, now, counted, shared));
+        true
+    }
+
+    /// The account, where the limits have a budget now.
+    pub(super) fn account(&mut self) -> Option<&mut Account> {
+        self.account.as_mut().filter(|_| self.caps.budget.is_some())
+    }
+
+    /// Takes a request in.
+    pub(super) fn take(&mut self, tokens: u64) {
+        self.running += 1;
+        self.reserved = self.reserved.saturating_add(tokens);
+        if let Some(bucket) = &mut self.requests {
+            bucket.take(1);
+        }
+        if let Some(bucket) = &mut self.tokens {
+            bucket.take(signed(tokens));
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let full = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_full);
+        self.running == 0
+            && full(&self.requests)
+            && full(&self.tokens)
+            && self.account.as_ref().is_none_or(Account::is_idle)
+    }
+}
+
+pub(super) fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
+    match (bucket.as_mut(), limit) {
+        (_, None) => *bucket = None,
+        (None, Some(limit)) => *bucket = Some(Bucket::full(limit, now)),
+        (Some(bucket), Some(limit)) => bucket.follow(limit, now),
+    }
+}
+
+/// Locks the counters of all that a request draws on, in the order of subjects: so no two requests
+/// deadlock.
+pub(super) fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>> {
+    held.iter().map(|held| held.counted.counts()).collect()
+}
+
+impl Remaining {
+    /// Of all that a request draws on, each brought up to now.
+    pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
+        let mut least = Remaining::default();
+        for (counts, held) in all.iter().zip(held) {
+            let Remaining { requests, tokens, places, money } = counts.remaining(held.whose);
+            keep(&mut least.requests, requests, |rate| (rate.left.remaining, rate.left.limit));
+            keep(&mut least.tokens, tokens, |rate| (rate.left.remaining, rate.left.limit));
+            keep(&mut least.places, places, |places| (places.remaining(), places.limit));
+            keep(&mut least.money, money, |money| (money.remaining(), money.budget.nano));
+        }
+        least
+    }
+}
+
+/// Keeps the lesser of the two.
+fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
+    if let Some(other) = other
+        && least.as_ref().is_none_or(|least| by(&other) < by(least))
+    {
+        *least = Some(other);
+    }
+}
+
+impl SubjectCounters {
+    /// What is left of the limits of one subject.
+    pub(super) fn remaining(&self, whose: LimitOwner) -> Remaining {
+        let rate = |bucket: &Option<Bucket>, reserved: u64| {
+            let left = bucket.as_ref()?.left();
+            // A bucket may have filled up again under what is still reserved.
+            let reserved = reserved.min(left.limit.saturating_sub(left.remaining));
+            Some(RateStatus { whose, left, reserved })
+        };
+        Remaining {
+            requests: rate(&self.requests, 0),
+            tokens: rate(&self.tokens, self.reserved),
+            places: self.caps.concurrency.map(|limit| ConcurrencyStatus {
+                whose,
+                limit,
+                in_use: self.running,
+            }),
+            money: self
+                .account
+                .as_ref()
+                .filter(|_| self.caps.budget.is_some())
+                .map(|account| account.money(whose)),
+        }
+    }
+}
+
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,14 @@
+//! Why a gateway does not start.
+
+use rerouter_store::StoreError;
+
+/// Why a gateway cannot start, for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BootError(pub String);
+
+impl From<StoreError> for BootError {
+    fn from(error: StoreError) -> Self {
+        BootError(error.to_string())
+    }
+}
