@@ -23,12 +23,20 @@ pub mod auth {
     }
 }
 pub mod bounds {
-    pub use rerouter_base::bounds::{
-        CAPTURE_LINGER, CAPTURE_QUEUE_BYTES, CAPTURE_SYNC, CEL_BYTES, CEL_NODES, CONNECTIONS_SHARE,
-        DOCUMENT_BYTES, KEYS_PER_OWNER, KEYWORD_SETS, LOGINS, NODE_CALLBACK_TIMEOUT,
-        NODE_HEARTBEAT, NODE_LEASE, PASSWORD_MAX, PASSWORD_QUEUE, READ_INLINE, REGISTRATIONS,
-        REROUTES_SHARE, RULES, SHADOWS,
+    pub use rerouter_access::auth::{LOGINS, PASSWORD_QUEUE, REGISTRATIONS};
+    pub use rerouter_base::bounds::{DOCUMENT_BYTES, NODE_HEARTBEAT, NODE_LEASE};
+    pub use rerouter_captures::capture::bounds::{
+        CAPTURE_LINGER, CAPTURE_QUEUE_BYTES, CAPTURE_SYNC,
     };
+    pub use rerouter_cli::NODE_CALLBACK_TIMEOUT;
+    pub use rerouter_core::api::pin::PASSWORD_MAX;
+    pub use rerouter_core::app::{REROUTES_SHARE, SHADOWS};
+    pub use rerouter_core::config::RULES;
+    pub use rerouter_core::prompt::READ_INLINE;
+    pub use rerouter_gateway::server::CONNECTIONS_SHARE;
+    pub use rerouter_routing::KEYWORD_SETS;
+    pub use rerouter_routing::condition::{CEL_BYTES, CEL_NODES};
+    pub use rerouter_store::KEYS_PER_OWNER;
 }
 pub mod capture {
     pub mod queue {

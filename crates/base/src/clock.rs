@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bounds;
+/// Difference between the clock of a gateway's machine and the store's that people are told of.
+const CLOCK_WRONG: Duration = Duration::from_secs(5);
 
 /// A clock. Clones share its time.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ pub fn wrong_clock(ahead_us: i64) -> Option<String> {
     let ahead = SignedDuration::from_micros(ahead_us);
     let seconds = SignedDuration::from_secs((ahead_us.abs() + 500_000) / 1_000_000);
     let side = if ahead.is_negative() { "behind" } else { "ahead of" };
-    (ahead.unsigned_abs() >= bounds::CLOCK_WRONG).then(|| format!("{seconds:#} {side} the store's"))
+    (ahead.unsigned_abs() >= CLOCK_WRONG).then(|| format!("{seconds:#} {side} the store's"))
 }
 
 fn micros(time: Duration) -> i64 {

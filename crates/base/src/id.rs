@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// Precision of the time in an id, in microseconds.
+pub const ID_PRECISION_US: i64 = 1_000;
+
 /// A source of random bytes: the system, or a seed in tests.
 #[derive(Clone, Debug, Default)]
 pub enum Random {

@@ -14,17 +14,19 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use self::access_line::ACCESS_FIELDS;
 pub use self::access_line::AccessLine;
-pub use self::access_log::AccessLog;
+pub use self::access_log::{AccessLog, LOG_FLUSH_INTERVAL};
 pub use self::diagnostic::DIAGNOSTIC_FIELDS;
 use self::diagnostic::Diagnostic;
 pub use self::form::LogForm;
 pub use self::form::LogFormat;
-use crate::bounds;
 use crate::clock::{Clock, rfc3339};
+
+/// Shortest time between two log lines about something that anybody can cause.
+const LOG_THROTTLE: Duration = Duration::from_secs(60);
 
 /// Starts the diagnostics log; `filter` is in `env_logger`'s syntax (`info`,
 /// `rerouter=debug,warn`). Call it once a process. Other crates never write below `info`: they
@@ -120,7 +122,7 @@ pub fn may_be_written(target: &str, level: log::Level) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
 }
 
-/// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
+/// Limits a log line to once in [`LOG_THROTTLE`], and counts what it left out.
 #[derive(Debug, Default)]
 pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
 
@@ -130,7 +132,7 @@ impl LogThrottle {
         let count = {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.1 += 1;
-            if told.0.is_some_and(|last| last.elapsed() < bounds::LOG_THROTTLE) {
+            if told.0.is_some_and(|last| last.elapsed() < LOG_THROTTLE) {
                 return;
             }
             told.0 = Some(Instant::now());
@@ -182,7 +184,7 @@ mod tests {
         let (seldom, mut said) = (LogThrottle::default(), Vec::new());
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1]);
-        let long_ago = Instant::now().checked_sub(bounds::LOG_THROTTLE);
+        let long_ago = Instant::now().checked_sub(LOG_THROTTLE);
         seldom.0.lock().unwrap().0 = long_ago;
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1, 100]);

@@ -15,6 +15,17 @@ use rerouter_base::secret::Secret;
 use rerouter_base::url::encode;
 use rerouter_core::config::{self, Env, Problem};
 
+/// Longest wait of the command line for a connection.
+const CLIENT_CONNECT: Duration = Duration::from_secs(10);
+/// Longest time for the command line to send a request: a megabyte on a slow line.
+const CLIENT_SEND: Duration = Duration::from_secs(120);
+/// Longest wait of the command line for the head of an answer: a provider may take as long for
+/// a reroute.
+const CLIENT_ANSWER: Duration = Duration::from_secs(900);
+/// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
+/// longest bodies, escaped.
+pub(super) const CLIENT_BYTES: u64 = 512 << 20;
+
 const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 
 /// Behind a 401 of AGENT.
@@ -121,9 +132,9 @@ impl ApiClient {
             .http_status_as_error(false)
             // The key must not follow a redirect to another host.
             .max_redirects(0)
-            .timeout_connect(Some(bounds::CLIENT_CONNECT))
-            .timeout_recv_response(Some(bounds::CLIENT_ANSWER))
-            .timeout_send_body(Some(bounds::CLIENT_SEND))
+            .timeout_connect(Some(CLIENT_CONNECT))
+            .timeout_recv_response(Some(CLIENT_ANSWER))
+            .timeout_send_body(Some(CLIENT_SEND))
             .user_agent(USER_AGENT)
             .tls_config(tls.build())
             .build();
@@ -217,7 +228,7 @@ impl ApiClient {
             let answer = self.whole(Ok(answer))?;
             return Err(refusal(answer.status, &answer.text, file));
         }
-        let reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
+        let reader = answer.into_body().into_with_config().limit(CLIENT_BYTES).reader();
         for text in BufReader::new(reader).lines() {
             line(&text.map_err(|error| self.incomplete(&error))?)?;
         }
@@ -256,7 +267,7 @@ impl ApiClient {
         let forbids_retry =
             answer.headers().get("x-should-retry").is_some_and(|value| value == "false");
         let mut text = String::new();
-        let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
+        let mut reader = answer.into_body().into_with_config().limit(CLIENT_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| self.incomplete(&error))?;
         Ok(ApiResponse { status, text, retry_after, forbids_retry, called: self.called })
     }

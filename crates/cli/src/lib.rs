@@ -46,6 +46,8 @@ use std::sync::Arc;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::failure::CommandFailure;
+#[doc(hidden)]
+pub use self::node::NODE_CALLBACK_TIMEOUT;
 use self::output::print_error;
 use self::table::clean;
 use rerouter_base::secret::Secret;

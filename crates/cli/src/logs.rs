@@ -1,6 +1,7 @@
 //! `rerouter logs`: the requests of a gateway as they end, from its captures.
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,9 +16,14 @@ use super::records::text;
 use super::replay::{CAPTURES, Filters};
 use super::table::clean;
 use super::terminal::{self, TextStyle, styled};
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
+use rerouter_core::api::PAGE_MAX;
 use rerouter_core::config::Env;
+
+/// Time between two looks of `logs --follow`.
+const LOGS_INTERVAL: Duration = Duration::from_secs(1);
+/// Pages of one look of `logs --follow`. Requests that began before what they hold are missed.
+const LOGS_PAGES: usize = 10;
 
 #[derive(Args)]
 pub(super) struct LogsArguments {
@@ -92,14 +98,14 @@ pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), Comman
 
 #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]
 fn pause() {
-    std::thread::sleep(bounds::LOGS_INTERVAL);
+    std::thread::sleep(LOGS_INTERVAL);
 }
 
 impl Tail<'_> {
     /// The captures that are new since the last look, oldest first: at least `wanted`, if there
     /// are so many. Captures are listed by the time when their requests began, so a long request
     /// appears behind newer ones: the look goes back a quarter of an hour, or
-    /// [`bounds::LOGS_PAGES`].
+    /// [`LOGS_PAGES`].
     fn look(&mut self, wanted: usize) -> Result<Vec<Value>, FailedLook> {
         let reach = Clock::System.now().as_second() - LONGEST_S;
         let (mut found, mut after) = (Vec::new(), None::<String>);
@@ -111,7 +117,7 @@ impl Tail<'_> {
             let oldest = oldest.and_then(|at| at.parse::<Timestamp>().ok());
             let is_near = oldest.is_some_and(|at| at.as_second() >= reach);
             after = page.get("next").and_then(Value::as_str).map(str::to_owned);
-            let goes_on = found.len() < wanted || (is_near && pages < bounds::LOGS_PAGES);
+            let goes_on = found.len() < wanted || (is_near && pages < LOGS_PAGES);
             if after.is_none() || !goes_on {
                 break;
             }
@@ -124,7 +130,7 @@ impl Tail<'_> {
 
     fn page(&self, after: Option<String>) -> Result<Value, FailedLook> {
         let mut query = self.query.clone();
-        query.push(("limit", bounds::PAGE_MAX.to_string()));
+        query.push(("limit", PAGE_MAX.to_string()));
         query.extend(after.map(|after| ("after", after)));
         let failed = |passes: bool| move |failure| FailedLook { failure, passes };
         let answer = self.client.get(CAPTURES, &query).map_err(failed(true))?;
@@ -139,7 +145,7 @@ impl Tail<'_> {
         }
         self.order.push_back(id.to_owned());
         // More than all looks can find again.
-        if self.order.len() > 4 * bounds::LOGS_PAGES * bounds::PAGE_MAX
+        if self.order.len() > 4 * LOGS_PAGES * PAGE_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.seen.remove(&oldest);

@@ -6,7 +6,7 @@ use super::client::ApiClient;
 use super::failure::CommandFailure;
 use super::output::print;
 use super::table::TextTable;
-use rerouter_base::bounds;
+use rerouter_core::api::PAGE_MAX;
 
 /// Calls `each` with the records of a list, newest first, `limit` at most. Returns how many the
 /// gateway could not read.
@@ -20,7 +20,7 @@ pub(super) fn for_each_record(
     let (mut left, mut after, mut unreadable) = (limit, None::<String>, 0);
     while left > 0 {
         let mut query = query.to_vec();
-        query.push(("limit", left.min(bounds::PAGE_MAX as u64).to_string()));
+        query.push(("limit", left.min(PAGE_MAX as u64).to_string()));
         query.extend(after.take().map(|after| ("after", after)));
         let page = client.get(path, &query)?.ok()?.json()?;
         for record in page.get("data").and_then(Value::as_array).into_iter().flatten() {

@@ -8,10 +8,10 @@ use serde_json::json;
 use super::call::{PageCall, request};
 use super::pieces::{field, notice};
 use super::refusal::{local, words};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::secret::Secret;
 use rerouter_core::api::ApiResult;
+use rerouter_core::api::pin::PASSWORD_MIN;
 
 /// `/` and `/console`: browsers are led to the console.
 pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
@@ -142,7 +142,7 @@ fn password_input(name: &str, kind: &str) -> Markup {
 
 /// The fields of a new password, `password` and `again`.
 pub(super) fn new_password(label: &str) -> Markup {
-    let hint = format!("At least {} characters.", bounds::PASSWORD_MIN);
+    let hint = format!("At least {} characters.", PASSWORD_MIN);
     html! {
         (field(label, "password", &password_input("password", "new-password"), &hint))
         (field("The same again", "again", &password_input("again", "new-password"), ""))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
@@ -30,6 +31,41 @@ use rerouter_captures::telemetry::Telemetry;
 use rerouter_routing::health::HealthRegistry;
 use rerouter_routing::{EstimateCorrection, Routing, TargetHealth};
 use rerouter_store::{Authority, Store};
+
+/// Reroutes at once: they spend money and hold bodies in memory.
+const REROUTES: usize = 16;
+/// Reroutes of one caller at once.
+pub const REROUTES_SHARE: usize = 4;
+/// Longest wait of a reroute for its turn: clients still wait themselves.
+const REROUTE_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Large and compressed bodies read at once: of two cores, the data path keeps one.
+const READERS: usize = 2;
+/// Those of one caller.
+const READERS_SHARE: usize = 1;
+/// Longest wait of a large body to be read.
+const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Answers at once that wait for the store: more than the reroutes that may be under way when it
+/// goes away.
+pub const REPEATS_LATE: u32 = 64;
+/// Shadows at once: each holds a body and an answer in memory.
+pub const SHADOWS: usize = 32;
+/// Evaluations at once: each keeps a thread busy that requests could use.
+pub(super) const EVALUATIONS: usize = 2;
+/// Evaluations of one caller at once.
+const EVALUATIONS_SHARE: usize = 1;
+/// Longest wait of an evaluation, or of a gated change, for its turn.
+const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
+/// change of routing.
+const GATES: usize = 1;
+/// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
+const UNREAD_PART: usize = 8;
+/// The least of them: clients that read are slow for a moment, too.
+const UNREAD_MIN: usize = 32 << 20;
+/// TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
+const HANDSHAKES: usize = 1_000;
+/// Those of one network.
+const HANDSHAKES_SHARE: usize = 200;
 
 /// What a reload replaces, in one step. A request takes it once and keeps it to its end.
 pub struct Live {
@@ -178,26 +214,14 @@ impl App {
             captures: parts.captures,
             archive: parts.archive,
             body_memory: BodyMemory::new(memory),
-            unread: UnreadAnswers::new((memory / bounds::UNREAD_PART).max(bounds::UNREAD_MIN)),
-            handshakes: Turns::new(
-                bounds::HANDSHAKES,
-                bounds::HANDSHAKES_SHARE,
-                bounds::KEEP_ALIVE,
-            ),
-            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
-            reroutes: Turns::new(
-                bounds::REROUTES,
-                bounds::REROUTES_SHARE,
-                bounds::REROUTE_QUEUE_TIMEOUT,
-            ),
-            late_answers: Arc::new(Semaphore::new(bounds::REPEATS_LATE as usize)),
-            shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
-            evaluations: Turns::new(
-                bounds::EVALUATIONS,
-                bounds::EVALUATIONS_SHARE,
-                bounds::EVALUATE_QUEUE_TIMEOUT,
-            ),
-            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_QUEUE_TIMEOUT),
+            unread: UnreadAnswers::new((memory / UNREAD_PART).max(UNREAD_MIN)),
+            handshakes: Turns::new(HANDSHAKES, HANDSHAKES_SHARE, bounds::KEEP_ALIVE),
+            readers: Turns::new(READERS, READERS_SHARE, READ_QUEUE_TIMEOUT),
+            reroutes: Turns::new(REROUTES, REROUTES_SHARE, REROUTE_QUEUE_TIMEOUT),
+            late_answers: Arc::new(Semaphore::new(REPEATS_LATE as usize)),
+            shadows: Arc::new(Semaphore::new(SHADOWS)),
+            evaluations: Turns::new(EVALUATIONS, EVALUATIONS_SHARE, EVALUATE_QUEUE_TIMEOUT),
+            gates: Turns::new(GATES, GATES, EVALUATE_QUEUE_TIMEOUT),
             imports: Semaphore::new(1),
             mock: parts.mock,
             variables: parts.variables,

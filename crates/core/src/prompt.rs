@@ -29,6 +29,10 @@ use rerouter_routing::{
     Untranslatable,
 };
 
+/// Bytes above which bodies are read on blocking threads: that takes some milliseconds at
+/// worst.
+pub const READ_INLINE: usize = 128 << 10;
+
 /// Prefix of agent names in `model`.
 pub const AGENT_PREFIX: &str = "agent/";
 
@@ -79,7 +83,7 @@ impl Prompt {
         headers: HeaderMap,
     ) -> Result<Self> {
         let UnreadBody { endpoint, body, coding, costs, held } = unread;
-        if coding.is_none() && body.len() <= bounds::READ_INLINE {
+        if coding.is_none() && body.len() <= READ_INLINE {
             return Prompt::read(endpoint, body, headers);
         }
         let limit = app.server.limits.request_body;
@@ -153,7 +157,7 @@ impl Prompt {
     async fn go_through(&mut self, app: &App, who: &Principal, by: Arc<Agent>) -> Result<()> {
         let most = app.server.limits.request_body;
         let (endpoint, model) = (self.endpoint, self.request.model_span.clone());
-        let (body, request) = if self.body.len() <= bounds::READ_INLINE {
+        let (body, request) = if self.body.len() <= READ_INLINE {
             with_agent(&by, endpoint, &self.body, &model, most)?
         } else {
             let (body, agent) = (self.body.clone(), by.clone());
@@ -181,7 +185,7 @@ impl Prompt {
         }
         let (endpoint, body) = (self.endpoint, self.body.clone());
         let reading = move || neutral_form(endpoint, &body);
-        self.neutral = Some(if self.body.len() <= bounds::READ_INLINE {
+        self.neutral = Some(if self.body.len() <= READ_INLINE {
             reading()
         } else {
             Box::pin(in_turn(app, (who, false), reading)).await?

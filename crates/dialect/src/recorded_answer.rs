@@ -7,8 +7,8 @@ use super::neutral::event::StreamEvent;
 use super::neutral::normalizer::Normalizer;
 use super::neutral::{failure, size};
 use super::translate_answer::{StreamReader, read_whole};
+use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::wire::sse::Splitter;
-use rerouter_base::bounds;
 
 /// An answer as far as it can be read.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAns
     };
     if is_stream {
         let (mut splitter, mut reader) =
-            (Splitter::with_limit(bounds::COLLECT_BYTES), StreamReader::of(from));
+            (Splitter::with_limit(COLLECT_BYTES), StreamReader::of(from));
         splitter.feed(body, |event| reader.read(event, &mut |event| collector.take(event)));
         splitter.finish(|event| reader.read(event, &mut |event| collector.take(event)));
         reader.end(&mut |event| collector.take(event));

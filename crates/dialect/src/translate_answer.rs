@@ -17,8 +17,8 @@ use super::neutral::size;
 use super::responses::stream_reader::ResponsesStreamReader;
 use super::responses::stream_writer::ResponsesStreamWriter;
 use super::{Dialect, chat, gemini, messages, responses};
+use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::wire::sse::{self, Splitter, SseEvent};
-use rerouter_base::bounds;
 
 /// Whether a client's dialect has an opaque text for another's seal.
 fn has_seals(client: Dialect) -> bool {
@@ -220,7 +220,7 @@ impl StreamTranslator {
         let include_usage = context.include_usage;
         StreamTranslator {
             // The last event of a response has all of it.
-            splitter: Splitter::with_limit(bounds::COLLECT_BYTES),
+            splitter: Splitter::with_limit(COLLECT_BYTES),
             reader: StreamReader::of(from),
             normalizer: Normalizer::new(context, has_seals(to)),
             writer: StreamWriter::of(to, include_usage),

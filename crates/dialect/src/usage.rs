@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::wire::json;
-use rerouter_base::bounds;
+
+/// Largest count of tokens of one kind that is believed: more would poison sums and budgets.
+pub(super) const USAGE_TOKENS: u64 = 1_000_000_000;
 
 /// Bytes of text a token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -194,7 +196,7 @@ impl PartialUsage {
 pub fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
-    (count <= bounds::USAGE_TOKENS).then_some(count)
+    (count <= USAGE_TOKENS).then_some(count)
 }
 
 #[derive(Default, Deserialize)]

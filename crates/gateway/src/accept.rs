@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use log::warn;
@@ -24,9 +25,16 @@ use super::connection_limits::{ConnectionLimiter, ConnectionSlot, LimitReached};
 use super::http1_head::{self, HeadDeadline, HeadRead};
 use super::http2;
 use super::service::HttpService;
-use rerouter_base::bounds;
 use rerouter_base::log::LogThrottle;
 use rerouter_core::app::App;
+
+/// Longest silence of a kept-alive connection once another process has taken over: clients reuse
+/// connections within seconds.
+const HANDED_OVER_IDLE: Duration = Duration::from_secs(5);
+/// Time for a connection in reserve to send its request, TLS included.
+pub(super) const RESERVE_HEAD: Duration = Duration::from_secs(3);
+/// Time for which a handshake keeps its turn, however soon it is done.
+const HANDSHAKE_TURN: Duration = Duration::from_secs(1);
 
 /// The TLS acceptors of listeners, by the listener's address.
 pub type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
@@ -105,7 +113,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
     /// When the first request head of a connection must be complete.
     fn deadline(&self, slot: &ConnectionSlot) -> Instant {
         let time = self.app.server.limits.header_timeout;
-        Instant::now() + if slot.is_reserve() { time.min(bounds::RESERVE_HEAD) } else { time }
+        Instant::now() + if slot.is_reserve() { time.min(RESERVE_HEAD) } else { time }
     }
 
     /// The TLS acceptor of the connection's listener, if it has one. `None`: the listener is
@@ -137,7 +145,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
             return None;
         };
         tokio::spawn(async move {
-            sleep(bounds::HANDSHAKE_TURN).await;
+            sleep(HANDSHAKE_TURN).await;
             drop(turn);
         });
         let socket = stream.into_any().downcast::<Socket>().ok()?;
@@ -159,7 +167,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         // An error means that the sender is gone, which is a shutdown too.
         let _leaving = shutdown.clone().changed().await;
         if self.app.is_handed_over() {
-            sleep(bounds::HANDED_OVER_IDLE).await;
+            sleep(HANDED_OVER_IDLE).await;
         }
     }
 

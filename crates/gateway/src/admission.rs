@@ -2,6 +2,7 @@
 //! caller that may use the route.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -11,12 +12,16 @@ use pingora::protocols::http::ServerSession;
 use super::exchange::HttpExchange;
 use super::node_signature::NodeSignatures;
 use rerouter_access::auth::{self, AgentCredential, Principal};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Surface;
 use rerouter_console as console;
 use rerouter_core::api::{self, PathParams, Policy, Responder, Route, RouteMatch};
 use rerouter_core::app::App;
+
+/// `Retry-After` of a gateway without a lease: another one answers at once.
+const LEASE_RETRY: Duration = Duration::from_secs(1);
+/// Time for a body to arrive after which its credential is checked again.
+const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
 /// A request that may be answered.
 pub(super) struct Admission {
@@ -75,7 +80,7 @@ impl Admission {
         let reads = matches!(route.method, Method::GET);
         if app.is_handed_over() && !reads && !matches!(route.responder, Responder::Inference(_)) {
             let why = "A new process has taken over. Try again: this connection closes.";
-            return Err(Error::new(Kind::Unavailable, why).retry_after(bounds::LEASE_RETRY));
+            return Err(Error::new(Kind::Unavailable, why).retry_after(LEASE_RETRY));
         }
         Admission::of(route, params, principal)
     }
@@ -146,7 +151,7 @@ impl Admission {
     ) -> Result<Cow<'_, Principal>> {
         let unchanged = Cow::Borrowed(&self.principal);
         if matches!(self.principal, Principal::Anonymous)
-            || exchange.started.elapsed() < bounds::CREDENTIAL_AGE
+            || exchange.started.elapsed() < CREDENTIAL_AGE
         {
             return Ok(unchanged);
         }
@@ -182,7 +187,7 @@ pub(super) fn has_lease(app: &App) -> Result<()> {
         true => "This gateway has no lease: another one runs on its data directory, or on a copy.",
         false => "This gateway has no lease: it cannot reach the database of keys. Try again.",
     };
-    Err(Error::new(Kind::Unavailable, why).retry_after(bounds::LEASE_RETRY))
+    Err(Error::new(Kind::Unavailable, why).retry_after(LEASE_RETRY))
 }
 
 fn identify(app: &App, exchange: &mut HttpExchange, session: &ServerSession) -> Result<Principal> {

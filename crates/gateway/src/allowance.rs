@@ -23,6 +23,10 @@ use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::tokens;
 use rerouter_routing::{Decision, Inputs, Target};
 
+/// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
+/// the largest usual models.
+const CONTEXT_TOKENS: u64 = 1_000_000;
+
 static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
 static RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
@@ -100,8 +104,7 @@ pub(super) async fn reserve(
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let least_context =
-        if asks_for_long_context(&prompt.headers) { bounds::CONTEXT_TOKENS } else { 0 };
+    let least_context = if asks_for_long_context(&prompt.headers) { CONTEXT_TOKENS } else { 0 };
     let wanted =
         dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
     let reserved = app.limits.reserve(permit, wanted, app.clock.now());
@@ -158,7 +161,7 @@ fn dearest<'a>(
         let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
         let prices = target.prices.as_ref().ok_or(&**target)?;
         let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
-        let context = target.context.unwrap_or(bounds::CONTEXT_TOKENS).max(least_context);
+        let context = target.context.unwrap_or(CONTEXT_TOKENS).max(least_context);
         let cost = |completion_tokens: u64| {
             let usage = Usage {
                 prompt_tokens: ceiling.prompt_tokens(context, image),

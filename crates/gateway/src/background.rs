@@ -18,10 +18,17 @@ use tokio::time::Instant;
 use super::attempt_guard::log_change;
 use super::peers::Peers;
 use super::provider_headers::written;
-use super::resolver::ResolveError;
+use super::resolver::{DNS_TTL, ResolveError};
 use rerouter_base::bounds;
 use rerouter_core::app::App;
 use rerouter_routing::{HealthCheck, NODES, Provider, ProviderIdentity};
+
+/// Longest time of a health check: a slower provider is not well.
+const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
+/// Time between two looks for due health checks and DNS look-ups.
+const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// DNS look-ups in the background at once: each takes a thread.
+const DNS_LOOKUPS: usize = 8;
 
 /// The background work of one gateway.
 pub struct BackgroundWork {
@@ -58,7 +65,7 @@ impl BackgroundWork {
 
     /// Keeps the names of the live document in the resolver's cache, and no others.
     async fn renew_names(&self) {
-        let mut tick = tokio::time::interval(bounds::UPKEEP_INTERVAL);
+        let mut tick = tokio::time::interval(UPKEEP_INTERVAL);
         let mut tried: HashMap<(String, u16), Instant> = HashMap::new();
         let resolver = &self.peers.resolver;
         loop {
@@ -76,7 +83,7 @@ impl BackgroundWork {
             let names: HashMap<_, _> = of_nodes.chain(names).collect();
             drop(live);
             resolver.retain(|name| names.contains_key(name));
-            tried.retain(|name, at| names.contains_key(name) && at.elapsed() < bounds::DNS_TTL);
+            tried.retain(|name, at| names.contains_key(name) && at.elapsed() < DNS_TTL);
             let due = names
                 .into_iter()
                 .filter(|(name, _)| resolver.is_due(&name.0, name.1) && !tried.contains_key(name));
@@ -89,13 +96,13 @@ impl BackgroundWork {
                     warn!("provider {provider}: {why}; if one was known before, it stays in use");
                 }
             });
-            looked_up.buffer_unordered(bounds::DNS_LOOKUPS).collect::<Vec<()>>().await;
+            looked_up.buffer_unordered(DNS_LOOKUPS).collect::<Vec<()>>().await;
         }
     }
 
     /// Checks the health of each provider at its own interval, one check at a time.
     async fn check_health(&self) {
-        let mut tick = tokio::time::interval(bounds::UPKEEP_INTERVAL);
+        let mut tick = tokio::time::interval(UPKEEP_INTERVAL);
         let mut next: HashMap<ProviderKey, Instant> = HashMap::new();
         let mut last: HashMap<ProviderKey, ProviderHealth> = HashMap::new();
         let mut asking: JoinSet<(ProviderKey, ProviderHealth)> = JoinSet::new();
@@ -182,7 +189,7 @@ async fn check_one(
     provider: &Provider,
     check: &HealthCheck,
 ) -> ProviderHealth {
-    let most = bounds::HEALTH_CHECK_TIME
+    let most = HEALTH_CHECK_TIME
         .min(provider.timeouts.connect + provider.timeouts.first_byte)
         .max(Duration::from_millis(1));
     match tokio::time::timeout(most, status(peers, connector, provider, check)).await {
@@ -210,8 +217,8 @@ async fn status(
     // Servers of HTTP/2 over TLS speak HTTP/1.1 too, and one request needs no streams.
     peer.options.alpn = ALPN::H1;
     let (mut session, _) = connector.get_http_session(&*peer).await?;
-    session.set_read_timeout(Some(bounds::HEALTH_CHECK_TIME));
-    session.set_write_timeout(Some(bounds::HEALTH_CHECK_TIME));
+    session.set_read_timeout(Some(HEALTH_CHECK_TIME));
+    session.set_write_timeout(Some(HEALTH_CHECK_TIME));
     let (mut head, ()) = http::Request::new(()).into_parts();
     head.uri = written(Uri::try_from(check.path.as_str()).ok())?;
     head.headers = written(provider.head.as_ref().map(|head| head.check().clone()))?;

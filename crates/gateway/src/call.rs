@@ -19,16 +19,22 @@ use super::reply;
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_access::limits::ConcurrencySlot;
 use rerouter_access::nodes::ReadyNode;
-use rerouter_base::bounds;
 use rerouter_base::id::{NodeId, RequestId};
 use rerouter_base::trace_context::TraceContext;
 use rerouter_captures::capture::record::Attempt;
 use rerouter_captures::telemetry::AttemptStep;
 use rerouter_core::app::App;
+use rerouter_core::config::ATTEMPTS_MAX;
 use rerouter_core::prompt::NeutralForm;
 use rerouter_routing::Target;
 use rerouter_routing::health::{IsolatedCooldowns, RetryBudget};
 use rerouter_store::PanicPoint;
+
+/// Bytes that a provider's answer takes while it waits, beside its copy for the capture: what is
+/// read ahead of the client.
+const UNREAD_STREAM: usize = 512 << 10;
+/// Time between two checks of a node's lease by a request that waits for it.
+const NODE_LEASE_CHECK: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
     /// The call that Pingora's proxy runs, for the hooks' context.
@@ -297,10 +303,9 @@ impl InferenceCall {
     }
 
     /// Whether the recipe allows one more attempt after `made`. Barred attempts do not count, up to
-    /// [`bounds::ATTEMPTS_MAX`].
+    /// [`ATTEMPTS_MAX`].
     fn may_attempt(&self, progress: &CallProgress, made: usize) -> bool {
-        made.saturating_sub(progress.barred) < self.plan.retry.attempts
-            && made < bounds::ATTEMPTS_MAX
+        made.saturating_sub(progress.barred) < self.plan.retry.attempts && made < ATTEMPTS_MAX
     }
 
     /// Takes the target's permit for the attempt that begins.
@@ -344,7 +349,7 @@ impl InferenceCall {
             {
                 return;
             }
-            tokio::time::sleep(bounds::NODE_LEASE_CHECK).await;
+            tokio::time::sleep(NODE_LEASE_CHECK).await;
         }
     }
 
@@ -386,7 +391,7 @@ impl InferenceCall {
 
     /// Bytes that the answer holds while its client does not read.
     pub(super) fn unread(&self) -> usize {
-        bounds::UNREAD_STREAM + self.progress().relay.body.capacity()
+        UNREAD_STREAM + self.progress().relay.body.capacity()
     }
 
     /// Ends an answer whose client does not read: its copy goes, too.

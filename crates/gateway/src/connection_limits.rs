@@ -8,8 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use rerouter_base::bounds;
 use rerouter_base::unread;
+
+/// Denominator of the share of connections in reserve: those without a place, waiting for their
+/// one request. Health and management find room among them.
+const RESERVE_PART: usize = 4;
+/// Smallest reserve: some probes and an admin.
+const RESERVE_MIN: usize = 16;
+/// Largest reserve: it costs memory and descriptors beyond `limits.connections`.
+const RESERVE_MAX: usize = 128;
 
 /// The limits of one service. Each connection has a slot from accept to its end, and each further
 /// stream of HTTP/2 one of its own: it may need a connection to a provider as well.
@@ -68,7 +75,7 @@ pub(super) struct ConnectionSlot {
 impl ConnectionLimiter {
     /// `most` slots, of which one address has at most `share`.
     pub(super) fn new(most: usize, share: usize) -> Self {
-        let reserve = (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_MIN, bounds::RESERVE_MAX);
+        let reserve = (most / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         ConnectionLimiter { most, share, reserve, taken: Mutex::default() }
     }
 

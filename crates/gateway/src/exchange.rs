@@ -12,7 +12,6 @@ use pingora::protocols::http::ServerSession;
 use super::{gate, reply};
 use rerouter_access::auth::Principal;
 use rerouter_access::auth::signature::Signed;
-use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_base::id::{NodeId, RequestId};
 use rerouter_base::interface::Surface;
@@ -21,6 +20,9 @@ use rerouter_base::trace_context::TraceContext;
 use rerouter_console::PageAsk;
 use rerouter_core::api::ClientOrigin;
 use rerouter_core::app::App;
+
+/// Characters kept of a client's `X-Request-Id`.
+const CLIENT_REQUEST_ID_CHARS: usize = 200;
 
 /// One request and its answer.
 pub(super) struct HttpExchange {
@@ -159,10 +161,10 @@ impl HttpExchange {
     }
 }
 
-/// The identifier that the client gave its request, cut to [`bounds::CLIENT_REQUEST_ID_CHARS`].
+/// The identifier that the client gave its request, cut to [`CLIENT_REQUEST_ID_CHARS`].
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(&reply::REQUEST_ID)?.to_str().ok()?;
-    Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
+    Some(id.chars().take(CLIENT_REQUEST_ID_CHARS).collect())
 }
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

@@ -6,8 +6,14 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Version, header};
 use pingora::http::RequestHeader;
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
+
+/// Bytes of all header lines of a request: what the large providers accept.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
+/// Header lines of a request.
+const HEADER_LINES: usize = 128;
+/// Bytes of a request target.
+const TARGET_BYTES: usize = 8 << 10;
 
 /// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and each
 /// ending in CRLF ([`super::http1_head`]).
@@ -18,10 +24,10 @@ pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
     if head.version == Version::HTTP_2 {
         check_h2(head)?;
     }
-    if head.headers.len() > bounds::HEADER_LINES {
+    if head.headers.len() > HEADER_LINES {
         return Err(Error::new(
             Kind::HeadersTooLarge,
-            format!("More than {} header lines.", bounds::HEADER_LINES),
+            format!("More than {} header lines.", HEADER_LINES),
         ));
     }
     check_target(head)?;
@@ -37,7 +43,7 @@ fn refuse(detail: &str) -> Error {
 fn check_h2(head: &RequestHeader) -> Result<()> {
     let length: usize =
         head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if length > bounds::HEAD_BYTES {
+    if length > HEAD_BYTES {
         return Err(too_large());
     }
     if head.method != Method::CONNECT && !head.raw_path().starts_with(b"/") {
@@ -54,12 +60,9 @@ fn check_h2(head: &RequestHeader) -> Result<()> {
     }
 }
 
-/// The error of a head beyond [`bounds::HEAD_BYTES`].
+/// The error of a head beyond [`HEAD_BYTES`].
 pub(super) fn too_large() -> Error {
-    Error::new(
-        Kind::HeadersTooLarge,
-        format!("A request head of more than {} bytes.", bounds::HEAD_BYTES),
-    )
+    Error::new(Kind::HeadersTooLarge, format!("A request head of more than {} bytes.", HEAD_BYTES))
 }
 
 /// Checks the bytes of the head as they came.
@@ -104,7 +107,7 @@ fn check_target(head: &RequestHeader) -> Result<()> {
         return Err(Error::new(Kind::MethodNotAllowed, "CONNECT is not served here.")
             .allowing("GET, POST, PUT, PATCH, DELETE"));
     }
-    if head.raw_path().len() > bounds::TARGET_BYTES {
+    if head.raw_path().len() > TARGET_BYTES {
         return Err(refuse("The request target is too long."));
     }
     if !head.raw_path().iter().all(u8::is_ascii_graphic) {

@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::chunked_body::{ChunkFraming, ChunkedStream};
+use super::gate::HEAD_BYTES;
+use super::intake::{DISCARD_BYTES, DRAIN_TIME};
 use super::{gate, intake};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
@@ -185,7 +187,7 @@ impl HeadScan {
 }
 
 fn within_bounds(length: usize) -> Result<()> {
-    if length > bounds::HEAD_BYTES { Err(gate::too_large()) } else { Ok(()) }
+    if length > HEAD_BYTES { Err(gate::too_large()) } else { Ok(()) }
 }
 
 /// The first line, or the part of it that has come.
@@ -196,11 +198,11 @@ pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
 /// Closes a connection on which bytes may still come. They are read and dropped for a while: unread
 /// ones would reset the connection before the client has its answer.
 pub(super) async fn linger(mut session: Box<ServerSession>) {
-    let _late = timeout(bounds::DRAIN_TIME, session.shutdown()).await;
+    let _late = timeout(DRAIN_TIME, session.shutdown()).await;
     let ServerSession::H1(http1) = *session else { return };
     let mut stream = http1.into_inner();
     let reading = async {
-        let mut left = bounds::DISCARD_BYTES;
+        let mut left = DISCARD_BYTES;
         let mut dropped = BytesMut::with_capacity(16 << 10);
         while let Ok(length) = stream.read_buf(&mut dropped).await {
             left = left.saturating_sub(length);
@@ -210,7 +212,7 @@ pub(super) async fn linger(mut session: Box<ServerSession>) {
             dropped.clear();
         }
     };
-    let _late = timeout(bounds::DRAIN_TIME, reading).await;
+    let _late = timeout(DRAIN_TIME, reading).await;
 }
 
 #[cfg(test)]
@@ -264,8 +266,8 @@ mod tests {
         let look = |text: &str| {
             HeadScan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind())
         };
-        assert!(look(&head(bounds::HEAD_BYTES)).is_ok_and(|whole| whole.is_some()));
-        assert_eq!(look(&head(bounds::HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));
-        assert_eq!(look(&"A".repeat(bounds::HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));
+        assert!(look(&head(HEAD_BYTES)).is_ok_and(|whole| whole.is_some()));
+        assert_eq!(look(&head(HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));
+        assert_eq!(look(&"A".repeat(HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));
     }
 }

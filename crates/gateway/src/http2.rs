@@ -15,9 +15,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection_limits::{ConnectionSlot, LimitReached};
-use super::http2_stream::Http2Session;
+use super::http2_stream::{H2_UNSENT, Http2Session};
+use super::intake::DRAIN_TIME;
 use super::service::HttpService;
 use rerouter_base::bounds;
+
+/// Requests at once on one HTTP/2 connection of a client.
+const H2_STREAMS_OF_CLIENTS: u32 = 100;
+/// Bytes of an HTTP/2 request head, decoded. One above [`super::gate::HEAD_BYTES`] is refused with an
+/// answer, one above this by the library, without.
+const H2_HEAD_BYTES: u32 = 128 << 10;
 
 /// A stream whose head has been read.
 type NewStream = (Request<RecvStream>, SendResponse<Bytes>);
@@ -50,7 +57,7 @@ pub(super) async fn serve<S: HttpService>(
             slot,
             refused,
             active: watch::channel(()).0,
-            unsent: Arc::new(Semaphore::new(bounds::H2_UNSENT)),
+            unsent: Arc::new(Semaphore::new(H2_UNSENT)),
         };
         streams.drive(connection, first).await;
     }
@@ -59,9 +66,7 @@ pub(super) async fn serve<S: HttpService>(
 /// Opens a connection, up to its first request head.
 async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> {
     let mut options = Builder::new();
-    options
-        .max_header_list_size(bounds::H2_HEAD_BYTES)
-        .max_concurrent_streams(bounds::H2_STREAMS_OF_CLIENTS);
+    options.max_header_list_size(H2_HEAD_BYTES).max_concurrent_streams(H2_STREAMS_OF_CLIENTS);
     let mut connection = options.handshake(stream).await.ok()?;
     let first = connection.accept().await?.ok()?;
     Some((connection, first))
@@ -102,7 +107,7 @@ impl<S: HttpService> Streams<'_, S> {
             let idle = async {
                 self.active.closed().await;
                 self.slot.release();
-                sleep(if leaving { bounds::DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
+                sleep(if leaving { DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
             };
             // Returning drops the connection, with the answers that the client has not read.
             tokio::select! {

@@ -23,7 +23,9 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use rerouter_base::bounds;
+/// Bytes of answers that wait in an HTTP/2 connection for its socket, and not in the calls that
+/// made them.
+pub(super) const H2_UNSENT: usize = 64 << 10;
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -120,7 +122,7 @@ impl Http2Session {
                 more.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
             room = more.or_err(ErrorType::H2Error, "while waiting for the client")?;
         }
-        let room = room.min(data.len()).min(bounds::H2_UNSENT / 4);
+        let room = room.min(data.len()).min(H2_UNSENT / 4);
         if room == 0 {
             // The client has reduced its window.
             return Ok(());

@@ -8,6 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::super::connection_limits::ConnectionLimiter;
 use super::*;
+use crate::accept::RESERVE_HEAD;
+use crate::reply::UNREAD_TIME;
 use rerouter_base::error::Error;
 
 /// Answers each request with `length` bytes.
@@ -28,7 +30,7 @@ impl HttpService for Answers {
         _: &ShutdownWatch,
     ) -> Option<Stream> {
         self.standby.fetch_add(usize::from(standby), Ordering::SeqCst);
-        session.set_write_timeout(Some(bounds::UNREAD_TIME));
+        session.set_write_timeout(Some(UNREAD_TIME));
         let head = ResponseHeader::build(200, None).unwrap();
         session.write_response_header(Box::new(head)).await.unwrap();
         let written = session.write_response_body(vec![b'x'; self.length].into(), true).await;
@@ -67,7 +69,7 @@ fn server(length: usize, pipe: usize) -> Served {
     let slot = Arc::new(ConnectionLimiter::new(2, 2)).take(None).unwrap();
     let service = answers.clone();
     let serving = tokio::spawn(async move {
-        let deadline = Instant::now() + bounds::RESERVE_HEAD;
+        let deadline = Instant::now() + RESERVE_HEAD;
         let refused = |_| {
             service.refused.fetch_add(1, Ordering::SeqCst);
         };
@@ -121,7 +123,7 @@ async fn few_answers_wait_in_a_connection_whose_socket_is_full() {
     let mut connection = std::pin::pin!(connection);
     let mut held = Vec::new();
     let asking = async {
-        for _ in 0..bounds::H2_STREAMS_OF_CLIENTS - 1 {
+        for _ in 0..H2_STREAMS_OF_CLIENTS - 1 {
             let mut requests = requests.clone().ready().await.unwrap();
             let request = Request::get("https://localhost/").body(()).unwrap();
             held.push(requests.send_request(request, true).unwrap().0);
@@ -135,9 +137,9 @@ async fn few_answers_wait_in_a_connection_whose_socket_is_full() {
     }
     // Nobody polls the client's connection any more.
     let read = answers.done.load(Ordering::SeqCst);
-    tokio::time::sleep(bounds::DRAIN_TIME).await;
+    tokio::time::sleep(DRAIN_TIME).await;
     let done = answers.done.load(Ordering::SeqCst) - read;
-    assert!(done <= (PIPE + bounds::H2_UNSENT) / LENGTH, "{done} answers wait in the connection");
+    assert!(done <= (PIPE + H2_UNSENT) / LENGTH, "{done} answers wait in the connection");
     serving.abort();
 }
 
@@ -149,10 +151,7 @@ async fn an_answer_that_nobody_reads_ends() {
     assert_eq!(scene.answers.done.load(Ordering::SeqCst), 0, "it waits for the client");
     assert!(unread.data().await.unwrap().is_err(), "reset");
     let took = began.elapsed();
-    assert!(
-        (bounds::UNREAD_TIME..bounds::UNREAD_TIME + 2 * bounds::DRAIN_TIME).contains(&took),
-        "{took:?}"
-    );
+    assert!((UNREAD_TIME..UNREAD_TIME + 2 * DRAIN_TIME).contains(&took), "{took:?}");
     assert!(scene.request().await.is_ok(), "its connection stays");
 }
 

@@ -15,8 +15,32 @@ use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_core::api::BodyKind;
 use rerouter_core::app::App;
+use rerouter_core::prompt::READ_INLINE;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::wire::coding::Coding;
+
+/// Longest silence within a request body, whatever its rate so far.
+const BODY_SILENCE: Duration = Duration::from_secs(10);
+/// Bytes of an unread body that are drained to keep its connection.
+const DRAIN_BYTES: usize = 1 << 20;
+/// Bytes read away after a refusal that closes the connection, so that the client reads the
+/// answer and not a reset.
+pub(super) const DISCARD_BYTES: usize = 64 << 20;
+/// Longest time for either.
+pub(super) const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// Bytes of a management body; documents have their own bound.
+const MANAGEMENT_BODY: usize = 256 << 10;
+/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
+/// filter.
+const EVALUATE_BODY: usize = 2 * bounds::DOCUMENT_BYTES + MANAGEMENT_BODY;
+/// Bytes of a form with a routing document in it, each byte percent-encoded, and other fields.
+const FORM_BODY: usize = 3 * bounds::DOCUMENT_BYTES + MANAGEMENT_BODY;
+/// Smallest buffer for a body that does not come in one piece.
+const BODY_BUFFER_MIN: usize = 4 << 10;
+/// Bytes of an import: captures of the longest bodies, escaped.
+pub const IMPORT_BODY: usize = 64 << 20;
+/// Bytes of a body of node events.
+const NODE_EVENTS_BODY: usize = 1 << 20;
 
 /// What a route takes as its body.
 #[derive(Clone, Copy)]
@@ -56,13 +80,13 @@ impl BodyRules {
             }
             BodyRules::Ignored
             | BodyRules::Management(BodyKind::Json | BodyKind::Patch | BodyKind::Form) => {
-                bounds::MANAGEMENT_BODY
+                MANAGEMENT_BODY
             }
-            BodyRules::Management(BodyKind::DocumentForm) => bounds::FORM_BODY,
-            BodyRules::Management(BodyKind::Events) => bounds::NODE_EVENTS_BODY,
+            BodyRules::Management(BodyKind::DocumentForm) => FORM_BODY,
+            BodyRules::Management(BodyKind::Events) => NODE_EVENTS_BODY,
             BodyRules::Management(BodyKind::Document) => bounds::DOCUMENT_BYTES,
-            BodyRules::Management(BodyKind::Evaluation) => bounds::EVALUATE_BODY,
-            BodyRules::Management(BodyKind::Lines) => bounds::IMPORT_BODY,
+            BodyRules::Management(BodyKind::Evaluation) => EVALUATE_BODY,
+            BodyRules::Management(BodyKind::Lines) => IMPORT_BODY,
         }
     }
 
@@ -115,7 +139,7 @@ struct MinRate {
 /// large or of unknown length. Any other is read at once, so that its refusal is captured.
 pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
-    let is_large = content_length(session).is_none_or(|length| length > bounds::READ_INLINE as u64);
+    let is_large = content_length(session).is_none_or(|length| length > READ_INLINE as u64);
     coded || (is_large && !session.is_body_empty())
 }
 
@@ -161,7 +185,7 @@ fn make_room(
     }
     // Not the announced length at once: reserved memory is lost to other requests.
     let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    let capacity = (2 * needed).max(bounds::BODY_BUFFER_MIN).min(most).max(needed);
+    let capacity = (2 * needed).max(BODY_BUFFER_MIN).min(most).max(needed);
     if !held.set(capacity) {
         return Err(Held::full());
     }
@@ -202,7 +226,7 @@ impl Arriving {
 
     /// The next bytes, or `None` at the end.
     async fn next(&mut self, session: &mut ServerSession) -> Result<Option<Bytes>> {
-        let chunk = match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+        let chunk = match timeout(BODY_SILENCE, session.read_request_body()).await {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return Ok(None),
             Ok(Err(error)) => return Err(broken(&error)),
@@ -224,14 +248,14 @@ impl Arriving {
 }
 
 async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
-    match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+    match timeout(BODY_SILENCE, session.read_request_body()).await {
         Ok(Ok(_)) => Ok(body),
         Ok(Err(error)) => Err(broken(&error)),
         Err(_) => Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
     }
 }
 
-/// Reads and drops the rest of a body, within [`bounds::DRAIN_BYTES`] and [`bounds::DRAIN_TIME`].
+/// Reads and drops the rest of a body, within [`DRAIN_BYTES`] and [`DRAIN_TIME`].
 /// Gives whether the body came to its end, so that the connection may be used again.
 pub(super) async fn drain(session: &mut ServerSession) -> bool {
     let waits_for_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -239,11 +263,11 @@ pub(super) async fn drain(session: &mut ServerSession) -> bool {
         return true;
     }
     if waits_for_continue
-        || content_length(session).is_some_and(|length| length > bounds::DRAIN_BYTES as u64)
+        || content_length(session).is_some_and(|length| length > DRAIN_BYTES as u64)
     {
         return false;
     }
-    discard(session, bounds::DRAIN_BYTES).await
+    discard(session, DRAIN_BYTES).await
 }
 
 /// Reads and drops up to `most` bytes: a connection that closes with bytes unread is reset, and the
@@ -260,7 +284,7 @@ pub(super) async fn discard(session: &mut ServerSession, most: usize) -> bool {
         }
         false
     };
-    timeout(bounds::DRAIN_TIME, reading).await.unwrap_or(false)
+    timeout(DRAIN_TIME, reading).await.unwrap_or(false)
 }
 
 fn content_length(session: &ServerSession) -> Option<u64> {

@@ -76,6 +76,7 @@ pub use background::BackgroundWork;
 use call::InferenceCall;
 pub use edge::Edge;
 use failure::AttemptFailure;
+pub use intake::IMPORT_BODY;
 use peers::Peers;
 use rerouter_core::app::App;
 pub use service::{HttpService, answer, refuse};

@@ -32,6 +32,11 @@ use rerouter_dialect::mock_answer::MockAnswer;
 use rerouter_dialect::request::{self, ModelRequest};
 use rerouter_dialect::usage::Usage;
 
+/// Bytes of a request to the mock provider.
+const MOCK_BODY: usize = 32 << 20;
+/// Connections of the mock provider at once; more wait to be accepted.
+const MOCK_CONNECTIONS: usize = 1_024;
+
 /// How a stream may end: as it should, or broken off.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
 type MockResponse = Response<StreamBody<Frames>>;
@@ -56,7 +61,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(bounds::MOCK_CONNECTIONS));
+    let room = Arc::new(Semaphore::new(MOCK_CONNECTIONS));
     let mut connections = tokio::task::JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -119,7 +124,7 @@ async fn say(
     if request.method() != Method::POST {
         return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
     }
-    let body = match Limited::new(request.into_body(), bounds::MOCK_BODY).collect().await {
+    let body = match Limited::new(request.into_body(), MOCK_BODY).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => {
             return Err(

@@ -1,6 +1,7 @@
 //! The signature of a node's callback, and its nonce, which is accepted once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pingora::protocols::http::ServerSession;
 
@@ -15,6 +16,10 @@ use rerouter_base::interface::Surface;
 use rerouter_core::api::NODE_REPORT;
 use rerouter_core::app::App;
 use rerouter_store::{OnLeaseLost, SpentNonce, StoreError};
+
+/// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
+/// well before `NODE_CALLBACK_TIMEOUT`.
+const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Signatures as this gateway checks them.
 pub(super) struct NodeSignatures<'a> {
@@ -81,7 +86,7 @@ async fn in_time<T>(
     done: impl Future<Output = std::result::Result<T, StoreError>>,
 ) -> std::result::Result<T, StoreError> {
     let late = |_| StoreError::unavailable("timed out");
-    tokio::time::timeout(bounds::NODE_NONCE_TIMEOUT, done).await.map_err(late)?
+    tokio::time::timeout(NODE_NONCE_TIMEOUT, done).await.map_err(late)?
 }
 
 fn too_many() -> Error {

@@ -12,7 +12,6 @@ use super::content_type::says_event_stream;
 use super::failure::AttemptFailure;
 use super::relay::Relay;
 use super::verdict::WholeAnswer;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_captures::capture::record::{Attempt, CaptureState, Served};
 use rerouter_captures::telemetry::AttemptStep;
@@ -21,6 +20,10 @@ use rerouter_dialect::stream::StreamTally;
 use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::coding;
 use rerouter_routing::Target;
+
+/// Decoded bytes of an answer that a provider compressed unasked: read for usage only, in a
+/// millisecond or two.
+const DECODED_ANSWER: usize = 4 << 20;
 
 /// The end of a call.
 pub(super) struct Outcome {
@@ -262,7 +265,7 @@ fn usage_within(
     prompt_tokens: u64,
 ) -> Option<Usage> {
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
-    let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
+    let decoded = coding::decode(lines, body, DECODED_ANSWER)?;
     if !says_event_stream(headers) {
         return dialect.read_usage(&decoded);
     }

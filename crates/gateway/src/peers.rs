@@ -13,7 +13,11 @@ use super::resolver::{ResolveError, Resolver};
 use rerouter_base::bounds;
 use rerouter_core::app::App;
 use rerouter_core::config::{Egress, EgressPeer};
-use rerouter_routing::{Authorities, Provider};
+use rerouter_routing::{Authorities, PROVIDERS, Provider};
+
+/// Requests on one HTTP/2 connection to a provider: more use another, so that one lost packet
+/// does not stop all.
+const H2_STREAMS: usize = 32;
 
 /// The peers of all providers, shared by calls and health checks.
 pub(super) struct Peers {
@@ -56,7 +60,7 @@ impl Peers {
         }
         if provider.http2 {
             options.alpn = ALPN::H2H1;
-            options.max_h2_streams = bounds::H2_STREAMS;
+            options.max_h2_streams = H2_STREAMS;
         }
         if let Some(authorities) = &provider.ca {
             options.ca = Some(self.pingora_form(authorities));
@@ -71,7 +75,7 @@ impl Peers {
         if let Some(known) = self.authorities.get(&authorities.mark()) {
             return known.clone();
         }
-        if self.authorities.len() >= bounds::PROVIDERS {
+        if self.authorities.len() >= PROVIDERS {
             // Most are of old documents; those of the live one are made again.
             self.authorities.clear();
         }

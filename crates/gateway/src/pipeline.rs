@@ -35,7 +35,7 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_captures::redaction::without_credentials;
 use rerouter_core::api::{BodyKind, Handler, ProgressHandler, Responder};
 use rerouter_core::app::{App, Live};
-use rerouter_core::prompt::{Prompt, UnreadBody, gather, may_ask_for};
+use rerouter_core::prompt::{Prompt, READ_INLINE, UnreadBody, gather, may_ask_for};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::wire::coding::Coding;
 use rerouter_routing::{Decision, Inputs, decide};
@@ -420,7 +420,7 @@ impl Pipeline {
             prompt.read_neutral(app, principal).await?;
         }
         let is_read_twice = translates || prompt.agent().is_some();
-        if is_read_twice && prompt.sent().len() > bounds::READ_INLINE {
+        if is_read_twice && prompt.sent().len() > READ_INLINE {
             app.catch_up().await?;
             app.auth.recheck(principal, app.clock.now())?;
         }

@@ -13,9 +13,14 @@ use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_base::body_memory::{BodyClass, BodyMemory, Held};
-use rerouter_base::bounds;
+use rerouter_dialect::neutral::answer_builder::COLLECT_BYTES;
 use rerouter_dialect::stream::{self as tally, StreamTally};
 use rerouter_dialect::wire::sse::ends_event;
+
+/// Bytes of an answer that are held until its first content event.
+const HOLD_BYTES: usize = 256 << 10;
+/// Bytes at the end of a long answer in which its usage is looked for.
+const USAGE_ENDING: usize = 16 << 10;
 
 /// What to do in the middle of an answer.
 enum NextStep {
@@ -114,7 +119,7 @@ impl Relay {
     fn next_step(&self, rules: Rules<'_>) -> NextStep {
         if rules.mode == Mode::Collect || self.filter.whole().is_some() {
             let bytes = self.held_bytes + self.filter.held();
-            let fits = bytes <= bounds::COLLECT_BYTES && !self.overfull;
+            let fits = bytes <= COLLECT_BYTES && !self.overfull;
             return if fits { NextStep::Wait } else { NextStep::Abandon(TOO_LARGE) };
         }
         if self.committed {
@@ -123,7 +128,7 @@ impl Relay {
         if self.in_band_error() && rules.has_next {
             return NextStep::Abandon(IN_BAND);
         }
-        let overfull = self.held_bytes > bounds::HOLD_BYTES;
+        let overfull = self.held_bytes > HOLD_BYTES;
         let ready = match self.refused() {
             // A refusal is read whole, to be passed on if no other target does better.
             Some(_) if overfull && rules.has_next => return NextStep::Abandon(BAD_STATUS),
@@ -344,12 +349,9 @@ impl Relay {
             if self.body_truncated && !self.stream {
                 // The usage is at the end of a document: it is known although the copy is cut.
                 self.ending.extend_from_slice(
-                    bytes
-                        .get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..)
-                        .unwrap_or_default(),
+                    bytes.get(bytes.len().saturating_sub(USAGE_ENDING)..).unwrap_or_default(),
                 );
-                let _gone =
-                    self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
+                let _gone = self.ending.split_to(self.ending.len().saturating_sub(USAGE_ENDING));
             }
             self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
         }
@@ -447,7 +449,7 @@ impl Relay {
     }
 
     fn holds_document_of_error(&self) -> bool {
-        self.held_bytes <= bounds::HOLD_BYTES
+        self.held_bytes <= HOLD_BYTES
             && self.is_document()
             && tally::error_in(&self.held_body()).is_some()
     }

@@ -206,7 +206,7 @@ fn the_last_answer_is_kept_but_for_words_about_our_credential() {
 
 #[test]
 fn what_is_held_is_bounded() {
-    let body = ":\n\n".repeat(bounds::HOLD_BYTES / 3 + 4000);
+    let body = ":\n\n".repeat(HOLD_BYTES / 3 + 4000);
     let stream = run(STREAM, body.as_bytes(), &[1000], &[3]);
     assert!(stream.head && stream.bytes == body.as_bytes() && stream.error == error(CUT));
     for (status, has_next, expected) in
@@ -221,7 +221,7 @@ fn what_is_held_is_bounded() {
         );
     }
     let collect = Made { rules: Rules { mode: Mode::Collect, ..RULES }, ..STREAM };
-    let became = run(collect, &vec![b'\n'; bounds::COLLECT_BYTES + 2], &[1 << 20], &[2]);
+    let became = run(collect, &vec![b'\n'; COLLECT_BYTES + 2], &[1 << 20], &[2]);
     assert_eq!((became.error, became.collected), (error(TOO_LARGE), None));
 }
 
@@ -351,7 +351,7 @@ fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_co
             );
         }
     }
-    let large = format!("{{\"choices\":\"{}", "x".repeat(bounds::HOLD_BYTES));
+    let large = format!("{{\"choices\":\"{}", "x".repeat(HOLD_BYTES));
     let became = run(Made { end: End::Failed, ..json }, large.as_bytes(), &[1000], &[1]);
     assert!(
         became.head && !became.ended && large.as_bytes() == became.bytes,

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -16,11 +17,17 @@ use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::interface::Surface;
 use rerouter_core::app::App;
 use rerouter_dialect::{chat, messages};
+
+/// Bytes that a call takes while its whole answer waits, without the answer itself.
+const UNREAD_ANSWER: usize = 16 << 10;
+/// Bytes of a whole answer that a client reads within [`UNREAD_TIME`], or all of a smaller one.
+const UNREAD_PIECE: usize = 64 << 10;
+/// Longest wait for a client that reads none of a whole answer.
+pub(super) const UNREAD_TIME: Duration = Duration::from_secs(10);
 
 /// An error in the envelope of its surface.
 pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Response<Bytes> {
@@ -117,7 +124,7 @@ pub(super) async fn write(
     if !keep {
         session.set_keepalive(None);
     }
-    session.set_write_timeout(Some(bounds::UNREAD_TIME));
+    session.set_write_timeout(Some(UNREAD_TIME));
     let peer = peer(session);
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -133,8 +140,8 @@ pub(super) async fn write(
         return Ok(0);
     }
     while !body.is_empty() {
-        let held = body.len() + bounds::UNREAD_ANSWER;
-        let piece = body.split_to(body.len().min(bounds::UNREAD_PIECE));
+        let held = body.len() + UNREAD_ANSWER;
+        let piece = body.split_to(body.len().min(UNREAD_PIECE));
         let write = pin!(session.write_response_body(piece, body.is_empty()));
         let written = app.unread.write(|| (app.server.counted(peer), held), write).await;
         written.unwrap_or_else(unread)?;
@@ -146,7 +153,7 @@ pub(super) async fn write(
 pub(super) async fn in_time<T>(
     writing: impl Future<Output = pingora::Result<T>>,
 ) -> pingora::Result<T> {
-    timeout(bounds::UNREAD_TIME, writing).await.unwrap_or_else(|_| unread())
+    timeout(UNREAD_TIME, writing).await.unwrap_or_else(|_| unread())
 }
 
 /// The error of an answer that ends because its client does not read it.

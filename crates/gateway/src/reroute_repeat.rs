@@ -14,14 +14,19 @@ use super::reply::json_bytes;
 use super::reroute::RerouteRequest;
 use rerouter_access::auth::Principal;
 use rerouter_base::body_memory::BodyClass;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::RequestId;
 use rerouter_core::api::idempotency::{NamedCall, too_many, used_for_another};
 use rerouter_core::api::{audit, replays};
 use rerouter_core::app::App;
-use rerouter_store::{Action, KnownReroute, NamedReroute, RerouteAnswer, Store, StoreError};
+use rerouter_store::{
+    Action, KnownReroute, NamedReroute, REPEATS_AGE, REPEATS_SHARE_BYTES, REROUTE_CLAIM,
+    RerouteAnswer, Store, StoreError,
+};
+
+/// Pause after which a store that did not take the claim or the answer of a reroute is tried again.
+const REPEATS_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of a reroute by its `Idempotency-Key`.
 pub(super) enum Repeat {
@@ -93,19 +98,19 @@ pub(super) struct KeyedReroute {
 impl KeyedReroute {
     /// Keeps the claim while the reroute runs.
     pub(super) async fn hold(&self) -> Infallible {
-        let mut pause = bounds::REROUTE_CLAIM / 3;
+        let mut pause = REROUTE_CLAIM / 3;
         loop {
             tokio::time::sleep(pause).await;
             let Some(claim) = &self.claim else { continue };
             let renewed = claim.renew().await;
             if let Err(error) = &renewed
-                && pause != bounds::REPEATS_PAUSE
+                && pause != REPEATS_PAUSE
             {
                 warn!("a reroute with an Idempotency-Key may be run twice: {error}");
             }
             pause = match renewed {
-                Ok(()) => bounds::REROUTE_CLAIM / 3,
-                Err(_) => bounds::REPEATS_PAUSE,
+                Ok(()) => REROUTE_CLAIM / 3,
+                Err(_) => REPEATS_PAUSE,
             };
         }
     }
@@ -145,7 +150,7 @@ impl KeyedReroute {
             Err(error) if error.kind() == Kind::NotFound => None,
             _ => Some(id.clone()),
         };
-        let fits = body.len() <= bounds::REPEATS_SHARE_BYTES;
+        let fits = body.len() <= REPEATS_SHARE_BYTES;
         let sealed = fits.then(|| self.call.seal(app, made(replay.as_ref()), body));
         RerouteAnswer { replay, sealed: sealed.and_then(Result::ok) }
     }
@@ -204,15 +209,15 @@ impl Claim {
     /// Keeps the answer once the store takes it; else, when no repeat may come any more or the
     /// store takes everything but the answer, that there was one.
     async fn keep_late(self, answer: RerouteAnswer) {
-        let end = Instant::now() + bounds::REPEATS_AGE;
-        let mut pause = bounds::REPEATS_PAUSE;
+        let end = Instant::now() + REPEATS_AGE;
+        let mut pause = REPEATS_PAUSE;
         while Instant::now() + pause < end {
             tokio::time::sleep(pause).await;
             // The claim first, so that nobody runs it meanwhile.
             pause = match self.renew().await {
-                Err(_) => bounds::REPEATS_PAUSE,
+                Err(_) => REPEATS_PAUSE,
                 Ok(()) => match self.answer(answer.clone()).await {
-                    Err(_) => bounds::REROUTE_CLAIM / 3,
+                    Err(_) => REROUTE_CLAIM / 3,
                     Ok(kept) => {
                         if kept {
                             info!("the answer to a reroute with an Idempotency-Key is kept now");

@@ -8,8 +8,12 @@ use dashmap::DashMap;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use rerouter_base::bounds;
 use rerouter_core::config::{Egress, EgressPeer};
+
+/// Time for which a resolved address is used.
+pub(super) const DNS_TTL: Duration = Duration::from_secs(30);
+/// Resolved names kept; the oldest leave first.
+const DNS_NAMES: usize = 1_024;
 
 /// Longest wait for a server of this machine to take a connection.
 const LOCAL_CONNECT: Duration = Duration::from_millis(100);
@@ -56,14 +60,14 @@ impl Resolver {
     }
 
     /// Whether it is a name that is not in the cache, or has been for longer than
-    /// [`bounds::DNS_TTL`].
+    /// [`DNS_TTL`].
     pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
         let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         !literal
             && self
                 .known
                 .get(&(host.to_string(), port))
-                .is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
+                .is_none_or(|kept| kept.1.elapsed() >= DNS_TTL)
     }
 
     /// Looks a name up again. The cached address stays where none is found.
@@ -86,8 +90,8 @@ impl Resolver {
         let found =
             tokio::net::lookup_host((host, port)).await.map_err(|_| ResolveError::Unknown)?;
         let address = self.choose(found.collect(), whose).await?;
-        if self.known.len() >= bounds::DNS_NAMES {
-            self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
+        if self.known.len() >= DNS_NAMES {
+            self.known.retain(|_, kept| kept.1.elapsed() < DNS_TTL);
         }
         self.known.insert((host.to_string(), port), (address, Instant::now()));
         Ok(address)
@@ -210,7 +214,7 @@ mod tests {
         let found = resolver.look_up("localhost", 80).await.unwrap();
         assert!(!resolver.is_due("localhost", 80));
         let name = ("localhost".to_owned(), 80);
-        let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
+        let old = Instant::now().checked_sub(DNS_TTL).unwrap();
         resolver.known.insert(name.clone(), (found, old));
         assert!(resolver.is_due("localhost", 80));
         assert_eq!(

@@ -6,6 +6,7 @@ use http::{HeaderValue, Response};
 use pingora::protocols::http::ServerSession;
 
 use super::exchange::HttpExchange;
+use super::intake::DISCARD_BYTES;
 use super::{allowance, intake, reply};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
@@ -105,7 +106,7 @@ pub(super) async fn write_answer(
     match reply::write(app, session, response, keep).await {
         Ok(sent) => {
             if !keep && !exchange.skip_drain && !session.is_body_done() {
-                intake::discard(session, bounds::DISCARD_BYTES).await;
+                intake::discard(session, DISCARD_BYTES).await;
             }
             RequestEnd { status, sent, reusable: keep }
         }

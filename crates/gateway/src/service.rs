@@ -9,6 +9,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 
+use super::intake::DRAIN_TIME;
 use super::reply;
 use rerouter_base::bounds;
 use rerouter_base::error::Error;
@@ -57,7 +58,7 @@ pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
 pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> Option<Stream> {
     if !reusable {
         // It flushes, and a client that does not read would keep it for ever.
-        let _late = timeout(bounds::DRAIN_TIME, session.shutdown()).await;
+        let _late = timeout(DRAIN_TIME, session.shutdown()).await;
         return None;
     }
     // Boxed: it holds the session itself, and would be the largest part of the request's future.

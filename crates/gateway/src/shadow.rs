@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -22,14 +23,16 @@ use super::wrap::proxy;
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::body_memory::{BodyClass, Held};
-use rerouter_base::bounds;
 use rerouter_base::error::{Kind, Result};
 use rerouter_core::app::{App, CountGuard, Live};
-use rerouter_core::prompt::{NeutralForm, Prompt, neutral_form, reading_turn};
+use rerouter_core::prompt::{NeutralForm, Prompt, READ_INLINE, neutral_form, reading_turn};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
 use rerouter_dialect::request;
 use rerouter_routing::{Decision, Target, shadow};
+
+/// Time that a draining gateway waits for shadows: nobody misses their answers.
+const SHADOW_GRACE: Duration = Duration::from_secs(2);
 
 /// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
 /// nothing: where too many are running, the copy is dropped. A request that is not captured gets
@@ -101,7 +104,7 @@ struct ShadowCopy {
     record: Record,
     _turn: OwnedSemaphorePermit,
     _held: Held,
-    /// A drain waits for it, for [`bounds::SHADOW_GRACE`] at most.
+    /// A drain waits for it, for [`SHADOW_GRACE`] at most.
     _busy: CountGuard,
 }
 
@@ -143,7 +146,7 @@ impl ShadowCopy {
     async fn call(&mut self) -> Result<InferenceCall> {
         let (endpoint, is_translated) = (self.endpoint, self.is_translated);
         let (body, unexpanded) = (self.body.clone(), self.unexpanded.clone());
-        let is_large = body.len() > bounds::READ_INLINE;
+        let is_large = body.len() > READ_INLINE;
         let making = move || ShadowBody::make(endpoint, &body, unexpanded.as_ref(), is_translated);
         let made = if is_large {
             let turn = reading_turn(&self.app, &self.tenant).await?;
@@ -210,9 +213,9 @@ impl ShadowBody {
     }
 }
 
-/// Resolves [`bounds::SHADOW_GRACE`] after the shutdown began.
+/// Resolves [`SHADOW_GRACE`] after the shutdown began.
 async fn grace_over(mut shutdown: ShutdownWatch) {
     // An error means that the sender is gone, which is a shutdown too.
     let _ = shutdown.wait_for(|leaving| *leaving).await;
-    tokio::time::sleep(bounds::SHADOW_GRACE).await;
+    tokio::time::sleep(SHADOW_GRACE).await;
 }

@@ -14,9 +14,12 @@ use super::names::Destination;
 use super::refusal::{Refusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
-use rerouter_base::bounds;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
+
+/// `Retry-After` when all targets are at their `max_concurrency`: nothing says when one gets
+/// free.
+const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides which targets to try for a request, and in which order.
 pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
@@ -251,7 +254,7 @@ fn soonest(
                 let until = node_targets::state(choice.target(), inputs)?.cooldown_until?;
                 Duration::try_from(until.duration_since(inputs.at)).ok()?
             }
-            "concurrency" => bounds::CONCURRENCY_RETRY,
+            "concurrency" => CONCURRENCY_RETRY,
             reason if is_permanent(reason) => continue,
             _ => return None,
         };

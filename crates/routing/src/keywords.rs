@@ -7,7 +7,9 @@ use aho_corasick::AhoCorasick;
 use sha2::{Digest, Sha256};
 
 use super::inputs::KeywordHit;
-use rerouter_base::bounds;
+
+/// Bytes of the last user message searched for keywords: a millisecond's work.
+const KEYWORD_TEXT: usize = 1 << 20;
 
 /// The keyword sets of a document.
 pub struct Keywords {
@@ -68,7 +70,7 @@ impl Keywords {
     }
 
     fn search(&self, text: &str) -> Vec<bool> {
-        let bounded = text.get(..text.floor_char_boundary(bounds::KEYWORD_TEXT)).unwrap_or("");
+        let bounded = text.get(..text.floor_char_boundary(KEYWORD_TEXT)).unwrap_or("");
         let text = lower(bounded);
         let mut found = vec![false; self.sets.len()];
         let mut left = found.len();
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(hits(&sets, "in welcher GRÖSSE"), Vec::<String>::new());
         assert_eq!(hits(&sets, "in welcher GRÖßE"), ["sharp"]);
         assert_eq!(hits(&sets, "stack  trac e"), Vec::<String>::new());
-        let beyond = format!("{}refactor", " ".repeat(bounds::KEYWORD_TEXT));
+        let beyond = format!("{}refactor", " ".repeat(KEYWORD_TEXT));
         assert_eq!(hits(&sets, &beyond), Vec::<String>::new());
         assert_eq!(hits(&sets, &beyond[1024..]), ["code"]);
     }

@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use whatlang::{Detector, Lang};
 
-use rerouter_base::bounds;
+/// Bytes of the last user message used to detect its language: more costs time and adds
+/// nothing.
+const LANGUAGE_TEXT: usize = 1 << 10;
 
 /// Below this confidence a guess is wrong as often as right, which is worse than none.
 const CONFIDENCE: f64 = 0.35;
@@ -54,7 +56,7 @@ pub fn detect(text: &str) -> &'static str {
     static DETECTOR: OnceLock<Detector> = OnceLock::new();
     let detector = DETECTOR
         .get_or_init(|| Detector::with_allowlist(LANGUAGES.map(|(language, _)| language).to_vec()));
-    let begins = text.get(..text.floor_char_boundary(bounds::LANGUAGE_TEXT)).unwrap_or("");
+    let begins = text.get(..text.floor_char_boundary(LANGUAGE_TEXT)).unwrap_or("");
     let found = detector.detect(begins).filter(|found| found.confidence() >= CONFIDENCE);
     let code =
         found.and_then(|found| LANGUAGES.iter().find(|(language, _)| *language == found.lang()));

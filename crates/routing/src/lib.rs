@@ -39,7 +39,7 @@ mod suggest;
 mod target;
 
 pub use base_url::BaseUrl;
-pub use compile::BuildContext;
+pub use compile::{BuildContext, KEYWORD_SETS, PROVIDERS, WEIGHT_MAX};
 pub use compiled::Routing;
 pub use compiled::{RetryPolicy, Rule, WeightedTarget};
 pub use condition::TextPart;
@@ -56,6 +56,7 @@ pub use inputs::{
     Abilities, AgentRef, BreakerState, Demand, KeywordHit, NodeFacts, TargetHealth, TextMatches,
 };
 pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
+pub use name_patterns::MODEL_NAME_BYTES;
 pub use presets::PRESETS;
 pub use provider::{NODES, Provider, ProviderIdentity};
 pub use refusal::Refusal;

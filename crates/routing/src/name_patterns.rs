@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use rerouter_base::bounds;
+/// Bytes of an alias, or of a provider's name of a model.
+pub const MODEL_NAME_BYTES: usize = 256;
 
 /// The text before the `*` of a pattern; `None` for a plain name.
 pub(super) fn beginning(name: &str) -> Option<&str> {
@@ -13,8 +14,7 @@ pub(super) fn beginning(name: &str) -> Option<&str> {
 
 /// Whether the name fits a header value and a metric label.
 pub(super) fn is_model_name(name: &str) -> bool {
-    (1..=bounds::MODEL_NAME_BYTES).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_graphic())
+    (1..=MODEL_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// What patterns of a document lead to, longest first.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::decision::Candidate;
 use super::inputs::RefusedFeature;
-use rerouter_base::bounds;
+use super::name_patterns::MODEL_NAME_BYTES;
 use rerouter_base::error::{Error, Kind};
 
 /// Why there is no decision.
@@ -38,7 +38,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
         match refusal {
             Refusal::ModelNotFound { model } => {
-                let shown: String = model.chars().take(bounds::MODEL_NAME_BYTES).collect();
+                let shown: String = model.chars().take(MODEL_NAME_BYTES).collect();
                 Error::new(
                     Kind::ModelNotFound,
                     format!("The model `{shown}` does not exist or you do not have access to it."),

@@ -56,7 +56,7 @@ pub struct BreakerSettings {
     /// Length of the window.
     pub window: Duration,
     /// Time open after the first failure. It doubles with each failure in a row, up to
-    /// [`bounds::BREAKER_OPEN_MAX`](rerouter_base::bounds::BREAKER_OPEN_MAX).
+    /// [`BREAKER_OPEN_MAX`](crate::health::BREAKER_OPEN_MAX).
     pub open: Duration,
 }
 

@@ -9,8 +9,10 @@ use super::columns::{Columns, json};
 use super::rows::AgentRow;
 use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
-use rerouter_base::bounds;
 use rerouter_base::id::AgentId;
+
+/// Agents: all are in memory, and while AGENT is open anybody makes them.
+pub(super) const AGENTS: usize = 1_000;
 
 impl AgentRow {
     /// Its strong entity tag, without quotes (RFC 9110 section 8.8.3).
@@ -71,7 +73,7 @@ impl Store {
 fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>, StoreError> {
     check_name(transaction, &agent)?;
     let count = transaction.int("SELECT count(*) FROM agents", &[])?.unwrap_or(0);
-    if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::AGENTS {
+    if usize::try_from(count).unwrap_or(usize::MAX) >= AGENTS {
         return Err(StoreError::LimitReached);
     }
     transaction.execute(

@@ -12,7 +12,7 @@ use super::columns::Columns;
 use super::rows::Actor;
 use super::sql::{Row, ToValue, Transaction, Value, params};
 use super::{Store, StoreError};
-use rerouter_base::bounds;
+use crate::captures::LIST_ROWS;
 use rerouter_base::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
@@ -276,7 +276,7 @@ pub(super) const LAST: &str = "SELECT max(seq) FROM audit";
 /// The first and the last row of a time.
 pub(super) const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
 /// Newest rows that a query for a time reads before it looks up where rows of that time are.
-pub(super) const NEAR: i64 = bounds::LIST_ROWS as i64;
+pub(super) const NEAR: i64 = LIST_ROWS as i64;
 
 /// The matching rows between two places, the last first.
 fn page(

@@ -4,16 +4,21 @@ use jiff::Timestamp;
 
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
-use rerouter_base::bounds;
+
+/// Rows deleted in one transaction by retention: keys, audit rows, copies of captures.
+pub(super) const RETENTION_BATCH: usize = 500;
+/// Batches of [`RETENTION_BATCH`] rows that one look at the audit deletes: more than can be
+/// added until the next one.
+const AUDIT_STEPS: usize = 1_000;
 
 impl Store {
     /// Deletes the audit rows from before `before`, and all but the last `rows` that were written.
     /// It works in steps, so that others can write in between, and in at most
-    /// [`bounds::AUDIT_STEPS`]. Returns how many rows it deleted.
+    /// [`AUDIT_STEPS`]. Returns how many rows it deleted.
     pub async fn trim_audit(&self, before: Timestamp, rows: u64) -> Result<u64, StoreError> {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
         let mut deleted = 0;
-        for _ in 0..bounds::AUDIT_STEPS {
+        for _ in 0..AUDIT_STEPS {
             // Usually no row has to leave, and nothing is written.
             if !self.read(move |transaction| has_surplus(transaction, before, rows)).await? {
                 break;
@@ -43,12 +48,12 @@ fn has_surplus(
         || transaction.exists(HAS_FIRST, &params![rows])?)
 }
 
-/// Deletes up to [`bounds::RETENTION_BATCH`] rows of each kind. The triggers permit it while
+/// Deletes up to [`RETENTION_BATCH`] rows of each kind. The triggers permit it while
 /// `audit_leaving` holds a row, within this transaction.
 fn delete(transaction: &Transaction<'_>, before: Timestamp, rows: i64) -> Result<u64, StoreError> {
     transaction.execute("INSERT INTO audit_leaving (one) VALUES (1)", &[])?;
-    let old = transaction.execute(DELETE_OLD, &params![before, bounds::RETENTION_BATCH])?;
-    let first = transaction.execute(DELETE_FIRST, &params![rows, bounds::RETENTION_BATCH])?;
+    let old = transaction.execute(DELETE_OLD, &params![before, RETENTION_BATCH])?;
+    let first = transaction.execute(DELETE_FIRST, &params![rows, RETENTION_BATCH])?;
     transaction.execute("DELETE FROM audit_leaving", &[])?;
     Ok((old + first) as u64)
 }

@@ -5,9 +5,9 @@
 use jiff::Timestamp;
 
 use super::columns::Columns;
+use super::reroutes::REPEATS_AGE;
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
-use rerouter_base::bounds;
 use rerouter_base::id::KeyId;
 
 /// The answer to a creation.
@@ -97,6 +97,6 @@ fn find(
 
 /// The time up to which answers are too old, in microseconds since the epoch.
 fn oldest(now: Timestamp) -> i64 {
-    let age = i64::try_from(bounds::REPEATS_AGE.as_micros()).unwrap_or(i64::MAX);
+    let age = i64::try_from(REPEATS_AGE.as_micros()).unwrap_or(i64::MAX);
     now.as_microsecond().saturating_sub(age)
 }

@@ -2,15 +2,21 @@
 
 use jiff::Timestamp;
 
+use super::audit_retention::RETENTION_BATCH;
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::limits::Limits;
 use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
 use super::sql::{Row, Transaction, params};
 use super::{KeptCreation, Store, StoreError, creations};
-use rerouter_base::bounds;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
+
+/// Live keys of an owner.
+pub const KEYS_PER_OWNER: usize = 100;
+/// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
+/// ending keys would fill memory.
+pub(super) const ENDED_KEYS_PER_OWNER: usize = 1_000;
 
 impl Store {
     /// Adds a key; [`StoreError::LimitReached`] if its owner has too many live keys,
@@ -154,8 +160,7 @@ pub(super) fn check_count(
     let owner =
         transaction.row("SELECT limits FROM users WHERE id = ?1", &params![key.owner], limits)?;
     let owner = owner.and_then(|limits| limits.keys_per_user);
-    let most =
-        [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    let most = [owner, of_parent].into_iter().flatten().fold(KEYS_PER_OWNER as u64, u64::min);
     match live.is_some_and(|live| u64::try_from(live).is_ok_and(|live| live < most)) {
         true => Ok(()),
         false => Err(StoreError::LimitReached),
@@ -176,7 +181,7 @@ fn forget(
                ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?4) ended
             WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = ended.id) LIMIT ?3)
          RETURNING id",
-        &params![owner, now, bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER],
+        &params![owner, now, RETENTION_BATCH, ENDED_KEYS_PER_OWNER],
         |row| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?))),
     )
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 
+/// Patterns of `limits.models`: each request is matched against all of them.
+pub const LIMIT_MODELS: usize = 100;
+
 /// Days of the longest month: what a budget a day is at most in a month.
 const DAYS: u64 = 31;
 
@@ -199,7 +202,7 @@ fn common(one: &[String], other: &[String]) -> Vec<String> {
             both.push(name);
         }
     }
-    both.truncate(rerouter_base::bounds::LIMIT_MODELS);
+    both.truncate(LIMIT_MODELS);
     both
 }
 

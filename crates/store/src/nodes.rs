@@ -10,6 +10,11 @@ use super::{Store, StoreError};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
+/// Nodes: all are in memory, and each that serves is in the inputs of every decision on nodes.
+const NODES: usize = 256;
+/// Ids of node events that are remembered, so that what is sent twice is logged once.
+pub(super) const NODE_EVENT_IDS: usize = 4_096;
+
 /// A nonce that is to be spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpentNonce {
@@ -50,7 +55,7 @@ impl Store {
     }
 
     /// Remembers the ids of a node's events, and returns for each whether it is new. The newest
-    /// [`bounds::NODE_EVENT_IDS`] are kept; [`StoreError::NotFound`] if there is no such node.
+    /// [`NODE_EVENT_IDS`] are kept; [`StoreError::NotFound`] if there is no such node.
     pub async fn note_events(
         &self,
         node: &NodeId,
@@ -88,7 +93,7 @@ fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, S
         return Err(StoreError::Conflict);
     }
     let count = transaction.int("SELECT count(*) FROM nodes", &[])?.unwrap_or(0);
-    if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::NODES {
+    if usize::try_from(count).unwrap_or(usize::MAX) >= NODES {
         return Err(StoreError::LimitReached);
     }
     transaction.execute(
@@ -202,7 +207,7 @@ fn note_events(
     let new = new.collect::<Result<_, StoreError>>()?;
     let forget = "DELETE FROM node_events WHERE node = ?1 AND seq <=
            (SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)";
-    transaction.execute(forget, &params![node, bounds::NODE_EVENT_IDS])?;
+    transaction.execute(forget, &params![node, NODE_EVENT_IDS])?;
     Ok(new)
 }
 

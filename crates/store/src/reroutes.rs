@@ -1,13 +1,24 @@
 //! Reroutes with an `Idempotency-Key`, for as long as they may be repeated: under way, or with
 //! their answer. Whichever gateway is asked, one runs at a time.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::columns::Columns;
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
-use rerouter_base::bounds;
 use rerouter_base::id::RequestId;
+
+/// Calls of one kind by one payer whose `Idempotency-Key` is remembered; beyond it a new key is
+/// refused.
+pub const REPEATS_SHARE: usize = 1_000;
+/// Bytes of a payer's answers beyond which its next call is refused. A larger answer is not kept.
+pub const REPEATS_SHARE_BYTES: usize = 8 << 20;
+/// Time after which a gateway that was killed no longer holds the `Idempotency-Key` of a reroute.
+pub const REROUTE_CLAIM: Duration = Duration::from_secs(60);
+/// Time for which an `Idempotency-Key` counts.
+pub const REPEATS_AGE: Duration = Duration::from_secs(600);
 
 /// A reroute that asks for a place.
 #[derive(Clone, Debug)]
@@ -53,7 +64,7 @@ impl Store {
         self.write_beside(move |transaction| claim(transaction, &call, now)).await
     }
 
-    /// A claim that is not renewed ends after [`bounds::REROUTE_CLAIM`].
+    /// A claim that is not renewed ends after [`REROUTE_CLAIM`].
     pub async fn renew_reroute(
         &self,
         call: NamedReroute,
@@ -95,7 +106,7 @@ impl Store {
     /// Deletes what is too old to be asked for.
     pub async fn trim_reroutes(&self, now: Timestamp) -> Result<(), StoreError> {
         let trim = move |transaction: &Transaction<'_>| {
-            let oldest = before(now.as_microsecond(), bounds::REPEATS_AGE);
+            let oldest = before(now.as_microsecond(), REPEATS_AGE);
             transaction.execute("DELETE FROM reroutes WHERE at <= ?1", &params![oldest]).map(drop)
         };
         self.write_beside(trim).await
@@ -111,7 +122,7 @@ fn claim(
     let ended = "
         DELETE FROM reroutes
         WHERE id = ?1 AND (at <= ?2 OR claim IS NOT NULL AND at <= ?3)";
-    let times = [bounds::REPEATS_AGE, bounds::REROUTE_CLAIM].map(|age| before(at, age));
+    let times = [REPEATS_AGE, REROUTE_CLAIM].map(|age| before(at, age));
     transaction.execute(ended, &params![call.id, times[0], times[1]])?;
     if let Some(known) = find(transaction, call)? {
         return Ok(known);
@@ -162,7 +173,7 @@ fn is_full(transaction: &Transaction<'_>, payer: &str) -> Result<bool, StoreErro
     })?;
     let (calls, bytes) = share.unwrap_or_default();
     let is_at = |value: i64, most: usize| usize::try_from(value).is_ok_and(|value| value >= most);
-    Ok(is_at(calls, bounds::REPEATS_SHARE) || is_at(bytes, bounds::REPEATS_SHARE_BYTES))
+    Ok(is_at(calls, REPEATS_SHARE) || is_at(bytes, REPEATS_SHARE_BYTES))
 }
 
 fn before(at: i64, age: std::time::Duration) -> i64 {

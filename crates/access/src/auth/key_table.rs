@@ -12,10 +12,12 @@ use jiff::Timestamp;
 
 use super::key_counts::{CountedKey, KeyCounts};
 use super::principal::RESERVED_SCOPES;
-use rerouter_base::bounds;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{KeyRow, KeyStatus};
+
+/// Keys that a list visits under one lock of the table: nobody waits long for it.
+pub(super) const KEY_LIST_STEP: usize = 128;
 
 /// An API key that requests share.
 #[derive(Debug)]
@@ -137,7 +139,7 @@ impl InterfaceKeys {
     fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
         let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
         let step = |ids: &BTreeSet<KeyId>| {
-            ids.range::<KeyId, _>(older).rev().take(bounds::KEY_LIST_STEP).cloned().collect()
+            ids.range::<KeyId, _>(older).rev().take(KEY_LIST_STEP).cloned().collect()
         };
         match owner {
             Some(owner) => self.by_owner.get(owner).map(|ids| step(&ids)).unwrap_or_default(),

@@ -6,16 +6,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Auth;
-use rerouter_base::bounds;
 use rerouter_store::{Store, StoreError};
+
+/// Time between two sweeps that end expired sessions and write the use of the others.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// Keys whose last use is written in one transaction: some milliseconds, for which other
+/// changes wait.
+const USES_BATCH: usize = 1_000;
 
 impl Auth {
     /// Writes when keys were last used, in transactions of bounded size. To be called about every
     /// minute, and at the end.
     pub async fn sweep_uses(&self, store: &Store) -> Result<(), StoreError> {
         // Uses that come meanwhile wait for the next sweep.
-        for _ in 0..=self.0.keys.unsaved_uses() / bounds::USES_BATCH {
-            let used = self.0.keys.take_unsaved(bounds::USES_BATCH);
+        for _ in 0..=self.0.keys.unsaved_uses() / USES_BATCH {
+            let used = self.0.keys.take_unsaved(USES_BATCH);
             if used.is_empty() {
                 break;
             }
@@ -29,7 +34,7 @@ impl Auth {
 
     /// Takes in when other gateways saw keys and sessions last. To be called about every minute.
     pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let since = now.checked_sub(3 * bounds::SWEEP_INTERVAL).unwrap_or(now);
+        let since = now.checked_sub(3 * SWEEP_INTERVAL).unwrap_or(now);
         let uses = store.uses_since(since).await?;
         uses.keys.iter().for_each(|(id, at)| self.0.keys.learn_use(id, *at));
         uses.sessions.iter().for_each(|(id, at)| self.0.sessions.learn_use(id, *at));
@@ -40,13 +45,13 @@ impl Auth {
     /// minute.
     pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         // Another gateway may have seen a session that is idle here, and tells within two minutes.
-        let slack = if store.is_shared() { 3 * bounds::SWEEP_INTERVAL } else { Duration::ZERO };
+        let slack = if store.is_shared() { 3 * SWEEP_INTERVAL } else { Duration::ZERO };
         let (seen, over) = self.0.sessions.take_unsaved(self.0.idle + slack, now);
         // In steps: other writers have their turns between two of them.
         let (mut seen, mut over) = (seen.as_slice(), over.as_slice());
         while !(seen.is_empty() && over.is_empty()) {
-            let (step, seen_later) = seen.split_at(seen.len().min(bounds::USES_BATCH));
-            let (ended, over_later) = over.split_at(over.len().min(bounds::USES_BATCH));
+            let (step, seen_later) = seen.split_at(seen.len().min(USES_BATCH));
+            let (ended, over_later) = over.split_at(over.len().min(USES_BATCH));
             if let Err(error) = store.sweep_sessions(step.to_vec(), ended.to_vec()).await {
                 self.0.sessions.put_back_unsaved(seen);
                 return Err(error);

@@ -43,11 +43,13 @@ pub use first_admin::FirstAdminLink;
 pub use identify::{has_explicit_credential, unauthorized};
 pub use key_table::Key;
 pub use key_table::KeyState;
-pub use password::Passwords;
+pub use maintenance::SWEEP_INTERVAL;
+pub use password::{PASSWORD_QUEUE, Passwords};
 pub use principal::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, CaptureLevel, Credential,
     PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
+pub use throttle::{LOGIN_WINDOW, LOGINS, NETWORK_LOGINS, REGISTRATIONS};
 pub use throttle::{Throttle, UNKNOWN_USER};
 
 use key_table::KeyTable;

@@ -15,10 +15,15 @@ use tokio::sync::Semaphore;
 
 use super::throttle::network;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::Random;
 use rerouter_base::secret::Secret;
+
+/// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
+/// 503.
+pub const PASSWORD_QUEUE: usize = 64;
+/// Denominator of the share of that queue which one network may have.
+const PASSWORD_SHARE: usize = 4;
 
 /// Memory in KiB, passes and lanes (OWASP's first recommendation).
 const COST: (u32, u32, u32) = (19_456, 2, 1);
@@ -37,10 +42,10 @@ pub struct Passwords {
 }
 
 impl Passwords {
-    /// Hashes on half of the cores, with [`bounds::PASSWORD_QUEUE`] waiting at most.
+    /// Hashes on half of the cores, with [`PASSWORD_QUEUE`] waiting at most.
     pub fn new(random: Random) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2);
-        Self::bounded(random, cores, bounds::PASSWORD_QUEUE)
+        Self::bounded(random, cores, PASSWORD_QUEUE)
     }
 
     fn bounded(random: Random, cores: usize, waiting: usize) -> Self {
@@ -48,7 +53,7 @@ impl Passwords {
             cores: Arc::new(Semaphore::new(cores)),
             inside: Arc::default(),
             most: cores + waiting,
-            share: (waiting / bounds::PASSWORD_SHARE).max(1),
+            share: (waiting / PASSWORD_SHARE).max(1),
             #[cfg(any(test, feature = "testing"))]
             runs: Arc::default(),
             random,

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Auth;
-use super::throttle::{REGISTRATION_WINDOW, network};
-use rerouter_base::bounds;
+use super::throttle::{
+    LOGIN_WINDOW, LOGINS, NETWORK_LOGINS, REGISTRATION_WINDOW, REGISTRATIONS, network,
+};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::secret::Secret;
 use rerouter_store::{AttemptLimit, Store};
@@ -20,16 +21,16 @@ impl Auth {
         address: Option<IpAddr>,
     ) -> Result<()> {
         let network = place(address);
-        let window = bounds::LOGIN_WINDOW;
-        let pair = self.limit(format!("login {network} {email}"), bounds::LOGINS, window);
-        let all = self.limit(format!("logins {network}"), bounds::NETWORK_LOGINS, window);
+        let window = LOGIN_WINDOW;
+        let pair = self.limit(format!("login {network} {email}"), LOGINS, window);
+        let all = self.limit(format!("logins {network}"), NETWORK_LOGINS, window);
         count(store, vec![pair, all]).await
     }
 
     /// Counts a registration from `address`, or refuses it.
     pub async fn count_registration(&self, store: &Store, address: Option<IpAddr>) -> Result<()> {
         let what = format!("registration {}", place(address));
-        count(store, vec![self.limit(what, bounds::REGISTRATIONS, REGISTRATION_WINDOW)]).await
+        count(store, vec![self.limit(what, REGISTRATIONS, REGISTRATION_WINDOW)]).await
     }
 
     fn limit(&self, what: String, most: u32, lasting: Duration) -> AttemptLimit {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
+use super::key_table::KEY_LIST_STEP;
 use super::*;
-use rerouter_base::bounds;
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::error::Kind;
 use rerouter_base::id::{Random, SessionId};
@@ -368,7 +368,7 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
 async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s() {
     let mut world = World::new(None);
     let (secret, first) = world.key(Interface::Router);
-    let ended: Vec<KeyRow> = (0..bounds::KEY_LIST_STEP * 2 + 9)
+    let ended: Vec<KeyRow> = (0..KEY_LIST_STEP * 2 + 9)
         .map(|_| {
             let (_, row) = world.key(Interface::Router);
             world.commit(Change::Key(KeyRow { revoked_at: Some(at(1)), ..row.clone() }.into()));

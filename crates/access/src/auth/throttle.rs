@@ -9,8 +9,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
+
+/// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
+pub const LOGINS: u32 = 10;
+/// Window of the login throttle.
+pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
+/// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
+/// e-mails together: guessing does not fill the audit.
+const AUDITED_REFUSALS: u32 = 10;
+/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
+/// few guesses.
+pub const NETWORK_LOGINS: u32 = 100;
+/// Pairs, and networks, that the login throttle remembers. Those whose window is over leave
+/// first, then those with the fewest logins.
+const LOGIN_PAIRS: usize = 100_000;
+/// Registrations from one network in an hour.
+pub const REGISTRATIONS: u32 = 20;
 
 /// How long a registration counts.
 pub(super) const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
@@ -32,22 +47,10 @@ pub struct Throttle {
 impl Default for Throttle {
     fn default() -> Self {
         Throttle {
-            logins: AttemptWindow::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
-            networks: AttemptWindow::new(
-                bounds::NETWORK_LOGINS,
-                bounds::LOGIN_WINDOW,
-                bounds::LOGIN_PAIRS,
-            ),
-            registrations: AttemptWindow::new(
-                bounds::REGISTRATIONS,
-                REGISTRATION_WINDOW,
-                bounds::LOGIN_PAIRS,
-            ),
-            refusals: AttemptWindow::new(
-                bounds::AUDITED_REFUSALS,
-                bounds::LOGIN_WINDOW,
-                bounds::LOGIN_PAIRS,
-            ),
+            logins: AttemptWindow::new(LOGINS, LOGIN_WINDOW, LOGIN_PAIRS),
+            networks: AttemptWindow::new(NETWORK_LOGINS, LOGIN_WINDOW, LOGIN_PAIRS),
+            registrations: AttemptWindow::new(REGISTRATIONS, REGISTRATION_WINDOW, LOGIN_PAIRS),
+            refusals: AttemptWindow::new(AUDITED_REFUSALS, LOGIN_WINDOW, LOGIN_PAIRS),
         }
     }
 }

@@ -38,12 +38,12 @@ fn twenty_registrations_an_hour_from_a_network() {
 fn a_flood_of_made_up_pairs_frees_nobody() {
     let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     let here = address("192.0.2.1");
-    for _ in 0..bounds::LOGINS {
+    for _ in 0..LOGINS {
         throttle.login("victim@example.com", here, clock.now()).unwrap();
     }
     throttle.login("victim@example.com", here, clock.now()).unwrap_err();
     let mut networks = 0_u32;
-    for made_up in 0..=bounds::LOGIN_PAIRS {
+    for made_up in 0..=LOGIN_PAIRS {
         if made_up % 50 == 0 {
             networks += 1;
         }
@@ -62,13 +62,13 @@ fn a_network_has_a_hundred_logins_and_what_a_pair_is_refused_is_not_counted() {
         // Ten are let through.
         let _refused = throttle.login("one@example.com", here, clock.now());
     }
-    for other in 0..bounds::NETWORK_LOGINS - bounds::LOGINS {
+    for other in 0..NETWORK_LOGINS - LOGINS {
         throttle.login(&format!("{other}@example.com"), here, clock.now()).unwrap();
     }
     let error = throttle.login("another@example.com", here, clock.now()).unwrap_err();
     assert_eq!((error.kind(), error.retry_after_s()), (Kind::RateLimited, Some(15 * 60)));
     throttle.login("another@example.com", address("192.0.3.1"), clock.now()).unwrap();
-    clock.advance(bounds::LOGIN_WINDOW);
+    clock.advance(LOGIN_WINDOW);
     throttle.login("another@example.com", here, clock.now()).unwrap();
 }
 

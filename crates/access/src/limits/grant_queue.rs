@@ -3,12 +3,15 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::budget::Period;
 use super::draw::Subject;
-use rerouter_base::bounds;
+
+/// Time between two writes of usage and spend: a crash may lose so much usage.
+pub const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct GrantQueue {
@@ -53,11 +56,10 @@ impl GrantQueue {
         self.wake.notify_one();
     }
 
-    /// Resolves when a request waits, or after [`bounds::USAGE_WRITE_INTERVAL`].
+    /// Resolves when a request waits, or after [`USAGE_WRITE_INTERVAL`].
     pub(super) async fn due(&self) {
         // Nobody woke us in time: then it is time.
-        let _elapsed =
-            tokio::time::timeout(bounds::USAGE_WRITE_INTERVAL, self.wake.notified()).await;
+        let _elapsed = tokio::time::timeout(USAGE_WRITE_INTERVAL, self.wake.notified()).await;
     }
 
     /// How many are noted.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use super::reserve::GRANT_WAIT;
 use super::tests::{World, at, day};
 use super::*;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::Kind;
 use rerouter_store::{KeyRow, Limits};
@@ -114,7 +114,7 @@ async fn a_wait_ends_and_while_the_store_fails_there_is_none() {
     let refused = limiter.reserve_granted(&mut permit, wanted, &clock).await.unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::RateLimited, Some(1)));
     assert!(refused.detail().contains("is pending"), "{}", refused.detail());
-    assert!(began.elapsed() >= bounds::GRANT_WAIT);
+    assert!(began.elapsed() >= GRANT_WAIT);
 
     world.faults.fail_every_write();
     limiter.write(&world.store, at(0)).await.unwrap_err();
@@ -123,7 +123,7 @@ async fn a_wait_ends_and_while_the_store_fails_there_is_none() {
     let refused = limiter.reserve_granted(&mut permit, wanted, &clock).await.unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::Unavailable, Some(1)));
     assert!(refused.detail().contains("store is unavailable"), "{}", refused.detail());
-    assert!(began.elapsed() < bounds::GRANT_WAIT);
+    assert!(began.elapsed() < GRANT_WAIT);
 
     world.faults.clear();
     limiter.write(&world.store, at(0)).await.unwrap();

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 
 use super::Limiter;
+use super::bounds::USAGE_WRITE_ROWS;
 use super::budget::{Account, GrantWish, period};
 use super::draw::Subject;
-use rerouter_base::bounds;
 use rerouter_store::{Per, Store, StoreError};
 
 impl Limiter {
@@ -22,7 +22,7 @@ impl Limiter {
         // The rows of those without an account may still hold an old grant.
         let carried: Vec<(Subject, GrantWish)> =
             self.carried_wishes().into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
-        for some in carried.chunks(bounds::USAGE_WRITE_ROWS) {
+        for some in carried.chunks(USAGE_WRITE_ROWS) {
             self.keep(store, some, None).await?;
         }
         self.set_shared(true);
@@ -43,7 +43,7 @@ impl Limiter {
             Some((entry.key().clone(), wish))
         });
         let held: Vec<(Subject, GrantWish)> = held.collect();
-        for some in held.chunks(bounds::USAGE_WRITE_ROWS) {
+        for some in held.chunks(USAGE_WRITE_ROWS) {
             self.keep_grants(store, some.to_vec(), None).await?;
         }
         for row in store.spend(period(Per::Month, now)).await? {

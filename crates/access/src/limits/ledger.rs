@@ -11,16 +11,28 @@ use jiff::Timestamp;
 use log::warn;
 
 use super::Limiter;
+use super::bounds::{GRANT_AHEAD, USAGE_PENDING, USAGE_WRITE_ROWS};
 use super::budget::{Account, Grant, GrantWish, Period, period};
 use super::counters::{SubjectEntry, follow};
 use super::draw::{Draw, Subject, of_key, of_user};
 use super::pending::lock;
 use crate::auth::Auth;
-use rerouter_base::bounds;
 use rerouter_base::id::UserId;
 use rerouter_store::{
     BudgetGrant, KeyRow, Limits, Per, SpendWish, Store, StoreError, UsageBatch, UsageKey, UsageSums,
 };
+
+/// Budgets that each round checks for the first grant of the next day: half a million within
+/// [`GRANT_AHEAD`].
+pub(super) const GRANT_AHEAD_BUDGETS: usize = 2_000;
+/// Seconds between two writes of usage by hour and by five minutes: a crash may lose so much of it.
+pub(super) const USAGE_RECENT_INTERVAL_S: i64 = 10;
+/// Days that usage is kept.
+pub(super) const USAGE_DAYS: i64 = 400;
+/// How long usage by hour is kept: a week, and the day that it begins in.
+const USAGE_HOURS_KEPT: Duration = Duration::from_secs(8 * 86_400);
+/// How long usage by five minutes is kept.
+const USAGE_MINUTES_KEPT: Duration = Duration::from_secs(6 * 3_600);
 
 /// The day in UTC that `at` is in, as `yyyymmdd`.
 pub fn day(at: Timestamp) -> i64 {
@@ -81,7 +93,7 @@ impl Limiter {
     }
 
     /// Resolves when something should be written, at the latest after
-    /// [`bounds::USAGE_WRITE_INTERVAL`].
+    /// [`super::USAGE_WRITE_INTERVAL`].
     pub async fn due(&self) {
         self.wanted.due().await;
     }
@@ -95,11 +107,11 @@ impl Limiter {
 
     /// The same; gives how many budgets were looked at.
     pub(super) async fn round(&self, store: &Store, now: Timestamp) -> Result<usize, StoreError> {
-        let soon = now.checked_add(bounds::GRANT_AHEAD).unwrap_or(now);
+        let soon = now.checked_add(GRANT_AHEAD).unwrap_or(now);
         let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
-        self.wanted.look_ahead(day(soon), bounds::GRANT_AHEAD_BUDGETS, all);
+        self.wanted.look_ahead(day(soon), GRANT_AHEAD_BUDGETS, all);
         // Of what waits by now: what comes meanwhile is for the next time.
-        let wanted = self.wanted.len().div_ceil(bounds::USAGE_WRITE_ROWS);
+        let wanted = self.wanted.len().div_ceil(USAGE_WRITE_ROWS);
         let waits = wanted.max(lock(&self.pending).batches());
         let mut looked = 0;
         if self.is_shared() && !self.is_closed() {
@@ -107,7 +119,7 @@ impl Limiter {
         }
         for _ in 0..waits {
             let _turn = self.writing.lock().await;
-            let subjects = self.wanted.take(bounds::USAGE_WRITE_ROWS);
+            let subjects = self.wanted.take(USAGE_WRITE_ROWS);
             looked += subjects.len();
             let batch = lock(&self.pending).take(None);
             self.grant(store, now, subjects, batch).await?;
@@ -116,7 +128,7 @@ impl Limiter {
         if now.as_second() >= due {
             let _turn = self.writing.lock().await;
             self.keep_recent(store, None).await?;
-            let next = now.as_second().saturating_add(bounds::USAGE_RECENT_INTERVAL_S);
+            let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
             self.recent_due.store(next, Ordering::Relaxed);
         }
         Ok(looked)
@@ -142,7 +154,7 @@ impl Limiter {
         store: &Store,
         user: Option<&UserId>,
     ) -> Result<(), StoreError> {
-        for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
+        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
             // Also where none waits: some may be on their way.
             let _turn = self.writing.lock().await;
             let Some(batch) = lock(&self.pending).take(user) else { break };
@@ -171,7 +183,7 @@ impl Limiter {
             last.into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
         // Each is true by itself; of one that cannot be written its grant counts as spent.
         let mut failed = None;
-        for some in last.chunks(bounds::USAGE_WRITE_ROWS) {
+        for some in last.chunks(USAGE_WRITE_ROWS) {
             failed = self.keep(store, some, None).await.err().or(failed);
         }
         loop {
@@ -281,7 +293,7 @@ impl Limiter {
     /// Writes what the sums by hour and by five minutes lack, of one user or of all. The caller
     /// holds `writing`.
     async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
-        for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
+        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
             let Some(batch) = lock(&self.recent).take(user) else { break };
             let kept = store.write_recent_usage(batch.clone()).await;
             if kept.is_err() {
@@ -341,14 +353,13 @@ impl Limiter {
 
     /// Deletes what is too old to be asked for.
     pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let oldest = now
-            .checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs()))
-            .map_or(0, day);
+        let oldest =
+            now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
         let month = period(Per::Month, now);
         store.trim_usage(month, oldest).await?;
         // Requests of yesterday may be under way.
         let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
         store.trim_shares(month, yesterday).await?;
-        store.trim_recent_usage(now, bounds::USAGE_HOURS_KEPT, bounds::USAGE_MINUTES_KEPT).await
+        store.trim_recent_usage(now, USAGE_HOURS_KEPT, USAGE_MINUTES_KEPT).await
     }
 }

@@ -39,6 +39,7 @@
 //! store, and each gives back within a second what it does not use. Rates and concurrency are
 //! counted by each gateway for itself.
 
+mod bounds;
 mod budget;
 mod counters;
 mod draw;
@@ -63,6 +64,7 @@ use rerouter_base::money::NanoUsd;
 
 pub use budget::{Period, Reserve};
 pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
+pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;
 pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
 

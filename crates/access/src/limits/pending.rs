@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ahash::RandomState;
 use log::warn;
 
-use rerouter_base::bounds;
+use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
 use rerouter_base::id::{Random, UserId};
 use rerouter_store::{BatchNumber, UsageBatch, UsageKey, UsageSums};
 
@@ -35,7 +35,7 @@ impl Default for Pending {
 
 impl Pending {
     pub(super) fn add(&mut self, key: UsageKey, sums: &UsageSums) {
-        let full = self.sums.len() >= bounds::USAGE_PENDING;
+        let full = self.sums.len() >= USAGE_PENDING;
         match self.sums.entry(key) {
             Entry::Occupied(mut entry) => entry.get_mut().add(sums),
             Entry::Vacant(_) if full => self.dropped += sums.requests,
@@ -45,7 +45,7 @@ impl Pending {
 
     /// How many batches wait.
     pub(super) fn batches(&self) -> usize {
-        let new = self.sums.len().div_ceil(bounds::USAGE_WRITE_ROWS);
+        let new = self.sums.len().div_ceil(USAGE_WRITE_ROWS);
         new + usize::from(self.returned.is_some())
     }
 
@@ -65,7 +65,7 @@ impl Pending {
         let sums: Vec<(UsageKey, UsageSums)> = self
             .sums
             .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
-            .take(bounds::USAGE_WRITE_ROWS)
+            .take(USAGE_WRITE_ROWS)
             .collect();
         if sums.is_empty() {
             return None;

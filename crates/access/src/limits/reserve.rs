@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
@@ -13,10 +14,15 @@ use super::counters::{SubjectEntry, lock};
 use super::refusal::{ungranted, unpaid};
 use super::remaining::{BudgetStatus, Remaining};
 use super::{LimitPermit, Limiter};
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::Error;
 use rerouter_base::money::NanoUsd;
+
+/// Longest that a request waits for its grant where gateways share budgets: others look twice a
+/// second for what they are to give back.
+pub(super) const GRANT_WAIT: Duration = Duration::from_secs(2);
+/// Longest of such a request's pauses between two looks, if nothing wakes it.
+const GRANT_LOOK: Duration = Duration::from_millis(100);
 
 impl Limiter {
     /// Reserves the same sum of every budget that the permit draws on, or nothing of any.
@@ -79,14 +85,14 @@ impl Limiter {
     }
 
     /// Reserves as [`Limiter::reserve`] does, after a refusal by a budget whose grant may come: it
-    /// waits for that, at most [`bounds::GRANT_WAIT`]. 503 at once while grants cannot be stored.
+    /// waits for that, at most [`GRANT_WAIT`]. 503 at once while grants cannot be stored.
     pub async fn reserve_granted(
         &self,
         permit: &mut LimitPermit,
         wanted: Reserve,
         clock: &Clock,
     ) -> Result<(), Box<Error>> {
-        let until = Instant::now() + bounds::GRANT_WAIT;
+        let until = Instant::now() + GRANT_WAIT;
         loop {
             let lacking = permit.awaited.take();
             // Before the look, so that no grant comes unheard between that and the wait.
@@ -105,7 +111,7 @@ impl Limiter {
                 return Err(refused);
             }
             if let Some(granted) = granted.as_pin_mut() {
-                let _looked = timeout(bounds::GRANT_LOOK, granted).await;
+                let _looked = timeout(GRANT_LOOK, granted).await;
             }
         }
     }

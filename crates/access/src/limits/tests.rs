@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
+use super::ledger::GRANT_AHEAD_BUDGETS;
 use super::*;
 use crate::auth::{Auth, Credential, Principal};
-use rerouter_base::bounds;
 use rerouter_base::error::Kind;
 use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
@@ -340,9 +340,9 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     // Ten seconds before the end of the day, and after it: so many a round, and each of them once.
     let mut looked = 0;
     for now in [28_790_000_000, 28_801_000_000] {
-        for _ in 0..=IDLE / bounds::GRANT_AHEAD_BUDGETS / 2 {
+        for _ in 0..=IDLE / GRANT_AHEAD_BUDGETS / 2 {
             let round = limiter.round(&world.store, at(now)).await.unwrap();
-            assert!(round <= bounds::GRANT_AHEAD_BUDGETS, "{round}");
+            assert!(round <= GRANT_AHEAD_BUDGETS, "{round}");
             looked += round;
         }
     }

@@ -9,7 +9,15 @@ use std::time::{Duration, Instant};
 use super::access_line::AccessLine;
 use super::form::LogForm;
 use super::text;
-use crate::bounds;
+
+/// Access lines waiting for a slow standard output; more are dropped and counted.
+const LOG_QUEUE: usize = 8_192;
+/// Longest wait of the first access line of a batch, so that the writer wakes once a batch.
+const LOG_LINGER: Duration = Duration::from_millis(10);
+/// Time between two tries of the process's end to flush a full log queue.
+pub const LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(1);
+/// Bytes of access lines written at once.
+const LOG_BUFFER: usize = 64 << 10;
 
 enum LogMessage {
     Line(Box<AccessLine>),
@@ -31,7 +39,7 @@ impl AccessLog {
 
     /// A log on standard output.
     pub fn stdout(form: LogForm) -> std::io::Result<Self> {
-        AccessLog::formed(std::io::stdout(), bounds::LOG_QUEUE, form)
+        AccessLog::formed(std::io::stdout(), LOG_QUEUE, form)
     }
 
     /// A log of JSON lines into `out` with a queue of `waiting` lines.
@@ -84,7 +92,7 @@ impl AccessLog {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
             }
-            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
+            std::thread::park_timeout(LOG_FLUSH_INTERVAL);
         }
         // On a timeout the lines are lost with the process.
         let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
@@ -92,18 +100,18 @@ impl AccessLog {
 }
 
 fn write_lines(mut out: impl Write, lines: &Receiver<LogMessage>, form: LogForm) {
-    let mut ready = Vec::with_capacity(bounds::LOG_BUFFER);
+    let mut ready = Vec::with_capacity(LOG_BUFFER);
     while let Ok(first) = lines.recv() {
         if matches!(first, LogMessage::Line(_)) {
             // Waking this thread costs a request more than its line does: wait for more lines.
-            std::thread::park_timeout(bounds::LOG_LINGER);
+            std::thread::park_timeout(LOG_LINGER);
         }
         let mut next = Some(first);
         while let Some(message) = next {
             match message {
                 LogMessage::Line(line) => {
                     write_line(&line, form, &mut ready);
-                    if ready.len() >= bounds::LOG_BUFFER {
+                    if ready.len() >= LOG_BUFFER {
                         write_out(&mut out, &mut ready);
                     }
                 }
@@ -135,7 +143,7 @@ fn write_line(line: &AccessLine, form: LogForm, ready: &mut Vec<u8>) {
 fn write_out(out: &mut impl Write, ready: &mut Vec<u8>) {
     let _closed = out.write_all(ready).and_then(|()| out.flush());
     ready.clear();
-    ready.shrink_to(2 * bounds::LOG_BUFFER);
+    ready.shrink_to(2 * LOG_BUFFER);
 }
 
 #[cfg(test)]

@@ -17,11 +17,14 @@ use zstd::zstd_safe::{
 };
 
 use super::capture_key::{CaptureKeys, SALT};
+use crate::capture::bounds::CAPTURE_QUEUE_BYTES;
 use crate::capture::pace::{Effort, WritePace};
 use crate::capture::record::Bodies;
-use rerouter_base::bounds;
 use rerouter_base::id::{Random, RequestId};
 use rerouter_store::{ByteRange, CaptureLocation};
+
+/// Bytes that are compressed between two yields: half a millisecond.
+const CAPTURE_PIECE: usize = 64 << 10;
 
 /// What captures have in common, with tables for their letters: zstd makes none for each of them
 /// then. `benches/captures/dictionary.py` made it. Records written under a dictionary are read with
@@ -31,7 +34,7 @@ const DICTIONARY: &[u8] = include_bytes!("captures.zdict");
 /// record: for larger ones a dictionary costs a third more time and saves a few percent.
 const SMALL: usize = 4 << 10;
 /// The largest head or bodies that are read back.
-const LARGEST: usize = 2 * bounds::CAPTURE_QUEUE_BYTES;
+const LARGEST: usize = 2 * CAPTURE_QUEUE_BYTES;
 /// Salts that are drawn at once.
 const SALTS: usize = 64;
 
@@ -160,7 +163,7 @@ impl RecordEncoder {
         out.extend_from_slice(&u32::try_from(length).map_err(too_large)?.to_be_bytes());
         self.plain.clear();
         // One step of one piece is compressed where it lies.
-        let pieces = if length <= bounds::CAPTURE_PIECE {
+        let pieces = if length <= CAPTURE_PIECE {
             pieces.iter().for_each(|piece| self.plain.extend_from_slice(piece));
             &[&*self.plain]
         } else {
@@ -196,9 +199,9 @@ fn run(
     let begin = out.len();
     let mut frame = OutBuffer::around_pos(out, begin);
     let (mut left, mut since_yield) = (length, 0);
-    for step in pieces.iter().flat_map(|piece| piece.chunks(bounds::CAPTURE_PIECE)) {
+    for step in pieces.iter().flat_map(|piece| piece.chunks(CAPTURE_PIECE)) {
         since_yield += step.len();
-        if since_yield > bounds::CAPTURE_PIECE {
+        if since_yield > CAPTURE_PIECE {
             pace.give_way();
             since_yield = 0;
         }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::service::Archive;
+use crate::capture::bounds::CAPTURE_BATCH;
 use crate::capture::pace::WritePace;
 use crate::capture::packed_capture::PackedCapture;
 use crate::capture::record::Capture;
-use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_base::id::RequestId;
 use rerouter_store::StoreError;
+
+/// Bytes of bodies that an import stores at once.
+const CAPTURE_COMMIT: usize = 4 << 20;
 
 /// What became of captures that were to be imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,9 +46,7 @@ impl Archive {
             let together =
                 |next: &Capture| next.head.created_at.duration_since(first).unsigned_abs() <= span;
             while let Some(next) = captures.next_if(|next| {
-                batch.len() < bounds::CAPTURE_BATCH
-                    && bytes < bounds::CAPTURE_COMMIT
-                    && together(next)
+                batch.len() < CAPTURE_BATCH && bytes < CAPTURE_COMMIT && together(next)
             }) {
                 bytes += next.bodies.request.len() + next.bodies.response.len();
                 batch.push(next);

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use crate::capture::bounds::CAPTURE_QUEUE_BYTES;
 use crate::capture::packed_capture::{self, PackedCapture, packed_head};
 use crate::capture::packed_head::{self, HeaderSide, PackedHead, PackedHeader};
 use crate::capture::record::Bodies;
 use crate::redaction::{HeaderFilter, RedactedCapture, Redactor};
-use rerouter_base::bounds;
 use rerouter_store::CaptureRow;
 
 /// A redacted capture that is ready to be written.
@@ -53,7 +53,7 @@ pub(super) fn ready<'a>(
     };
     let Bodies { request, response } = &*prepared.bodies;
     let size = request.len().saturating_add(response.len());
-    (size <= bounds::CAPTURE_QUEUE_BYTES).then_some(prepared)
+    (size <= CAPTURE_QUEUE_BYTES).then_some(prepared)
 }
 
 #[cfg(test)]

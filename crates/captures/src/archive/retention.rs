@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::service::Archive;
+use crate::capture::bounds::CAPTURE_BATCH;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_store::StoreError;
 
 impl Archive {
@@ -94,9 +94,7 @@ impl Archive {
 
     async fn drop_captures(&self, number: i64) -> Result<(), StoreError> {
         self.shared.log_holds_deleted.store(true, Ordering::Release);
-        while self.index.drop_captures(number, bounds::CAPTURE_BATCH).await?
-            == bounds::CAPTURE_BATCH
-        {}
+        while self.index.drop_captures(number, CAPTURE_BATCH).await? == CAPTURE_BATCH {}
         Ok(())
     }
 

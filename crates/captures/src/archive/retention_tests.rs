@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::archive::Archive;
 use crate::archive::segment_folder::file_name;
+use crate::archive::service::SEGMENT_AGE;
 use crate::archive::service::tests::{archive, captures, ids, ids_of, segments};
+use crate::capture::bounds::CAPTURE_BATCH;
 use crate::capture::record::Capture;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_store::Reach;
 
@@ -57,7 +58,7 @@ async fn the_active_segment_leaves_once_it_is_closed() {
     append(&archive, &captures(0..1)).await;
     archive.retain(i64::MAX, u64::MAX).await.unwrap();
     assert_eq!(ids(&archive).await, ids_of(&captures(0..1)), "it is written to");
-    clock.advance(bounds::SEGMENT_AGE);
+    clock.advance(SEGMENT_AGE);
     archive.retain(i64::MAX, u64::MAX).await.unwrap();
     assert!(ids(&archive).await.is_empty() && segments(dir.path()).is_empty());
     append(&archive, &captures(1..2)).await;
@@ -90,7 +91,7 @@ async fn a_segment_leaves_with_its_last_capture() {
 async fn a_large_segment_leaves_in_steps() {
     let dir = tempfile::tempdir().unwrap();
     let archive = archive(dir.path()).await;
-    append(&archive, &captures(0..bounds::CAPTURE_BATCH as i64 * 2 + 2)).await;
+    append(&archive, &captures(0..CAPTURE_BATCH as i64 * 2 + 2)).await;
     archive.close().await.unwrap();
     archive.retain(i64::MIN, 1).await.unwrap();
     assert!(ids(&archive).await.is_empty() && segments(dir.path()).is_empty());

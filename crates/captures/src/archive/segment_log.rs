@@ -11,11 +11,14 @@ use jiff::Timestamp;
 use super::capture_codec::{Cipher, RecordBuffers, RecordEncoder};
 use super::prepare::PreparedCapture;
 use super::segment_folder::SegmentFolder;
+use crate::capture::bounds::CAPTURE_SYNC;
 use crate::capture::pace::WritePace;
 use crate::redaction::HeaderFilter;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_store::{CaptureLocation, CaptureRow, Faults, SegmentRow};
+
+/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
+const CAPTURE_BLOCK: usize = 256 << 10;
 
 /// How segments are written.
 #[derive(Clone)]
@@ -109,7 +112,7 @@ impl SegmentLog {
         self.encoder = Some(encoder);
         let (bytes, rows) = batch.finish()?;
         let newest_us = rows.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN);
-        let durable = active.synced.elapsed() >= bounds::CAPTURE_SYNC;
+        let durable = active.synced.elapsed() >= CAPTURE_SYNC;
         if durable {
             self.sync_file(settings)?;
         }
@@ -210,7 +213,7 @@ impl<'a> Batch<'a> {
     /// Adds a capture whose records lie there in the buffers.
     fn push(&mut self, row: CaptureRow, location: CaptureLocation) -> io::Result<()> {
         self.rows.push((row, CaptureLocation { segment: self.number, ..location }));
-        if self.buffers.heads.len() + self.buffers.bodies.len() >= bounds::CAPTURE_BLOCK {
+        if self.buffers.heads.len() + self.buffers.bodies.len() >= CAPTURE_BLOCK {
             self.flush()
         } else {
             Ok(())

@@ -12,8 +12,18 @@ use super::capture_key::CaptureKeys;
 use super::objects::SegmentObjects;
 use super::segment_folder::{SegmentFolder, SegmentReader};
 use super::unreadable::Unreadable;
-use rerouter_base::bounds;
 use rerouter_store::{ByteRange, CaptureIndex};
+
+/// Time between two looks whether the object store answers. One costs two requests.
+const OBJECTS_LOOK: Duration = Duration::from_secs(20);
+/// How long nothing is read of an object store that failed.
+const OBJECTS_AWAY: Duration = Duration::from_secs(5);
+/// Ranges that are read of one segment of another gateway, one by one, before it is fetched whole.
+const SEGMENT_RANGES: u32 = 3;
+/// Bytes of segments of other gateways that are kept here.
+pub(super) const SEGMENT_CACHE: u64 = 1 << 30;
+/// How long such a segment is kept.
+pub(super) const SEGMENT_CACHE_TIME: Duration = Duration::from_secs(3600);
 
 /// The object store of segments, and the folder of those that were fetched whole.
 #[derive(Clone)]
@@ -36,7 +46,7 @@ impl RemoteSegments {
     /// written or deleted there before. Asked again and again, so that an outage is seen.
     pub(super) async fn claim(&self, keys: &CaptureKeys) -> io::Result<()> {
         let claimed = || self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        if claimed().is_none_or(|at| at.elapsed() >= bounds::OBJECTS_LOOK) {
+        if claimed().is_none_or(|at| at.elapsed() >= OBJECTS_LOOK) {
             let mark = keys.mark().ok_or_else(|| io::Error::other("the keys of captures fail"))?;
             self.objects.claim(mark).await?;
             *claimed() = Some(Instant::now());
@@ -49,7 +59,7 @@ impl RemoteSegments {
     fn asked<T>(&self, ask: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Unreadable> {
         let away = || self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((since, why)) = &*away()
-            && since.elapsed() < bounds::OBJECTS_AWAY
+            && since.elapsed() < OBJECTS_AWAY
         {
             return Err(Unreadable::Away(why.clone()));
         }
@@ -68,7 +78,7 @@ impl RemoteSegments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return Ok(opened?),
         }
-        self.make_room(bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME)?;
+        self.make_room(SEGMENT_CACHE, SEGMENT_CACHE_TIME)?;
         let index = self.index.clone();
         let known = async move { index.segment_bytes(number).await.map_err(io::Error::other) };
         let length = self.objects.wait(known).map_err(remote_error)?.ok_or(Unreadable::Absent)?;
@@ -142,7 +152,7 @@ impl SegmentSource {
         let times = if self.asked.0 == number { self.asked.1 + 1 } else { 1 };
         self.asked = (number, times);
         remote.asked(|| match times {
-            0..=bounds::SEGMENT_RANGES => {
+            0..=SEGMENT_RANGES => {
                 remote.objects.read(number, range).map(RemoteRead::Range).map_err(remote_error)
             }
             _ => remote.fetch(number).map(RemoteRead::Segment),

@@ -16,13 +16,13 @@ use super::segment_folder::SegmentFolder;
 use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
 use super::segment_source::{RemoteSegments, SegmentSource};
 use super::unreadable::Unreadable;
+use crate::capture::bounds::CAPTURE_SYNC;
 use crate::capture::pace::{Effort, WritePace};
 use crate::capture::packed_capture::PackedCapture;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
 use crate::redaction::Redactor;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::id::{KeyId, Random, RequestId, UserId};
@@ -31,6 +31,17 @@ use rerouter_base::secret::Keyring;
 use rerouter_store::{
     CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Reach, Store, StoreError,
 };
+
+/// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Smallest segment under a small `retention.size`.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Longest time that a segment is written to.
+pub(super) const SEGMENT_AGE: Duration = Duration::from_secs(600);
+/// Smallest number of segments in `retention`: so much more than asked for may be kept.
+pub const SEGMENT_SHARE: u32 = 16;
+/// Damaged captures remembered, so that each is reported once.
+const DAMAGED_CAPTURES: usize = 1_000;
 
 /// The archive of captures. Cloning is cheap.
 #[derive(Clone)]
@@ -81,8 +92,8 @@ impl Archive {
             folder: SegmentFolder::new(store.dir()),
             cipher: Cipher { keys: CaptureKeys::new(&keys.into()), random, encrypt },
             clock: Clock::System,
-            bytes: bounds::SEGMENT_BYTES,
-            age: bounds::SEGMENT_AGE,
+            bytes: SEGMENT_BYTES,
+            age: SEGMENT_AGE,
             faults: store.faults().clone(),
             before_first: index.numbers().0,
             heads_in_index: index.is_shared(),
@@ -108,11 +119,9 @@ impl Archive {
     /// The same for this retention: segments are small enough to follow it.
     #[must_use]
     pub fn kept_for(mut self, age: Duration, size: u64) -> Self {
-        let share = u64::from(bounds::SEGMENT_SHARE);
-        self.settings.bytes =
-            (size / share).clamp(bounds::SEGMENT_BYTES_MIN, bounds::SEGMENT_BYTES);
-        self.settings.age =
-            (age / bounds::SEGMENT_SHARE).clamp(bounds::CAPTURE_SYNC, bounds::SEGMENT_AGE);
+        let share = u64::from(SEGMENT_SHARE);
+        self.settings.bytes = (size / share).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
+        self.settings.age = (age / SEGMENT_SHARE).clamp(CAPTURE_SYNC, SEGMENT_AGE);
         self
     }
 
@@ -406,7 +415,7 @@ impl Archive {
             return;
         }
         let mut reported = self.shared.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.len() < bounds::DAMAGED_CAPTURES && reported.insert(id.clone()) {
+        if reported.len() < DAMAGED_CAPTURES && reported.insert(id.clone()) {
             log::error!("capture {id} cannot be read: {why}");
             if let Some(metrics) = &self.metrics {
                 metrics.capture_unreadable();

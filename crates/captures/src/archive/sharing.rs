@@ -9,13 +9,24 @@ use std::time::Duration;
 use super::objects::SegmentObjects;
 use super::recovery::numbered;
 use super::segment_folder::{SegmentFolder, file_name};
-use super::segment_source::RemoteSegments;
+use super::segment_source::{RemoteSegments, SEGMENT_CACHE, SEGMENT_CACHE_TIME};
 use super::service::Archive;
+use crate::capture::bounds::CAPTURE_BATCH;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::id::RequestId;
 use rerouter_store::{CaptureLocation, CaptureRow, SegmentRow, StoreError};
+
+/// Longest time that a segment is written to where segments go to an object store: so old are
+/// captures that other gateways read.
+const SEGMENT_AGE_SHARED: Duration = Duration::from_secs(60);
+/// How long after its age another gateway removes a segment that its own one has not.
+const SEGMENT_LEFT_BEHIND: Duration = Duration::from_secs(3600);
+/// How long a deletion keeps captures away that come later: a gateway that is started again may
+/// bring some.
+const DELETED_CAPTURES_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Age of a request up to which another gateway may have yet to write its capture: most end sooner.
+const CAPTURE_COMES: Duration = Duration::from_secs(600);
 
 impl Archive {
     /// Whether other gateways see the captures of this one.
@@ -26,13 +37,13 @@ impl Archive {
     /// Whether another gateway may have this capture and not have written it yet.
     pub fn may_come(&self, id: &RequestId) -> bool {
         let age = |at| self.settings.clock.now().duration_since(at).unsigned_abs();
-        self.is_shared() && id.at().is_some_and(|at| age(at) < bounds::CAPTURE_COMES)
+        self.is_shared() && id.at().is_some_and(|at| age(at) < CAPTURE_COMES)
     }
 
     /// The same archive, whose segments go to an object store.
     #[must_use]
     pub fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
-        self.settings.age = self.settings.age.min(bounds::SEGMENT_AGE_SHARED);
+        self.settings.age = self.settings.age.min(SEGMENT_AGE_SHARED);
         let cache = SegmentFolder::of_copies(data);
         Archive { remote: Some(RemoteSegments::new(objects, cache, self.index.clone())), ..self }
     }
@@ -159,7 +170,7 @@ impl Archive {
         };
         match self.remote.is_some() {
             true => refused("it uploads them within a minute if it runs; try again")
-                .retry_after(bounds::SEGMENT_AGE_SHARED),
+                .retry_after(SEGMENT_AGE_SHARED),
             false => refused("ask there, or set capture.objects on all gateways"),
         }
     }
@@ -170,15 +181,15 @@ impl Archive {
         if !self.is_shared() {
             return Ok(());
         }
-        let grace = i64::try_from(bounds::SEGMENT_LEFT_BEHIND.as_micros()).unwrap_or(i64::MAX);
+        let grace = i64::try_from(SEGMENT_LEFT_BEHIND.as_micros()).unwrap_or(i64::MAX);
         let before_us = before_us.saturating_sub(grace);
         let kept_us = self.settings.clock.now().as_microsecond().saturating_sub(before_us);
         for number in self.index.left_behind(before_us, kept_us).await? {
             self.remove(number, true).await?;
         }
-        self.index.forget_deleted(bounds::DELETED_CAPTURES_KEPT).await?;
+        self.index.forget_deleted(DELETED_CAPTURES_KEPT).await?;
         if let Some(remote) = self.remote.clone() {
-            let (bytes, age) = (bounds::SEGMENT_CACHE, bounds::SEGMENT_CACHE_TIME);
+            let (bytes, age) = (SEGMENT_CACHE, SEGMENT_CACHE_TIME);
             blocking(move || remote.make_room(bytes, age)).await??;
         }
         Ok(())
@@ -187,7 +198,7 @@ impl Archive {
     /// Moves rows that wait in the data directory to the shared index. Returns how many there were.
     pub(super) async fn move_spooled(&self) -> Result<usize, StoreError> {
         let mut moved = 0;
-        while let Some((segment, rows)) = self.index.spooled(bounds::CAPTURE_BATCH).await? {
+        while let Some((segment, rows)) = self.index.spooled(CAPTURE_BATCH).await? {
             let number = segment.number;
             let to = match numbered(number, self.index.numbers()) {
                 0 => number,

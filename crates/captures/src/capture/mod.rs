@@ -2,6 +2,7 @@
 //! to the archive. Capturing never delays or fails a request, and a capture never holds a
 //! credential.
 
+pub mod bounds;
 mod conversation_json;
 mod export_json;
 #[cfg(any(test, feature = "testing"))]

@@ -1,9 +1,17 @@
 //! How a batch of captures is written: how much work goes into it, and how long requests go first.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rerouter_base::bounds;
+/// Longest time that the writer yields to other work after
+/// [`CAPTURE_LINGER`](super::bounds::CAPTURE_LINGER): on busy processors each yield may take
+/// milliseconds.
+pub(super) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
+/// Bytes of captures a second that are compressed best: a tenth of a core. Where more come, speed
+/// counts more than the disk.
+const CAPTURE_CALM: usize = 8 << 20;
+/// Time between two yields of a thread that writes captures.
+const CAPTURE_SLICE: Duration = Duration::from_micros(100);
 
 /// How much work goes into compression: the more captures come or wait, the less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +34,7 @@ impl Effort {
     }
 }
 
-/// What comes to be written: a bucket that [`bounds::CAPTURE_CALM`] leaves each second.
+/// What comes to be written: a bucket that [`CAPTURE_CALM`] leaves each second.
 pub(super) struct CaptureRate {
     /// Bytes in it, up to what leaves in two seconds.
     level: usize,
@@ -41,10 +49,10 @@ impl CaptureRate {
     /// Adds bytes that have come by then; returns the effort that their rate leaves.
     pub(super) fn add(&mut self, bytes: usize, at: Instant) -> Effort {
         let since = at.saturating_duration_since(std::mem::replace(&mut self.at, at));
-        let left = (bounds::CAPTURE_CALM as f64 * since.as_secs_f64()) as usize;
+        let left = (CAPTURE_CALM as f64 * since.as_secs_f64()) as usize;
         let level = self.level.saturating_sub(left).saturating_add(bytes);
-        self.level = level.min(2 * bounds::CAPTURE_CALM);
-        if self.level > bounds::CAPTURE_CALM { Effort::Less } else { Effort::Usual }
+        self.level = level.min(2 * CAPTURE_CALM);
+        if self.level > CAPTURE_CALM { Effort::Less } else { Effort::Usual }
     }
 }
 
@@ -65,7 +73,7 @@ pub struct WritePace {
 impl WritePace {
     /// The pace of work whose caller waits for it.
     pub fn awaited() -> Self {
-        WritePace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_YIELD_MAX) }
+        WritePace { effort: Effort::Usual, until: Some(Instant::now() + CAPTURE_YIELD_MAX) }
     }
 
     /// Yields the processor to another thread, unless this one yielded a moment ago, or it is too
@@ -75,7 +83,7 @@ impl WritePace {
     pub fn give_way(self) -> bool {
         let now = Instant::now();
         let yields = self.until.is_none_or(|until| now < until)
-            && YIELDED.get().is_none_or(|last| now.duration_since(last) >= bounds::CAPTURE_SLICE);
+            && YIELDED.get().is_none_or(|last| now.duration_since(last) >= CAPTURE_SLICE);
         if yields {
             std::thread::yield_now();
             YIELDED.set(Some(Instant::now()));
@@ -112,7 +120,7 @@ mod tests {
             let at = |tenth: u64| start + Duration::from_millis(tenth * 100);
             tenths.map(|tenth| rate.add(bytes, at(tenth))).collect()
         };
-        let calm = bounds::CAPTURE_CALM / 10;
+        let calm = CAPTURE_CALM / 10;
         assert_eq!(each_tenth(1..50, calm), [Effort::Usual; 49]);
         let fast = each_tenth(50..100, calm * 5);
         assert!(fast.first() == Some(&Effort::Usual) && fast.last() == Some(&Effort::Less));

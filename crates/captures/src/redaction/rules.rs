@@ -10,8 +10,10 @@ use serde_json::Value;
 
 use super::credentials::{is_in_address, is_random};
 use super::fields::{self, FieldRole};
-use rerouter_base::bounds;
 use rerouter_dialect::wire::json::{self, Edit};
+
+/// Bytes of one expression of `capture.redact`, compiled.
+const REDACT_COMPILED: usize = 1 << 20;
 
 /// Stands where something was taken out.
 pub(super) const REDACTED: &str = "[redacted]";
@@ -25,7 +27,7 @@ pub struct Expression(Regex);
 impl Expression {
     /// Compiles an expression. The error says what is wrong with it.
     pub fn new(text: &str) -> Result<Self, String> {
-        let compiled = RegexBuilder::new(text).size_limit(bounds::REDACT_COMPILED).build();
+        let compiled = RegexBuilder::new(text).size_limit(REDACT_COMPILED).build();
         let expression = compiled.map_err(|error| {
             error.to_string().lines().last().unwrap_or_default().replace("error: ", "")
         })?;

@@ -13,11 +13,25 @@ use ureq::unversioned::transport::DefaultConnector;
 
 use super::call_trace::CallTrace;
 use super::otlp;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::id::{Random, RequestId};
 use rerouter_base::log::LogThrottle;
 use rerouter_base::metrics::Metrics;
+
+/// Calls of one export request: a megabyte or two of JSON.
+const TRACE_BATCH: usize = 512;
+/// Longest wait of a finished call for others before it is exported.
+const TRACE_LINGER: Duration = Duration::from_secs(1);
+/// Longest time of an export request, as in OpenTelemetry's own exporters.
+const TRACE_SEND_TIME: Duration = Duration::from_secs(10);
+/// Tries of a batch that the collector does not take now.
+const TRACE_TRIES: u32 = 5;
+/// Wait after the first try that failed; doubled each time.
+const TRACE_RETRY: Duration = Duration::from_secs(1);
+/// Longest wait between two tries, whatever the collector asks for.
+const TRACE_RETRY_MAX: Duration = Duration::from_secs(30);
+/// Bytes that are read of a collector's answer.
+const TRACE_ANSWER: u64 = 64 << 10;
 
 /// Where traces go: `telemetry.otlp` of the server document.
 #[derive(Clone)]
@@ -66,7 +80,7 @@ impl Exporter {
             .max_redirects(0)
             // The library reads no environment, so no proxy from there.
             .proxy(None)
-            .timeout_global(Some(bounds::TRACE_SEND_TIME))
+            .timeout_global(Some(TRACE_SEND_TIME))
             .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
             .build();
         let instance = RequestId::new(Clock::System.now(), random);
@@ -99,12 +113,12 @@ impl Exporter {
         }
         let spans = batch.iter().map(CallTrace::spans).sum();
         let body = otlp::export(&self.resource, batch);
-        let mut wait = bounds::TRACE_RETRY;
-        for left in (0..bounds::TRACE_TRIES).rev() {
+        let mut wait = TRACE_RETRY;
+        for left in (0..TRACE_TRIES).rev() {
             let why = match self.post(&body) {
                 Ok(refused) => return self.count(spans, refused),
                 Err(NotTaken::Later(_, after)) if left > 0 => {
-                    let wanted = after.unwrap_or(wait).min(bounds::TRACE_RETRY_MAX);
+                    let wanted = after.unwrap_or(wait).min(TRACE_RETRY_MAX);
                     std::thread::park_timeout(wanted);
                     wait *= 2;
                     continue;
@@ -137,7 +151,7 @@ impl Exporter {
         let mut answer = request.send(body).map_err(|error| unreachable(&error))?;
         let (status, headers) = (answer.status().as_u16(), answer.headers());
         let after = headers.get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
-        let said = answer.body_mut().with_config().limit(bounds::TRACE_ANSWER).read_to_vec();
+        let said = answer.body_mut().with_config().limit(TRACE_ANSWER).read_to_vec();
         match status {
             200..=299 => Ok(said.map_or(0, |said| refused_spans(&said))),
             429 | 502 | 503 | 504 => {
@@ -148,20 +162,20 @@ impl Exporter {
     }
 }
 
-/// The first message's batch: what comes within [`bounds::TRACE_LINGER`], up to a full batch or a
+/// The first message's batch: what comes within [`TRACE_LINGER`], up to a full batch or a
 /// flush.
 fn gather(
     first: TraceMessage,
     calls: &Receiver<TraceMessage>,
 ) -> (Vec<CallTrace>, Option<SyncSender<()>>) {
-    let (until, mut batch) = (Instant::now() + bounds::TRACE_LINGER, Vec::new());
+    let (until, mut batch) = (Instant::now() + TRACE_LINGER, Vec::new());
     let mut next = Some(first);
     while let Some(message) = next {
         match message {
             TraceMessage::Call(call) => batch.push(*call),
             TraceMessage::Flush(done) => return (batch, Some(done)),
         }
-        if batch.len() >= bounds::TRACE_BATCH {
+        if batch.len() >= TRACE_BATCH {
             break;
         }
         let left = until.saturating_duration_since(Instant::now());

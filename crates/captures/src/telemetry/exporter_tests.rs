@@ -7,7 +7,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 
 use super::*;
 use crate::capture::record::Head;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{TRACE_QUEUE, Telemetry};
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::UserId;
 use rerouter_base::trace_context::TraceContext;
@@ -131,12 +131,12 @@ fn a_full_queue_drops_and_counts_and_nobody_waits() {
     let telemetry =
         Telemetry::start(&settings(&url), &metrics, &Random::seeded(7), DefaultResolver::default());
     let telemetry = telemetry.unwrap();
-    let most = bounds::TRACE_QUEUE + bounds::TRACE_BATCH;
+    let most = TRACE_QUEUE + TRACE_BATCH;
     (0..most + 100).for_each(|_| telemetry.offer(call()));
     assert!(counted(&metrics, "dropped_full") >= 100 - 1, "{}", metrics.render());
     let (began, patience) = (Instant::now(), Duration::from_millis(20));
     telemetry.flush(patience);
-    assert!(began.elapsed() >= patience && began.elapsed() < bounds::TRACE_SEND_TIME);
+    assert!(began.elapsed() >= patience && began.elapsed() < TRACE_SEND_TIME);
     let off = Telemetry::off();
     off.offer(call());
     assert!(off.begin(&HeaderMap::new(), &Random::System).is_none());
@@ -152,5 +152,5 @@ fn a_flush_ends_the_wait_for_a_batch() {
     let began = Instant::now();
     let (batch, flushed) = gather(calls.recv().unwrap(), &calls);
     assert_eq!((batch.len(), flushed.is_some()), (1, true));
-    assert!(began.elapsed() < bounds::TRACE_LINGER);
+    assert!(began.elapsed() < TRACE_LINGER);
 }

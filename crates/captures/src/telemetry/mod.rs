@@ -20,10 +20,13 @@ use ureq::unversioned::resolver::Resolver;
 pub use self::call_trace::{AttemptStep, CallTrace};
 pub use self::exporter::OtlpSettings;
 use self::exporter::{Exporter, TraceMessage};
-use rerouter_base::bounds;
 use rerouter_base::id::Random;
+use rerouter_base::log::LOG_FLUSH_INTERVAL;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::trace_context::TraceContext;
+
+/// Finished calls waiting to be exported, a kilobyte or two each; more are dropped and counted.
+const TRACE_QUEUE: usize = 2_048;
 
 /// The export of traces. Clones share it.
 #[derive(Clone, Default)]
@@ -48,7 +51,7 @@ impl Telemetry {
         random: &Random,
         resolver: impl Resolver,
     ) -> std::io::Result<Self> {
-        let (sender, calls) = sync_channel(bounds::TRACE_QUEUE);
+        let (sender, calls) = sync_channel(TRACE_QUEUE);
         let exporter = Exporter::new(settings, metrics.clone(), random, resolver);
         std::thread::Builder::new().name("telemetry".into()).spawn(move || exporter.run(&calls))?;
         let queue = TraceQueue { sender, sample: settings.sample, metrics: metrics.clone() };
@@ -83,7 +86,7 @@ impl Telemetry {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
             }
-            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
+            std::thread::park_timeout(LOG_FLUSH_INTERVAL);
         }
         // On a timeout the traces are lost with the process.
         let _late = sent.recv_timeout(until.saturating_duration_since(Instant::now()));

@@ -1,18 +1,22 @@
 //! What is asked elsewhere: providers, a gateway that runs, and their clocks.
 
+use std::time::Duration;
+
 use http::HeaderMap;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
 use super::super::client::{ProbeAnswer, probe};
 use super::report::DoctorReport;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_core::config::{self, Env, Server};
 use rerouter_gateway::server::Environment;
 use rerouter_gateway::server::ready::{self, Readiness};
 use rerouter_routing::{Provider, Routing};
 use rerouter_store::DataDir;
+
+/// Longest wait of `doctor` for a provider or a gateway.
+const DOCTOR_ANSWER: Duration = Duration::from_secs(10);
 
 /// Seconds by which the clock of another machine is ahead of this one's.
 pub(super) type ClockDifferences = Vec<(String, i64)>;
@@ -28,7 +32,7 @@ pub(super) fn gateway(
     let dir = server.data_dir.display();
     let locked = DataDir::is_locked(&server.data_dir);
     let url = format!("http://{}/readyz", server.metrics);
-    let ask = || probe(&url, &HeaderMap::new(), None, bounds::DOCTOR_ANSWER).ok();
+    let ask = || probe(&url, &HeaderMap::new(), None, DOCTOR_ANSWER).ok();
     let answer = (!readiness.in_use.is_empty()).then(ask).flatten();
     let runs = locked.unwrap_or(answer.is_some());
     match (answer, locked) {
@@ -71,7 +75,7 @@ pub(super) fn gateway(
 /// file, the environment of `serve` makes it.
 fn compare_documents(report: &mut DoctorReport, server: &Server, routing: Option<&Routing>) {
     let url = format!("http://{}/metrics", server.metrics);
-    let Ok(page) = probe(&url, &HeaderMap::new(), None, bounds::DOCTOR_ANSWER) else { return };
+    let Ok(page) = probe(&url, &HeaderMap::new(), None, DOCTOR_ANSWER) else { return };
     let live = page
         .text
         .lines()
@@ -126,7 +130,7 @@ fn ask(report: &mut DoctorReport, provider: &Provider) -> Option<(String, i64)> 
     let path = if base.model_in_path { "" } else { "/models" };
     let url = format!("{scheme}://{}{}", base.authority(), base.target_at(path, None));
     let authorities = provider.ca.as_ref().map(|ca| ca.certificates());
-    match probe(&url, head.check(), authorities, bounds::DOCTOR_ANSWER) {
+    match probe(&url, head.check(), authorities, DOCTOR_ANSWER) {
         Ok(answer) => {
             judge(report, name, answer.status);
             Some((name.to_owned(), ahead(answer.date.as_deref()?)?))

@@ -4,12 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::notes::{expanded, variable};
 use super::providers::{LitellmProvider, ProviderKind};
-use rerouter_base::bounds;
-use rerouter_routing::BaseUrl;
+use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 
 /// Whether an alias may have this name.
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
-    let fits = (1..=bounds::MODEL_NAME_BYTES).contains(&name.len());
+    let fits = (1..=MODEL_NAME_BYTES).contains(&name.len());
     if !fits || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a name must be visible ASCII characters, and not too many");
     }
@@ -27,7 +26,7 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
 pub(super) fn pattern(name: &str, model: &str) -> Result<String, &'static str> {
     check_name(name)?;
     let of_name = name.strip_suffix('*');
-    let fits = (1..=bounds::MODEL_NAME_BYTES / 2).contains(&model.len());
+    let fits = (1..=MODEL_NAME_BYTES / 2).contains(&model.len());
     if !fits || !model.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a model's name must be visible ASCII characters, and not too many");
     }

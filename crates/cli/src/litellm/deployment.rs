@@ -7,9 +7,9 @@ use super::notes::{Notes, expanded, number, scalar, texts, variable};
 use super::params::{model_settings, note_info, note_params};
 use super::providers::{LitellmProvider, is_by_responses, of_model};
 use super::settings::LitellmDefaults;
-use rerouter_base::bounds;
 use rerouter_base::secret::is_credential;
 use rerouter_core::config;
+use rerouter_core::config::PROVIDER_CONCURRENCY;
 
 /// An entry that is carried.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ impl EntryReader<'_> {
             settings.insert("timeouts".to_owned(), json!({ "total": duration(total) }));
         }
         let most = params.get("max_parallel_requests").and_then(Value::as_u64);
-        if let Some(most) = most.filter(|most| (1..=bounds::PROVIDER_CONCURRENCY).contains(most)) {
+        if let Some(most) = most.filter(|most| (1..=PROVIDER_CONCURRENCY).contains(most)) {
             settings.insert("max_concurrency".to_owned(), most.into());
         }
         let mut breaker = Map::new();

@@ -7,7 +7,8 @@ use super::address::check_name;
 use super::deployment::LitellmDeployment;
 use super::notes::Notes;
 use super::settings::{LitellmDefaults, group_aliases};
-use rerouter_base::bounds;
+use rerouter_core::config::ATTEMPTS_MAX;
+use rerouter_routing::WEIGHT_MAX;
 
 /// The targets of one name.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ pub(super) fn groups(
         let wanted = defaults
             .retries
             .map_or(ATTEMPTS, |retries| (retries.max(0.0) as usize).saturating_add(1));
-        let attempts = wanted.max(targets.len()).min(bounds::ATTEMPTS_MAX);
+        let attempts = wanted.max(targets.len()).min(ATTEMPTS_MAX);
         groups.push(ModelGroup {
             name: name.clone(),
             recipe: recipe(name, &groups),
@@ -209,7 +210,7 @@ fn strategy(
         (0..3).find(|at| own.iter().any(|one| one.shares.get(*at).is_some_and(Option::is_some)));
     let share = |one: &&LitellmDeployment| {
         let share = by.and_then(|by| one.shares.get(by).copied().flatten());
-        share.unwrap_or(1.0).clamp(0.001, bounds::WEIGHT_MAX)
+        share.unwrap_or(1.0).clamp(0.001, WEIGHT_MAX)
     };
     ("weighted", Some(own.iter().map(share).collect()))
 }

@@ -5,13 +5,17 @@ use std::time::Duration;
 use rerouter_base::bounds;
 use rerouter_base::id::Random;
 
+/// First wait of a node after a failed callback, doubled up to [`NODE_HEARTBEAT`]; also its
+/// interval for checking what it waits for.
+pub(super) const NODE_RETRY: Duration = Duration::from_secs(1);
+
 /// Waits that double up to a bound, with jitter of up to a half: nodes that lose their gateway
 /// together do not return together.
 pub(super) struct Backoff(Duration);
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff(bounds::NODE_RETRY)
+        Backoff(NODE_RETRY)
     }
 }
 

@@ -2,19 +2,23 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use ureq::{Agent, http};
 
 use super::super::client::cause;
-use super::http::{agent, url};
+use super::http::{NODE_RESPONSE_BYTES, agent, url};
 use rerouter_access::auth::signature::{Covered, Signer};
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::id::{NodeId, Random, RequestId};
 use rerouter_base::secret::Secret;
 use rerouter_routing::BaseUrl;
+
+/// Longest wait of a node for the answer to a callback. With [`super::upstream::NODE_QUERY_TIMEOUT`] it leaves time
+/// for two reports within a lease.
+pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GatewayClient {
     agent: Agent,
@@ -109,8 +113,7 @@ impl GatewayClient {
         let created = self.clock.now().as_second() + self.clock_offset;
         let request =
             self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
-        let mut request =
-            request.config().timeout_global(Some(bounds::NODE_CALLBACK_TIMEOUT)).build();
+        let mut request = request.config().timeout_global(Some(NODE_CALLBACK_TIMEOUT)).build();
         for (name, value) in signer.sign(&covered, body.as_bytes(), created, &self.random) {
             request = request.header(name, value);
         }
@@ -120,8 +123,7 @@ impl GatewayClient {
         let at = id.and_then(RequestId::parse).and_then(|id| id.at());
         let status = answer.status().as_u16();
         let mut text = String::new();
-        let mut reader =
-            answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
+        let mut reader = answer.into_body().into_with_config().limit(NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
         Ok((status, text, at))
     }

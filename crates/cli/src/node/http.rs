@@ -8,6 +8,9 @@ use ureq::tls::{RootCerts, TlsConfig};
 use super::super::client::authorities;
 use rerouter_routing::BaseUrl;
 
+/// Bytes of an answer of a server to its node: lists, metrics, slots with their prompts.
+pub(super) const NODE_RESPONSE_BYTES: u64 = 8 << 20;
+
 /// A client that trusts the authorities of the PEM file `ca`, else the public ones.
 pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     let mut tls = TlsConfig::builder();

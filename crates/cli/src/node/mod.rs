@@ -13,6 +13,7 @@ mod upstream;
 use std::process::ExitCode;
 
 pub(super) use self::arguments::NodeArguments;
+pub use self::gateway::NODE_CALLBACK_TIMEOUT;
 use self::reporter::Reporter;
 use self::signals::Stop;
 use super::output::print_error;

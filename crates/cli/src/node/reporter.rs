@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::output::print_error;
 use super::arguments::NodeArguments;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, NODE_RETRY};
 use super::gateway::{GatewayClient, Reply};
 use super::server_formats::ServerLoad;
 use super::signals::Stop;
@@ -251,8 +251,8 @@ impl Reporter {
     /// Returns whether the node has to stop.
     fn rest(&self, stop: &Stop, due: Instant, unavailable: bool) -> bool {
         let left = || due.saturating_duration_since(Instant::now());
-        while unavailable && left() > bounds::NODE_RETRY {
-            if stop.wait(bounds::NODE_RETRY) {
+        while unavailable && left() > NODE_RETRY {
+            if stop.wait(NODE_RETRY) {
                 return true;
             }
             if self.upstream.is_up() {
@@ -301,7 +301,7 @@ impl Reporter {
                 return HeartbeatsEnded::Stopped;
             }
             let left = end.saturating_duration_since(Instant::now());
-            std::thread::sleep(bounds::NODE_RETRY.min(left));
+            std::thread::sleep(NODE_RETRY.min(left));
         }
     }
 

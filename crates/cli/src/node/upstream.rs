@@ -10,15 +10,18 @@ use serde_json::{Value, json};
 use ureq::{Agent, RequestBuilder};
 
 use super::super::output::print_error;
-use super::http::{agent, url};
+use super::http::{NODE_RESPONSE_BYTES, agent, url};
 use super::server_formats::{
     LlamaCppProps, OllamaModel, ServerLoad, field_by_model, listed_context, llama_cpp_props,
     llama_cpp_slots, metrics_load, ollama_model, positive,
 };
-use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
-use rerouter_routing::BaseUrl;
+use rerouter_core::api::NODE_MODELS;
+use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 use rerouter_store::covers;
+
+/// Longest time for a node to ask its server all that a report needs.
+const NODE_QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A server with an OpenAI-compatible API.
 pub(super) struct Upstream {
@@ -84,9 +87,9 @@ impl Upstream {
         self.api_key.as_ref()
     }
 
-    /// Asks for models and load, for [`bounds::NODE_QUERY_TIMEOUT`] at most.
+    /// Asks for models and load, for [`NODE_QUERY_TIMEOUT`] at most.
     pub(super) fn probe(&mut self) -> Result<ServerStatus, ProbeError> {
-        let until = Instant::now() + bounds::NODE_QUERY_TIMEOUT;
+        let until = Instant::now() + NODE_QUERY_TIMEOUT;
         let listed = self.list_models(until).inspect_err(|_| self.kind = None)?;
         if self.kind.is_none() {
             self.kind = self.recognize(&listed, until);
@@ -101,7 +104,7 @@ impl Upstream {
 
     /// Whether the server answers.
     pub(super) fn is_up(&self) -> bool {
-        self.list_models(Instant::now() + bounds::NODE_QUERY_TIMEOUT).is_ok()
+        self.list_models(Instant::now() + NODE_QUERY_TIMEOUT).is_ok()
     }
 
     /// Probes the server for its load.
@@ -203,9 +206,9 @@ impl Upstream {
             if !self.is_reported(name) || names.contains(&name) {
                 continue;
             }
-            let valid = (1..=bounds::MODEL_NAME_BYTES).contains(&name.len())
+            let valid = (1..=MODEL_NAME_BYTES).contains(&name.len())
                 && name.bytes().all(|byte| byte.is_ascii_graphic());
-            if models.len() == bounds::NODE_MODELS || !valid {
+            if models.len() == NODE_MODELS || !valid {
                 unreportable.push(name.to_owned());
                 continue;
             }
@@ -214,7 +217,7 @@ impl Upstream {
         }
         if unreportable != self.unreportable {
             if !unreportable.is_empty() {
-                let most = bounds::NODE_MODELS;
+                let most = NODE_MODELS;
                 print_error(&format!(
                     "a node reports up to {most} models with ASCII names; left out: \
                      {unreportable:?}\n"
@@ -295,8 +298,7 @@ impl Upstream {
             return Err(ProbeError::Unavailable(format!("status {status} for {path}")));
         }
         let mut text = String::new();
-        let mut reader =
-            answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
+        let mut reader = answer.into_body().into_with_config().limit(NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| failed(&error))?;
         Ok(text)
     }

@@ -22,13 +22,13 @@ fn each_model_is_reported_once_with_its_context_up_to_a_maximum() {
     ];
     assert_eq!(server.describe(&listed), [json!({"id": "q", "context": 8192})]);
     assert_eq!(server.unreportable, ["ü"]);
-    let many: Vec<Value> = (0..=bounds::NODE_MODELS)
+    let many: Vec<Value> = (0..=NODE_MODELS)
         .map(|number| json!({"id": format!("m{number}"), "max_model_len": null}))
         .collect();
     let told = server.describe(&many);
     assert_eq!(
         (told.len(), &told[0], server.unreportable.len()),
-        (bounds::NODE_MODELS, &json!({"id": "m0"}), 1)
+        (NODE_MODELS, &json!({"id": "m0"}), 1)
     );
 }
 

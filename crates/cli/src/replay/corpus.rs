@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::super::failure::CommandFailure;
-use rerouter_base::bounds;
+use crate::client::CLIENT_BYTES;
 use rerouter_captures::capture::record::Capture;
 
 /// How far a corpus has been read, in bytes.
@@ -40,7 +40,7 @@ pub(super) fn for_each_line(
     let (mut line, mut number, mut read) = (Vec::new(), 0_u64, 0_u64);
     loop {
         line.clear();
-        let mut bounded = reader.by_ref().take(bounds::CLIENT_BYTES);
+        let mut bounded = reader.by_ref().take(CLIENT_BYTES);
         let bytes = bounded.read_until(b'\n', &mut line).map_err(failed)?;
         if bytes == 0 {
             return Ok(());

@@ -18,7 +18,7 @@ use super::corpus::for_each_capture;
 use super::filters::Filters;
 use super::gate::{Bounds, GateVerdict};
 use super::{junit, report};
-use rerouter_base::bounds;
+use rerouter_core::api::EVALUATE_MAX;
 use rerouter_core::config::{self, Env, Server};
 use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
 use rerouter_routing::Routing;
@@ -35,7 +35,7 @@ pub(super) struct EvaluateArguments {
     #[command(flatten)]
     filters: Filters,
     /// Maximum number of captures, the newest first.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MAX))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=EVALUATE_MAX))]
     limit: Option<u64>,
     /// State of the targets: as recorded, as it is now, or all healthy.
     #[arg(long, value_enum, default_value_t = HealthArgument::Recorded)]
@@ -202,7 +202,7 @@ fn offline(
         HealthArgument::Healthy => HealthSource::Given(BTreeMap::new()),
         _ => HealthSource::Recorded,
     };
-    let limit = arguments.limit.unwrap_or(bounds::EVALUATE_MAX);
+    let limit = arguments.limit.unwrap_or(EVALUATE_MAX);
     let revision = candidate.revision().to_string();
     let mut evaluation = OfflineEvaluation::new(candidate, baseline.transpose()?, health);
     let (progress, mut captures) = (ProgressLine::bar(), 0);

@@ -11,7 +11,14 @@ use super::super::output::print;
 use super::super::progress::ProgressLine;
 use super::captures::CAPTURES;
 use super::corpus::{CorpusPosition, for_each_line};
-use rerouter_base::bounds;
+use rerouter_gateway::IMPORT_BODY;
+
+/// Bytes that `rerouter replay import` sends at once; a larger line goes alone.
+const IMPORT_PART: usize = 4 << 20;
+/// Tries of `rerouter replay import` to send a part while the gateway is busy.
+const IMPORT_TRIES: usize = 10;
+/// Longest wait between these tries.
+const IMPORT_WAIT: Duration = Duration::from_secs(30);
 
 /// The counts of an answer: their names, and the texts for people.
 const COUNTS: [(&str, &str); 4] = [
@@ -45,7 +52,7 @@ pub(super) fn import(
     };
     let mut last = CorpusPosition::default();
     let result = for_each_line(file, |line, number, position| {
-        if !upload.batch.is_empty() && upload.batch.len() + line.len() > bounds::IMPORT_PART {
+        if !upload.batch.is_empty() && upload.batch.len() + line.len() > IMPORT_PART {
             upload.send(last)?;
         }
         if upload.batch.is_empty() {
@@ -80,7 +87,7 @@ impl Upload<'_> {
         let batch = std::mem::take(&mut self.batch);
         let is_single = !batch.trim_ascii_end().contains(&b'\n');
         let answer = match batch.len() {
-            0..=bounds::IMPORT_BODY => Some(self.post(&batch)?),
+            0..=IMPORT_BODY => Some(self.post(&batch)?),
             _ => None,
         };
         match answer.filter(|answer| !is_single || answer.status != 413) {
@@ -99,13 +106,13 @@ impl Upload<'_> {
     #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]
     fn post(&self, batch: &[u8]) -> Result<ApiResponse, CommandFailure> {
         let path = format!("{CAPTURES}/import");
-        for _ in 1..bounds::IMPORT_TRIES {
+        for _ in 1..IMPORT_TRIES {
             let answer = self.client.post_lines(&path, &self.query, batch)?;
             if answer.status != 429 {
                 return Ok(answer);
             }
             let wait = Duration::from_secs(answer.retry_after.unwrap_or(1));
-            std::thread::sleep(wait.min(bounds::IMPORT_WAIT));
+            std::thread::sleep(wait.min(IMPORT_WAIT));
         }
         self.client.post_lines(&path, &self.query, batch)
     }

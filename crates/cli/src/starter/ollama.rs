@@ -1,11 +1,15 @@
 //! A local Ollama, found by asking it for its models.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::super::client;
 use super::providers::{FoundProvider, KnownProvider};
-use rerouter_base::bounds;
 use rerouter_core::config::Env;
+
+/// Longest wait for an Ollama that may be there: it delays a start without configuration.
+const OLLAMA_ANSWER: Duration = Duration::from_millis(700);
 
 /// Where Ollama listens by default.
 const ADDRESS: &str = "127.0.0.1:11434";
@@ -14,7 +18,7 @@ const ADDRESS: &str = "127.0.0.1:11434";
 pub(super) fn find(known: &'static KnownProvider, env: &Env<'_>) -> Option<FoundProvider> {
     let host = env("OLLAMA_HOST").filter(|host| !host.trim().is_empty());
     let root = root(host.as_deref().unwrap_or(ADDRESS));
-    let answer = client::ask_once(&format!("{root}/api/tags"), bounds::OLLAMA_ANSWER)?;
+    let answer = client::ask_once(&format!("{root}/api/tags"), OLLAMA_ANSWER)?;
     let answer: Value = serde_json::from_str(&answer).ok()?;
     let models: Vec<&str> = answer
         .get("models")?

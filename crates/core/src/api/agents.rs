@@ -17,12 +17,28 @@ use super::{PathParams, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::{Agent, AgentCredential, Principal};
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::AgentId;
 use rerouter_dialect::wire::json::read_object;
 use rerouter_store::{Action, AgentRow, StoreError};
+
+/// Characters of an agent's name: those of a DNS label.
+const AGENT_NAME_CHARS: usize = 63;
+/// Characters of an agent's description.
+const AGENT_DESCRIPTION_CHARS: usize = 1_024;
+/// Bytes of an agent's instructions: they go with each of its requests.
+const AGENT_INSTRUCTIONS: usize = 32 << 10;
+/// Tools of an agent: as many as OpenAI takes in a request.
+const AGENT_TOOLS: usize = 128;
+/// Bytes of an agent's tools as JSON.
+const AGENT_TOOLS_BYTES: usize = 64 << 10;
+/// Tries of a change of an agent when others come between.
+const AGENT_TRIES: usize = 4;
+/// Sequences of an agent's default `stop`: OpenAI takes four.
+const AGENT_STOPS: usize = 4;
+/// Bytes of such a sequence.
+const AGENT_STOP_BYTES: usize = 256;
 
 pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
@@ -76,7 +92,7 @@ pub(super) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
     if let Some(name) = patch.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(Error::invalid(name.clone(), format!("Unknown field {name}.")));
     }
-    for _ in 0..bounds::AGENT_TRIES {
+    for _ in 0..AGENT_TRIES {
         let agent = find(app, request)?;
         condition.check(agent.etag())?;
         let preset = AgentFields::read(BodyFields::from(merged(&agent, &patch)))?;
@@ -166,11 +182,8 @@ impl AgentFields {
         let name = fields.text("name")?;
         check_name(&name)?;
         let description: Option<String> = fields.take("description", "a string")?;
-        if description
-            .as_ref()
-            .is_some_and(|text| text.chars().count() > bounds::AGENT_DESCRIPTION_CHARS)
-        {
-            let most = bounds::AGENT_DESCRIPTION_CHARS;
+        if description.as_ref().is_some_and(|text| text.chars().count() > AGENT_DESCRIPTION_CHARS) {
+            let most = AGENT_DESCRIPTION_CHARS;
             return Err(Error::invalid(
                 "description",
                 format!("description may have up to {most} characters."),
@@ -178,10 +191,10 @@ impl AgentFields {
         }
         let model = fields.text("model")?;
         let instructions: Option<String> = fields.take("instructions", "a string")?;
-        if instructions.as_ref().is_some_and(|text| text.len() > bounds::AGENT_INSTRUCTIONS) {
+        if instructions.as_ref().is_some_and(|text| text.len() > AGENT_INSTRUCTIONS) {
             return Err(Error::invalid(
                 "instructions",
-                format!("instructions may have up to {} bytes.", bounds::AGENT_INSTRUCTIONS),
+                format!("instructions may have up to {} bytes.", AGENT_INSTRUCTIONS),
             ));
         }
         let defaults: Map<String, Value> =
@@ -244,15 +257,12 @@ fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
 fn check_name(name: &str) -> Result<()> {
     let plain =
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    if plain && (1..=bounds::AGENT_NAME_CHARS).contains(&name.len()) {
+    if plain && (1..=AGENT_NAME_CHARS).contains(&name.len()) {
         return Ok(());
     }
     Err(Error::invalid(
         "name",
-        format!(
-            "name must have 1 to {} of the characters a-z, 0-9 and -.",
-            bounds::AGENT_NAME_CHARS
-        ),
+        format!("name must have 1 to {} of the characters a-z, 0-9 and -.", AGENT_NAME_CHARS),
     ))
 }
 
@@ -293,11 +303,11 @@ fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
 
 fn is_stop(value: &Value) -> bool {
     let sequence = |value: &Value| {
-        value.as_str().is_some_and(|text| (1..=bounds::AGENT_STOP_BYTES).contains(&text.len()))
+        value.as_str().is_some_and(|text| (1..=AGENT_STOP_BYTES).contains(&text.len()))
     };
     match value {
         Value::Array(values) => {
-            (1..=bounds::AGENT_STOPS).contains(&values.len()) && values.iter().all(sequence)
+            (1..=AGENT_STOPS).contains(&values.len()) && values.iter().all(sequence)
         }
         value => sequence(value),
     }
@@ -305,7 +315,7 @@ fn is_stop(value: &Value) -> bool {
 
 /// Checks tools: functions in the form of chat completions, with unique names.
 fn check_tools(tools: &[Value]) -> Result<()> {
-    let (most, bytes) = (bounds::AGENT_TOOLS, bounds::AGENT_TOOLS_BYTES);
+    let (most, bytes) = (AGENT_TOOLS, AGENT_TOOLS_BYTES);
     let refuse = |detail: String| Err(Error::invalid("tools", detail));
     if tools.len() > most || tools.iter().map(|tool| tool.to_string().len()).sum::<usize>() > bytes
     {

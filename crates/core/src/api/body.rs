@@ -12,6 +12,15 @@ use serde_json::{Map, Value};
 use crate::api::ApiRequest;
 use rerouter_base::error::{Error, Kind, Result};
 
+/// Characters of the name of a key or user.
+const NAME_CHARS: usize = 128;
+/// Pairs of a key's `metadata`.
+const METADATA_PAIRS: usize = 16;
+/// Characters of a name in `metadata`.
+pub(super) const METADATA_NAME_CHARS: usize = 64;
+/// Characters of a value in `metadata`.
+const METADATA_VALUE_CHARS: usize = 512;
+
 /// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -179,11 +188,8 @@ fn is_json(request: &ApiRequest) -> bool {
 /// Checks a display name.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let characters = name.chars().count();
-    if characters == 0
-        || characters > rerouter_base::bounds::NAME_CHARS
-        || name.chars().any(char::is_control)
-    {
-        let most = rerouter_base::bounds::NAME_CHARS;
+    if characters == 0 || characters > NAME_CHARS || name.chars().any(char::is_control) {
+        let most = NAME_CHARS;
         return Err(Error::invalid(
             "name",
             format!("name must have 1 to {most} characters and no control characters."),
@@ -194,7 +200,6 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 /// Checks the pairs of `metadata` or `labels`.
 pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
-    use rerouter_base::bounds::{METADATA_NAME_CHARS, METADATA_PAIRS, METADATA_VALUE_CHARS};
     let fits = |name: &str, value: &str| {
         (1..=METADATA_NAME_CHARS).contains(&name.chars().count())
             && value.chars().count() <= METADATA_VALUE_CHARS

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::body::BodyFields;
 use super::page::Query;
+use super::replays::CAPTURE_SETTLE;
 use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
 use crate::api::ApiRequest;
 use crate::app::App;
@@ -25,6 +26,11 @@ use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
 use rerouter_routing::Routing;
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
+
+/// Captures that an evaluation covers by default, the newest first.
+const EVALUATE_DEFAULT: u64 = 100_000;
+/// Most captures that an evaluation may cover.
+pub const EVALUATE_MAX: u64 = 10_000_000;
 
 /// The captures that are asked for. The names are the parameters of lists, without those of pages
 /// and those that the index does not know.
@@ -67,7 +73,7 @@ pub(super) async fn post(
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
     let filter = filter(asked.filter, app.auth.reach(who))?;
     // Wait for captures of answers that the caller has seen.
-    app.captures.settle(filter.reach.owner(), bounds::CAPTURE_SETTLE).await;
+    app.captures.settle(filter.reach.owner(), CAPTURE_SETTLE).await;
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline,
         "health": asked.health, "limit": asked.limit,
@@ -204,13 +210,9 @@ impl EvaluateRequest {
                 filter.into_iter().map(|(name, value)| text(name, value)).collect::<Result<_>>()?
             }
         };
-        let limit =
-            fields.take::<u64>("limit", "a whole number")?.unwrap_or(bounds::EVALUATE_DEFAULT);
-        if !(1..=bounds::EVALUATE_MAX).contains(&limit) {
-            return Err(Error::invalid(
-                "limit",
-                format!("limit must be 1 to {}.", bounds::EVALUATE_MAX),
-            ));
+        let limit = fields.take::<u64>("limit", "a whole number")?.unwrap_or(EVALUATE_DEFAULT);
+        if !(1..=EVALUATE_MAX).contains(&limit) {
+            return Err(Error::invalid("limit", format!("limit must be 1 to {}.", EVALUATE_MAX)));
         }
         let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;
         let baseline = word(&mut fields, "baseline", &["recorded", "current"])?;

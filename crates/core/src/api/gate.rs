@@ -2,6 +2,7 @@
 //! recent requests, or leave some without a target.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -9,14 +10,22 @@ use serde_json::json;
 
 use super::answer;
 use super::page::Query;
+use super::replays::CAPTURE_SETTLE;
 use crate::app::{App, Live};
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationReport, HealthSource, share,
 };
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_routing::Routing;
 use rerouter_store::CaptureFilter;
+
+/// Age of the captures that a gated change is tried on.
+const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Decided captures that a gated change is tried on, the newest.
+const GATE_DECIDED: u64 = 100_000;
+/// Captures that are visited to find those: refusals, replays and imports do not fill the
+/// window.
+const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 
 /// The conditions of a change.
 #[derive(Debug, Default, PartialEq)]
@@ -70,8 +79,8 @@ impl Gate {
         examples: bool,
     ) -> Result<Option<Response<Bytes>>> {
         let turn = evaluate::turn(&app.gates, "").await?;
-        app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
-        let since = app.clock.now() - bounds::GATE_AGE;
+        app.captures.settle(None, CAPTURE_SETTLE).await;
+        let since = app.clock.now() - GATE_AGE;
         let asked = Evaluation {
             candidate: Document::Given(Arc::new(candidate)),
             // Recorded decisions may be those of an older document.
@@ -81,7 +90,7 @@ impl Gate {
                 since_us: Some(since.as_microsecond()),
                 ..CaptureFilter::default()
             },
-            limits: CaptureLimits { read: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
+            limits: CaptureLimits { read: GATE_VISITED, decided: GATE_DECIDED },
             // Imported captures are not traffic of this gateway.
             without_imported: true,
             // The caller may read the document.

@@ -11,17 +11,19 @@ use super::{answer, audit};
 use crate::api::{ApiRequest, ApiResult, PathParams};
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind};
 use rerouter_store::{Action, GatewayRow};
+
+/// Gateways in one answer: all there are.
+const GATEWAYS: usize = 10_000;
 
 /// `GET /v1/gateways`; none where the store is not shared.
 pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let found = app.store.gateways().await?;
     let records = found.iter().map(|row| record(app, row)).collect();
-    Ok(answer::json(StatusCode::OK, &page::list(records, bounds::GATEWAYS)))
+    Ok(answer::json(StatusCode::OK, &page::list(records, GATEWAYS)))
 }
 
 /// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had

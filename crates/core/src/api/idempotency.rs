@@ -2,13 +2,19 @@
 //! gateway is asked. Answers are sealed under a key that derives from the root key and from
 //! the `Idempotency-Key`, which the store does not have.
 
+use std::time::Duration;
+
 use http::HeaderMap;
 
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::secret::{SecretBytes, open, seal};
+
+/// `Retry-After` of a payer that has as many `Idempotency-Key`s as it may.
+const REPEATS_RETRY: Duration = Duration::from_secs(60);
+/// Characters of an `Idempotency-Key`: a UUID with a prefix.
+pub(super) const IDEMPOTENCY_KEY: usize = 255;
 
 const HEADER: &str = "idempotency-key";
 
@@ -17,10 +23,10 @@ pub fn key(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(HEADER).iter();
     let (Some(value), more) = (values.next(), values.next().is_some()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    let fits = (1..=bounds::IDEMPOTENCY_KEY).contains(&text.len())
+    let fits = (1..=IDEMPOTENCY_KEY).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_graphic());
     if more || !fits {
-        let most = bounds::IDEMPOTENCY_KEY;
+        let most = IDEMPOTENCY_KEY;
         return Err(Error::invalid(
             "Idempotency-Key",
             format!("Idempotency-Key has to be there once, 1 to {most} visible characters."),
@@ -81,5 +87,5 @@ pub fn used_for_another(what: &str) -> Error {
 /// 429: the payer has its share of names.
 pub fn too_many() -> Error {
     let why = "Too many calls with an Idempotency-Key of late.";
-    Error::new(Kind::RateLimited, why).retry_after(bounds::REPEATS_RETRY)
+    Error::new(Kind::RateLimited, why).retry_after(REPEATS_RETRY)
 }

@@ -15,9 +15,13 @@ use rerouter_access::auth::{CaptureLevel, Principal};
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
-use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::id::{ID_PRECISION_US, KeyId, RequestId, UserId};
+use rerouter_captures::archive::SEGMENT_SHARE;
 use rerouter_captures::capture::record::{Bodies, Capture};
 use rerouter_store::Action;
+
+/// Largest lead of an imported capture's time over the clock here.
+const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 
 /// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
 /// refuses them all. Captures older than the retention are skipped and counted. Of the others the
@@ -50,7 +54,7 @@ pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
     app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
-    let done = app.archive.import(captures, age / bounds::SEGMENT_SHARE).await?;
+    let done = app.archive.import(captures, age / SEGMENT_SHARE).await?;
     let body = json!({
         "object": "import", "imported": done.imported, "existing": done.existing,
         "expired": expired, "refused": done.refused + left_out,
@@ -137,7 +141,7 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
         return Err("its `user` is not valid");
     }
     let at = head.created_at.as_microsecond();
-    let [first, next] = [at, at.saturating_add(bounds::ID_PRECISION_US)].map(RequestId::first_at);
+    let [first, next] = [at, at.saturating_add(ID_PRECISION_US)].map(RequestId::first_at);
     if first.is_none_or(|first| head.id < first)
         || next.as_ref().is_some_and(|next| head.id >= *next)
     {
@@ -152,7 +156,7 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
         return Err("it is both a replay and a shadow");
     }
     // Allows for clock skew. A capture of the far future would never expire.
-    if now.checked_add(bounds::IMPORT_AHEAD).is_ok_and(|latest| head.created_at > latest) {
+    if now.checked_add(IMPORT_AHEAD).is_ok_and(|latest| head.created_at > latest) {
         return Err("its `created_at` is in the future");
     }
     Ok(())

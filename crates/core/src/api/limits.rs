@@ -6,11 +6,22 @@ use serde_json::{Map, Value};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::{self, LimitPermit};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Interface;
 use rerouter_base::money::nano_usd;
-use rerouter_store::Limits;
+use rerouter_store::{KEYS_PER_OWNER, LIMIT_MODELS, Limits};
+
+/// Characters of a pattern of `limits.models`.
+const LIMIT_MODEL_CHARS: usize = 256;
+/// Largest `limits.rpm`: more than one gateway answers in a minute.
+const LIMIT_RPM: u64 = 100_000_000;
+/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
+/// bits twice.
+const LIMIT_TPM: u64 = 10_000_000_000;
+/// Largest `limits.concurrency`: beyond the connections of any gateway.
+const LIMIT_CONCURRENCY: u64 = 1_000_000;
+/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
+const LIMIT_USD: f64 = 100_000_000.0;
 
 /// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
 /// as one request per minute, and as a concurrent one until it ends. 429 if a limit is reached.
@@ -49,13 +60,11 @@ pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Li
         }
         match name.as_str() {
             "models" => limits.models = Some(models(value)?),
-            "rpm" => limits.rpm = Some(count(field, value, bounds::LIMIT_RPM)?),
-            "tpm" => limits.tpm = Some(count(field, value, bounds::LIMIT_TPM)?),
-            "concurrency" => {
-                limits.concurrency = Some(count(field, value, bounds::LIMIT_CONCURRENCY)?)
-            }
+            "rpm" => limits.rpm = Some(count(field, value, LIMIT_RPM)?),
+            "tpm" => limits.tpm = Some(count(field, value, LIMIT_TPM)?),
+            "concurrency" => limits.concurrency = Some(count(field, value, LIMIT_CONCURRENCY)?),
             "keys_per_user" => {
-                limits.keys_per_user = Some(count(field, value, bounds::KEYS_PER_OWNER as u64)?)
+                limits.keys_per_user = Some(count(field, value, KEYS_PER_OWNER as u64)?)
             }
             "budget" => {
                 limits.budget = Some(parse(&value).filter(within_bounds).ok_or_else(bad_budget)?)
@@ -94,11 +103,11 @@ fn parse<T: DeserializeOwned>(value: &Value) -> Option<T> {
 }
 
 fn within_bounds(budget: &rerouter_store::Budget) -> bool {
-    (1..=nano_usd(bounds::LIMIT_USD)).contains(&budget.nano)
+    (1..=nano_usd(LIMIT_USD)).contains(&budget.nano)
 }
 
 fn bad_budget() -> Error {
-    let most = bounds::LIMIT_USD;
+    let most = LIMIT_USD;
     Error::invalid(
         "limits.budget",
         format!(
@@ -114,12 +123,12 @@ fn models(value: Value) -> Result<Vec<String>> {
     let well = |name: &String| {
         let plain = name.strip_suffix('*').unwrap_or(name);
         !name.is_empty()
-            && name.chars().count() <= bounds::LIMIT_MODEL_CHARS
+            && name.chars().count() <= LIMIT_MODEL_CHARS
             && !plain.contains('*')
             && !plain.chars().any(char::is_control)
     };
-    if models.len() > bounds::LIMIT_MODELS || !models.iter().all(well) {
-        let most = bounds::LIMIT_MODELS;
+    if models.len() > LIMIT_MODELS || !models.iter().all(well) {
+        let most = LIMIT_MODELS;
         return Err(Error::invalid(
             "limits.models",
             format!("limits.models may have up to {most} names; each may end with a *."),
@@ -151,9 +160,9 @@ mod tests {
             ("rpm", json!(-1)),
             ("rpm", json!(1.5)),
             ("rpm", json!("5")),
-            ("rpm", json!(bounds::LIMIT_RPM + 1)),
-            ("tpm", json!(bounds::LIMIT_TPM + 1)),
-            ("concurrency", json!(bounds::LIMIT_CONCURRENCY + 1)),
+            ("rpm", json!(LIMIT_RPM + 1)),
+            ("tpm", json!(LIMIT_TPM + 1)),
+            ("concurrency", json!(LIMIT_CONCURRENCY + 1)),
             ("keys_per_user", json!(101)),
             ("budget", json!(5)),
             ("budget", json!({"usd": 5})),
@@ -161,7 +170,7 @@ mod tests {
             ("budget", json!({"usd": -1, "per": "day"})),
             ("budget", json!({"usd": 5, "per": "week"})),
             ("budget", json!({"usd": 5, "per": "day", "x": 1})),
-            ("budget", json!({"usd": bounds::LIMIT_USD * 2.0, "per": "day"})),
+            ("budget", json!({"usd": LIMIT_USD * 2.0, "per": "day"})),
             ("models", json!(["a*b"])),
             ("rps", json!(1)),
         ] {

@@ -45,7 +45,9 @@ use http::{Method, Request, Response};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-pub use self::page::parameter as query_parameter;
+pub use self::evaluate::EVALUATE_MAX;
+pub use self::node_callbacks::NODE_MODELS;
+pub use self::page::{PAGE_MAX, parameter as query_parameter};
 pub use self::static_file::StaticFile;
 use crate::app::App;
 use rerouter_access::auth::{self, Principal};
@@ -102,12 +104,12 @@ pub enum ProgressStep {
     Answer(ApiResult),
 }
 
-/// The body that a handler takes; always bounded, never compressed.
+/// The body that a handler takes; always bounded, in `gateway/intake.rs`, and never compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// JSON, up to [`rerouter_base::bounds::MANAGEMENT_BODY`].
+    /// JSON, up to `MANAGEMENT_BODY`.
     Json,
-    /// Events of a node in JSON, up to [`rerouter_base::bounds::NODE_EVENTS_BODY`].
+    /// Events of a node in JSON, up to `NODE_EVENTS_BODY`.
     Events,
     /// A merge patch, bounded as JSON.
     Patch,
@@ -115,14 +117,14 @@ pub enum BodyKind {
     Document,
     /// The JSON of an inference call, up to `limits.request_body`.
     Prompt,
-    /// Captures in JSON, one per line, up to [`rerouter_base::bounds::IMPORT_BODY`]. A single one
-    /// may be `application/json`.
+    /// Captures in JSON, one per line, up to `IMPORT_BODY`. A single one may be
+    /// `application/json`.
     Lines,
-    /// A form of a page, up to [`rerouter_base::bounds::MANAGEMENT_BODY`].
+    /// A form of a page, up to `MANAGEMENT_BODY`.
     Form,
-    /// A form with a routing document in it, up to [`rerouter_base::bounds::FORM_BODY`].
+    /// A form with a routing document in it, up to `FORM_BODY`.
     DocumentForm,
-    /// JSON with a routing document in it, up to [`rerouter_base::bounds::EVALUATE_BODY`].
+    /// JSON with a routing document in it, up to `EVALUATE_BODY`.
     Evaluation,
 }
 

@@ -14,10 +14,12 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::app::{App, Live};
 use crate::prompt::{AGENT_PREFIX, may_call};
 use rerouter_access::auth::Principal;
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
 use rerouter_routing::Refusal;
+
+/// Models on a page of Anthropic's list: the most that its API gives.
+pub(super) const MODELS_PAGE: usize = 1_000;
 
 /// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";
@@ -139,14 +141,14 @@ fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Mod
         .unwrap_or_default();
     let Some(limit) = page::parameter(query, "limit") else { return Ok((rest, false)) };
     match limit.parse::<usize>() {
-        Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => {
+        Ok(limit) if (1..=MODELS_PAGE).contains(&limit) => {
             let more = rest.len().saturating_sub(limit);
             // The page ends before the model.
             let shown =
                 if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
             Ok((shown.unwrap_or_default(), more > 0))
         }
-        _ => Err(Error::invalid("limit", format!("limit must be 1 to {}.", bounds::MODELS_PAGE))),
+        _ => Err(Error::invalid("limit", format!("limit must be 1 to {}.", MODELS_PAGE))),
     }
 }
 

@@ -7,8 +7,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{BodyFields, check_pairs};
+use super::body::{BodyFields, METADATA_NAME_CHARS, check_pairs};
 use super::node_endpoint::may_serve_at;
+use super::nodes::NODE_TEXT_BYTES;
 use super::page::Query;
 use super::{ClientOrigin, answer, nodes};
 use crate::api::{ApiRequest, ApiResult};
@@ -19,7 +20,13 @@ use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::Secret;
+use rerouter_routing::MODEL_NAME_BYTES;
 use rerouter_store::{Change, NodeModel, NodeReport, NodeRow, Registration, StoreError, covers};
+
+/// Models that a node serves at once.
+pub const NODE_MODELS: usize = 64;
+/// Events of a node in one body.
+const NODE_EVENTS: usize = 1_000;
 
 pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
@@ -95,7 +102,7 @@ impl RegistrationRequest {
         nodes::place(&endpoint)?;
         let api_key = fields.take::<String>("api_key", "a string")?.map(Secret::new);
         if !api_key.as_ref().is_none_or(is_api_key) {
-            let most = bounds::NODE_TEXT_BYTES;
+            let most = NODE_TEXT_BYTES;
             let detail = format!("api_key must be 1 to {most} visible ASCII characters.");
             return Err(Error::invalid("api_key", detail));
         }
@@ -115,7 +122,7 @@ impl RegistrationRequest {
 
 fn is_api_key(key: &Secret) -> bool {
     let key = key.expose();
-    (1..=bounds::NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
+    (1..=NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
 }
 
 pub(super) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -203,17 +210,17 @@ pub(super) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> 
         .take("events", what)?
         .ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
     fields.finish()?;
-    if events.len() > bounds::NODE_EVENTS {
+    if events.len() > NODE_EVENTS {
         return Err(Error::invalid(
             "events",
-            format!("events may have up to {} entries.", bounds::NODE_EVENTS),
+            format!("events may have up to {} entries.", NODE_EVENTS),
         ));
     }
     for event in &events {
-        if event.id.is_empty() || event.id.len() > bounds::METADATA_NAME_CHARS {
+        if event.id.is_empty() || event.id.len() > METADATA_NAME_CHARS {
             return Err(Error::invalid(
                 "events",
-                format!("The id of an event must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS),
+                format!("The id of an event must have 1 to {} bytes.", METADATA_NAME_CHARS),
             ));
         }
         if event.at.parse::<jiff::Timestamp>().is_err() {
@@ -226,11 +233,11 @@ pub(super) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> 
     let new = app.store.note_events(id, ids).await.map_err(gone)?;
     for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
         // Debug-quoted, so that a message cannot forge log lines.
-        let message: String = event.message.chars().take(bounds::NODE_TEXT_BYTES).collect();
+        let message: String = event.message.chars().take(NODE_TEXT_BYTES).collect();
         let data = if event.data.is_null() {
             String::new()
         } else {
-            event.data.to_string().chars().take(bounds::NODE_TEXT_BYTES).collect()
+            event.data.to_string().chars().take(NODE_TEXT_BYTES).collect()
         };
         log::log!(level(&event.level)?, "{id} at {}: {message:?} {data:?}", event.at);
     }
@@ -300,15 +307,12 @@ fn level(word: &str) -> Result<log::Level> {
 }
 
 fn bounded(name: &str, text: &str) -> Result<()> {
-    if (1..=bounds::NODE_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+    if (1..=NODE_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
         return Ok(());
     }
     Err(Error::invalid(
         name,
-        format!(
-            "{name} must have 1 to {} bytes and no control characters.",
-            bounds::NODE_TEXT_BYTES
-        ),
+        format!("{name} must have 1 to {} bytes and no control characters.", NODE_TEXT_BYTES),
     ))
 }
 
@@ -319,10 +323,9 @@ fn read_models(fields: &mut BodyFields) -> Result<Option<Vec<NodeModel>>> {
         return Ok(None);
     };
     let well = |id: &str| {
-        (1..=bounds::MODEL_NAME_BYTES).contains(&id.len())
-            && id.bytes().all(|byte| byte.is_ascii_graphic())
+        (1..=MODEL_NAME_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let most = bounds::NODE_MODELS;
+    let most = NODE_MODELS;
     if models.len() > most || !models.iter().all(|model| well(&model.id)) {
         return Err(Error::invalid(
             "models",

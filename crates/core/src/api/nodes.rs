@@ -1,6 +1,8 @@
 //! Nodes, enrolled by admins: name, permitted models and endpoint, and the secret that they sign
 //! with.
 
+use std::time::Duration;
+
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
@@ -12,13 +14,19 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::nodes::NodeSnapshot;
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::{Secret, token};
-use rerouter_routing::BaseUrl;
+use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 use rerouter_store::{Action, NodeRow, PreviousNodeSecret, StoreError};
+
+/// Model patterns in a node's enrolment.
+const NODE_PATTERNS: usize = 32;
+/// Bytes of a node's endpoint, key, version and model names, each.
+pub(super) const NODE_TEXT_BYTES: usize = 512;
+/// Grace of a node's previous secret, unless the new one is used earlier.
+const NODE_ROTATION: Duration = Duration::from_secs(600);
 
 /// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
@@ -92,14 +100,14 @@ pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> 
 }
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
-/// [`bounds::NODE_ROTATION`].
+/// [`NODE_ROTATION`].
 pub(super) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     BodyFields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());
     let generation = old.generation + 1;
     let secret = token::mint(AUDIENCE, &app.random);
-    let expires_at = now.checked_add(bounds::NODE_ROTATION).map_err(Error::internal)?;
+    let expires_at = now.checked_add(NODE_ROTATION).map_err(Error::internal)?;
     let next = NodeRow {
         generation,
         secret: sealed(app, &old.id, generation, &secret)?,
@@ -145,10 +153,10 @@ fn check_patterns(patterns: &[String]) -> Result<()> {
     let well = |pattern: &String| {
         let star = pattern.find('*').is_none_or(|at| at + 1 == pattern.len());
         star && !pattern.is_empty()
-            && pattern.len() <= bounds::MODEL_NAME_BYTES
+            && pattern.len() <= MODEL_NAME_BYTES
             && pattern.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let most = bounds::NODE_PATTERNS;
+    let most = NODE_PATTERNS;
     if (1..=most).contains(&patterns.len()) && patterns.iter().all(well) {
         return Ok(());
     }
@@ -160,7 +168,7 @@ fn check_patterns(patterns: &[String]) -> Result<()> {
 
 /// Parses an endpoint: the base URL of an OpenAI-compatible API, with or without `/v1`.
 pub(super) fn place(endpoint: &str) -> Result<BaseUrl> {
-    let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES {
+    let base = if endpoint.len() <= NODE_TEXT_BYTES {
         BaseUrl::parse(endpoint)
     } else {
         Err("is too long")

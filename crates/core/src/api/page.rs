@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::url::decode;
 use rerouter_store::Reach;
+
+/// Entries of a page of a list.
+pub const PAGE_MAX: usize = 100;
+/// Entries of a page when the caller names none.
+pub(super) const PAGE_DEFAULT: usize = 20;
 
 /// A query in which every parameter is known and unique.
 #[derive(Debug)]
@@ -51,12 +55,12 @@ impl Query {
 
     pub(super) fn limit(&self) -> Result<usize> {
         match self.get("limit") {
-            None => Ok(bounds::PAGE_DEFAULT),
+            None => Ok(PAGE_DEFAULT),
             Some(text) => {
                 let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
                 let limit = if digits { text.parse().ok() } else { None };
-                limit.filter(|limit| (1..=bounds::PAGE_MAX).contains(limit)).ok_or_else(|| {
-                    Error::invalid("limit", format!("limit must be 1 to {}.", bounds::PAGE_MAX))
+                limit.filter(|limit| (1..=PAGE_MAX).contains(limit)).ok_or_else(|| {
+                    Error::invalid("limit", format!("limit must be 1 to {}.", PAGE_MAX))
                 })
             }
         }

@@ -9,12 +9,20 @@ use super::{ClientOrigin, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie};
-use rerouter_base::bounds;
 use rerouter_base::clock::{rfc3339, wrong_clock};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{SessionId, UserId};
 use rerouter_base::secret::{Secret, token};
 use rerouter_store::{Action, Role, SessionRow, StoreError, UserRow};
+
+/// Live sessions of a user: a new one ends the oldest.
+pub(super) const SESSIONS_PER_USER: usize = 20;
+/// Shortest password in bytes: OWASP's floor.
+pub const PASSWORD_MIN: usize = 8;
+/// Longest password in bytes: hashing stays cheap to refuse.
+pub const PASSWORD_MAX: usize = 1024;
+/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3, without its brackets).
+const EMAIL_MAX: usize = 254;
 
 pub async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     Ok(match app.unready().await {
@@ -119,7 +127,7 @@ pub async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResul
     };
     let now = app.clock.now();
     let (cookie, bearer) = (token::mint("ses", &app.random), token::mint("ses", &app.random));
-    let (absolute, most) = (app.server.session.absolute, bounds::SESSIONS_PER_USER);
+    let (absolute, most) = (app.server.session.absolute, SESSIONS_PER_USER);
     let session = SessionRow {
         id: SessionId::new(now, &app.random),
         user: user.id.clone(),
@@ -252,7 +260,7 @@ fn wrong_password() -> Error {
 }
 
 pub(super) fn check_new_password(field: &str, password: &Secret) -> Result<()> {
-    let (least, most) = (bounds::PASSWORD_MIN, bounds::PASSWORD_MAX);
+    let (least, most) = (PASSWORD_MIN, PASSWORD_MAX);
     if (least..=most).contains(&password.expose().len()) {
         return Ok(());
     }
@@ -261,10 +269,10 @@ pub(super) fn check_new_password(field: &str, password: &Secret) -> Result<()> {
 
 /// Bounds a password that is only compared, before the cost of hashing.
 fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
-    if password.expose().len() <= bounds::PASSWORD_MAX {
+    if password.expose().len() <= PASSWORD_MAX {
         return Ok(());
     }
-    Err(Error::invalid(field, format!("{field} must have at most {} bytes.", bounds::PASSWORD_MAX)))
+    Err(Error::invalid(field, format!("{field} must have at most {} bytes.", PASSWORD_MAX)))
 }
 
 pub(super) fn email_is_taken() -> Error {
@@ -303,7 +311,7 @@ pub(super) fn normal_email(given: &str) -> Result<String> {
     let well =
         matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());
     if well
-        && email.len() <= bounds::EMAIL_MAX
+        && email.len() <= EMAIL_MAX
         && !email.chars().any(|c| c.is_whitespace() || c.is_control())
     {
         Ok(email)

@@ -2,6 +2,7 @@
 //! does not exist.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -15,13 +16,20 @@ use crate::app::App;
 use crate::evaluate::{self, compare};
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_captures::archive::{Archive, Page};
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::capture::record::{Capture, CaptureState, Head};
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
+
+/// Longest wait of a reader for captures that are still to be written.
+pub(super) const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
+/// Time between two looks for a capture that another gateway writes: each asks the database.
+const CAPTURE_COMES_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait of a deletion for captures being written: the writer's tries with their waits,
+/// twice.
+const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
 /// Query parameters of the list.
 pub const PARAMETERS: &[&str] = &[
@@ -56,7 +64,7 @@ const STATUSES: usize = 32;
 
 pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let reach = app.auth.reach(who);
-    app.captures.settle(reach.owner(), bounds::CAPTURE_SETTLE).await;
+    app.captures.settle(reach.owner(), CAPTURE_SETTLE).await;
     let body = summaries(&app.archive, &reach, request.uri().query()).await?;
     Ok(answer::json(StatusCode::OK, &body))
 }
@@ -177,7 +185,7 @@ pub(super) async fn erase_all(app: &App, filter: &CaptureFilter) -> Result<usize
     flush(&app.captures).await?;
     if app.archive.is_shared() {
         // By then other gateways have written what they answered before this call.
-        sleep(bounds::CAPTURE_SETTLE).await;
+        sleep(CAPTURE_SETTLE).await;
     }
     let erased = app.archive.erase(filter).await?;
     // A reroute that read its original before the deletion is known as its replay by now.
@@ -187,7 +195,7 @@ pub(super) async fn erase_all(app: &App, filter: &CaptureFilter) -> Result<usize
 
 async fn flush(queue: &CaptureQueue) -> Result<()> {
     let late = |_| Error::store_unavailable("pending captures were not written in time");
-    timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)
+    timeout(CAPTURE_FLUSH, queue.flush()).await.map_err(late)
 }
 
 /// Audits that an admin reads this capture, if it is another user's.
@@ -223,7 +231,7 @@ pub async fn visible(
 
 /// The same; waits for what another gateway has yet to write.
 pub async fn visible_soon(app: &App, who: &Principal, id: &str) -> Result<(RequestId, UserId)> {
-    let until = Instant::now() + bounds::CAPTURE_SETTLE;
+    let until = Instant::now() + CAPTURE_SETTLE;
     let reach = app.auth.reach(who);
     soon(&app.archive, id, until, || visible(&app.captures, &app.archive, &reach, id)).await
 }
@@ -237,7 +245,7 @@ async fn soon<T, F: Future<Output = Result<T>>>(
     look: impl Fn() -> F,
 ) -> Result<T> {
     let comes = RequestId::parse(id).is_some_and(|id| archive.may_come(&id));
-    let mut pause = bounds::CAPTURE_COMES_INTERVAL;
+    let mut pause = CAPTURE_COMES_INTERVAL;
     loop {
         match look().await {
             Err(error) if comes && error.kind() == Kind::NotFound && Instant::now() < until => {
@@ -296,11 +304,11 @@ pub async fn look_up(
     reach: &Reach,
     id: &str,
 ) -> Result<Capture> {
-    let until = Instant::now() + bounds::CAPTURE_SETTLE;
+    let until = Instant::now() + CAPTURE_SETTLE;
     match find(archive, reach, id).await {
         // While the index is incomplete, also for a pending capture.
         Err(error) if error.kind() == Kind::NotFound => {
-            queue.settle(reach.owner(), bounds::CAPTURE_SETTLE).await;
+            queue.settle(reach.owner(), CAPTURE_SETTLE).await;
             soon(archive, id, until, || find(archive, reach, id)).await
         }
         found => found,

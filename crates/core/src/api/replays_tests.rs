@@ -247,7 +247,7 @@ async fn hangs(faults: &rerouter_store::Faults) {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };
-    timeout(bounds::CAPTURE_FLUSH, hanging).await.expect("a write that hangs");
+    timeout(CAPTURE_FLUSH, hanging).await.expect("a write that hangs");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit};
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
-use crate::config::{self, Problem};
+use crate::config::{self, DOCUMENT_PROBLEMS, Problem};
 use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
@@ -22,6 +22,9 @@ use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
+
+/// Tries of a gated change when others come between.
+const GATE_TRIES: usize = 3;
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
 pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
@@ -95,7 +98,7 @@ async fn gated(
     gate: &Gate,
     (by, tried): (ChangeAuthor<'_>, &(dyn Fn(&str) -> Event + Sync)),
 ) -> ApiResult {
-    for attempt in 0..bounds::GATE_TRIES {
+    for attempt in 0..GATE_TRIES {
         let live = app.live();
         let revision = live.routing.revision();
         if expected.is_some_and(|expected| expected != revision) {
@@ -295,7 +298,7 @@ fn listed(problems: &[Problem]) -> Vec<Value> {
             "message": problem.message, "hint": problem.hint,
         })
     };
-    problems.iter().take(bounds::DOCUMENT_PROBLEMS).map(record).collect()
+    problems.iter().take(DOCUMENT_PROBLEMS).map(record).collect()
 }
 
 fn tag(response: &mut Response<Bytes>, revision: &str) {

@@ -15,6 +15,7 @@ use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
+use rerouter_captures::capture::bounds::CAPTURE_QUEUE_BYTES;
 use rerouter_store as store;
 
 /// `GET /v1/router/status`.
@@ -37,7 +38,7 @@ pub(super) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiRe
         "captures": {
             "enabled": app.server.capture.enabled,
             "queue_bytes": app.metrics.capture_queue_bytes_now(),
-            "queue_limit_bytes": bounds::CAPTURE_QUEUE_BYTES,
+            "queue_limit_bytes": CAPTURE_QUEUE_BYTES,
             "stored": app.metrics.captures_so_far("stored"),
             "dropped": app.metrics.captures_dropped(),
         },

@@ -24,11 +24,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{ClientOrigin, PathParams, ProgressStep, agents, evaluate, keys, pin};
-use crate::app::{App, AppParts};
+use crate::app::{App, AppParts, EVALUATIONS};
 use crate::config;
 use rerouter_access::auth::{Auth, Principal};
 use rerouter_access::nodes::Nodes;
-use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::error::{Kind, Result};
@@ -244,7 +243,7 @@ async fn of_three_evaluations_at_once_the_third_waits_until_another_ends() {
     let world = world().await;
     let asked = request("/v1/router/replay/evaluate", None);
     let mut under_way = Vec::new();
-    for caller in 0..bounds::EVALUATIONS {
+    for caller in 0..EVALUATIONS {
         under_way.push(world.app.evaluations.take(&format!("caller {caller}")).await.unwrap());
     }
     let mut third = Box::pin(evaluate::post(&world.app, &Principal::Admin, &asked));

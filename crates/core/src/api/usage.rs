@@ -10,13 +10,17 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::day;
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::money::dollars;
 use rerouter_store::{
     LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageOrder, UsageQuery, UsageSums,
 };
+
+/// Values of one column that usage is asked of.
+const USAGE_VALUES: usize = 20;
+/// Groups in an answer on usage.
+pub(super) const USAGE_GROUPS: usize = 1_000;
 
 pub(super) const PARAMETERS: &[&str] =
     &["since", "until", "interval", "group_by", "order", "limit", "key", "user", "model", "recipe"];
@@ -85,7 +89,7 @@ fn word<T: Copy>(
 }
 
 fn limit(query: &Query) -> Result<usize> {
-    let most = bounds::USAGE_GROUPS;
+    let most = USAGE_GROUPS;
     let Some(text) = query.get("limit") else { return Ok(most) };
     let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
     limit.ok_or_else(|| Error::invalid("limit", format!("limit must be 1 to {most}.")))
@@ -93,7 +97,7 @@ fn limit(query: &Query) -> Result<usize> {
 
 /// The values of columns that are asked of, each a comma-separated list.
 fn filters(query: &Query) -> Result<Vec<(UsageColumn, Vec<String>)>> {
-    let most = bounds::USAGE_VALUES;
+    let most = USAGE_VALUES;
     let given =
         FILTERS.into_iter().filter_map(|column| Some((column, query.get(column.as_str())?)));
     given
@@ -303,7 +307,7 @@ mod tests {
         let good = all("interval=5m&since=2026-11-21T15:05:00Z&order=cost_usd&limit=5&key=a,b");
         let keys = vec![(UsageColumn::Key, vec!["a".to_owned(), "b".to_owned()])];
         assert_eq!(good.unwrap(), (5, keys));
-        let many = format!("model={}", vec!["m"; bounds::USAGE_VALUES + 1].join(","));
+        let many = format!("model={}", vec!["m"; USAGE_VALUES + 1].join(","));
         for (bad, field) in [
             ("interval=1m", "interval"),
             ("interval=1h&since=2026-11-21T15:05:00Z", "since"),

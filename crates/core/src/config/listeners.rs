@@ -7,9 +7,11 @@ use super::diagnostics::Diagnostics;
 use super::net::Net;
 use super::read::{Field, Section};
 use super::settings::{Listener, TlsFiles};
-use rerouter_base::bounds;
 use rerouter_base::interface::Interface;
 use rerouter_routing::BaseUrl;
+
+/// Entries of any list in the server document.
+pub(super) const SERVER_LIST: usize = 256;
 
 pub(super) fn path(field: &Field<'_>, faults: &mut Diagnostics) -> Option<PathBuf> {
     let text = field.text(faults)?;
@@ -90,7 +92,7 @@ pub(super) fn listeners(top: &mut Section<'_>, faults: &mut Diagnostics) -> Vec<
         }];
     };
     let mut seen = Vec::new();
-    let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
+    let read = field.each(faults, SERVER_LIST, |field, faults| {
         let mut section = field.section(faults)?;
         let address = section.read("address", faults, address);
         section.require("address", faults);
@@ -156,7 +158,7 @@ pub(super) fn metrics(
         }));
     }
     let hosts = section
-        .read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host)))
+        .read("hosts", faults, |f, p| Some(f.each(p, SERVER_LIST, host)))
         .unwrap_or_default();
     section.finish(faults);
     (found.unwrap_or(default), hosts)

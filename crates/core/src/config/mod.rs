@@ -33,8 +33,10 @@ pub use authorities::{expiry, expiry_of};
 pub use check::CheckReport;
 pub use egress::{Denied, Egress, EgressPeer};
 pub use net::Net;
+pub(crate) use problem::DOCUMENT_PROBLEMS;
 pub use problem::Problem;
-pub use provider::is_own_header;
+pub use provider::{PROVIDER_CONCURRENCY, is_own_header};
+pub use routing::{ATTEMPTS_MAX, RULES};
 pub use settings::Server;
 pub use settings::{CaptureSettings, Listener, TlsFiles};
 pub use source::{

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use rerouter_base::bounds;
 use rerouter_routing::Finding;
+
+/// Problems reported for one document: nobody reads more.
+pub(crate) const DOCUMENT_PROBLEMS: usize = 100;
 
 /// A problem of a document, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ pub(super) fn warnings(file: &str, faults: Vec<Finding>) -> Vec<Problem> {
 fn listed(file: &str, mut faults: Vec<Finding>, warning: bool) -> Vec<Problem> {
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
-    faults.truncate(bounds::DOCUMENT_PROBLEMS);
+    faults.truncate(DOCUMENT_PROBLEMS);
     let problem = |fault: Finding| Problem {
         warning,
         file: file.to_owned(),

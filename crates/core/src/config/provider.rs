@@ -9,14 +9,23 @@ use super::credentials::{CredentialReader, PLACEHOLDER};
 use super::diagnostics::Diagnostics;
 use super::expand::expand;
 use super::read::{Field, Section};
-use rerouter_base::bounds;
 use rerouter_base::secret::{Secret, is_credential};
 use rerouter_captures::redaction::is_in_query;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_routing::health::BREAKER_OPEN_MAX;
 use rerouter_routing::{
     Authorities, BaseUrl, BreakerSpec, HealthCheck, Located, PRESETS, Protocol, ProviderOptions,
     ProviderSpec, StreamUsage, TimeoutsSpec,
 };
+
+/// Keys of one provider: each is looked at for an attempt.
+const PROVIDER_KEYS: usize = 32;
+/// Shortest interval of a health check.
+const HEALTH_CHECK_MIN: Duration = Duration::from_secs(1);
+/// Longest interval of a health check.
+const HEALTH_CHECK_MAX: Duration = Duration::from_secs(3_600);
+/// Largest `max_concurrency` of a provider.
+pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
 
 /// Request headers that the gateway sets itself.
 const OUR_HEADERS: [&str; 12] = [
@@ -213,15 +222,15 @@ fn options(
                     "for example `[\"${OPENAI_API_KEY}\"]`",
                 );
             }
-            Some(field.located(
-                field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, credentials, p)),
-            ))
+            Some(
+                field.located(field.each(faults, PROVIDER_KEYS, |f, p| api_key(f, credentials, p))),
+            )
         }),
         ca: section.read("ca", faults, |f, p| authorities(f, credentials, p)),
         http2: section.read("http2", faults, |f, p| f.bool(p).map(|http2| f.located(http2))),
         health: section.read("health", faults, health),
         max_concurrency: section
-            .read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY))
+            .read("max_concurrency", faults, |f, p| f.whole(p, 1, PROVIDER_CONCURRENCY))
             .and_then(number),
         endpoints: section.read("endpoints", faults, |field, faults| {
             if field.is_empty_list() {
@@ -264,7 +273,7 @@ fn health(field: &Field<'_>, faults: &mut Diagnostics) -> Option<Located<HealthC
     section.require("path", faults);
     let interval = section.read("interval", faults, |field, faults| {
         let interval = field.duration(faults)?;
-        if !(bounds::HEALTH_CHECK_MIN..=bounds::HEALTH_CHECK_MAX).contains(&interval) {
+        if !(HEALTH_CHECK_MIN..=HEALTH_CHECK_MAX).contains(&interval) {
             field.reject(faults, "must be from 1 second to 1 hour", "for example `30s`");
         }
         Some(interval)
@@ -288,10 +297,8 @@ fn breaker(mut section: Section<'_>, faults: &mut Diagnostics) -> BreakerSpec {
             Some(found)
         })
     };
-    let (window, open) = (
-        time("window", BREAKER_WINDOW_MAX, faults),
-        time("open", bounds::BREAKER_OPEN_MAX, faults),
-    );
+    let (window, open) =
+        (time("window", BREAKER_WINDOW_MAX, faults), time("open", BREAKER_OPEN_MAX, faults));
     let spec = BreakerSpec {
         consecutive: section
             .read("consecutive", faults, |f, p| f.whole(p, 1, 1_000_000))

@@ -6,11 +6,19 @@ use super::diagnostics::Diagnostics;
 use super::provider;
 use super::read::{Field, Section};
 use super::tree::TreeValue;
-use rerouter_base::bounds;
 use rerouter_routing::{
     Located, ModelSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec,
     Strategy, TargetSpec,
 };
+
+/// Attempts of one request, whatever its recipe says. Pingora's loop has the same bound.
+pub const ATTEMPTS_MAX: usize = 16;
+/// Rules of a recipe: a decision may evaluate all of them.
+pub const RULES: usize = 64;
+/// Targets of a rule: a decision ranks all of them.
+const RULE_TARGETS: usize = 64;
+/// Words of a keyword set.
+const KEYWORDS: usize = 1_000;
 
 /// The capabilities that a model can have.
 const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
@@ -29,7 +37,7 @@ pub(super) fn read(
         }),
         models: named(&mut top, "models", faults, model),
         keywords: named(&mut top, "keywords", faults, |name, field, faults| {
-            Some((name, field.each(faults, bounds::KEYWORDS, |word, faults| word.name(faults))))
+            Some((name, field.each(faults, KEYWORDS, |word, faults| word.name(faults))))
         }),
         recipes: named(&mut top, "recipes", faults, recipe),
         aliases: named(&mut top, "aliases", faults, |name, field, faults| {
@@ -96,7 +104,7 @@ fn recipe(
     let mut section = field.section(faults)?;
     let rules = section.take("rules");
     section.require("rules", faults);
-    let rules = rules.map(|field| field.each(faults, bounds::RULES, rule));
+    let rules = rules.map(|field| field.each(faults, RULES, rule));
     let retry = retry(section.below("retry", faults), faults);
     let shadow = section.read("shadow", faults, shadow);
     section.finish(faults);
@@ -142,7 +150,7 @@ fn rule(field: &Field<'_>, faults: &mut Diagnostics) -> Option<RuleSpec> {
     let targets = section.take("targets");
     section.require("targets", faults);
     let mut targets =
-        targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
+        targets.map(|field| field.each(faults, RULE_TARGETS, target)).unwrap_or_default();
     if strategy_is_wrong {
         targets.iter_mut().for_each(|target| target.weight = None);
         key = None;
@@ -162,8 +170,7 @@ fn target(field: &Field<'_>, faults: &mut Diagnostics) -> Option<TargetSpec> {
 }
 
 fn retry(mut section: Section<'_>, faults: &mut Diagnostics) -> RetrySpec {
-    let attempts =
-        section.read("attempts", faults, |f, p| f.whole(p, 1, bounds::ATTEMPTS_MAX as u64));
+    let attempts = section.read("attempts", faults, |f, p| f.whole(p, 1, ATTEMPTS_MAX as u64));
     let on = section.read("on", faults, |field, faults| {
         let mut on = RetryOn::default();
         field.each(faults, 4, |item, faults| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::authorities;
 use super::diagnostics::Diagnostics;
 use super::limits;
-use super::listeners::{host, listeners, metrics, net, path, public_url};
+use super::listeners::{SERVER_LIST, host, listeners, metrics, net, path, public_url};
 use super::net::Net;
 use super::positions::Positions;
 use super::read::{Field, Section, to_usize};
@@ -15,11 +15,22 @@ use super::settings::{
     AuditRetention, CaptureSettings, Retention, RoutingFile, Server, SessionSettings,
 };
 use super::telemetry::{access_log, log, telemetry};
-use rerouter_base::bounds;
 use rerouter_captures::archive::ObjectTarget;
 use rerouter_captures::redaction::{Expression, Redactor};
 use rerouter_routing::Authorities;
 use rerouter_store::{OnLeaseLost, PostgresTarget, StoreSettings, StoreUrl, TargetError};
+
+/// Smallest `audit.retention.rows`: what led to a change can still be seen.
+const AUDIT_ROWS_MIN: u64 = 100;
+/// Largest `audit.retention.rows`: more than a disk holds.
+const AUDIT_ROWS_MAX: u64 = 1_000_000_000;
+/// Shortest and longest `store.lease`. A shorter one would be lost with each pause of a busy
+/// machine; a longer one lets a revocation wait for so long for a gateway that has gone.
+const LEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(600));
+/// Expressions of `capture.redact`: each is searched for in every text of a capture.
+const REDACT_EXPRESSIONS: usize = 32;
+/// Headers that conditions may look at: each is copied into every capture.
+const SIGNAL_HEADERS: usize = 32;
 
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
@@ -38,7 +49,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
         hosts: top
-            .read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host)))
+            .read("hosts", faults, |f, p| Some(f.each(p, SERVER_LIST, host)))
             .unwrap_or_default(),
         metrics,
         metrics_hosts,
@@ -54,7 +65,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Diagnostics) -> Option<Server>
         node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
         trusted_proxies: top
-            .read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)))
+            .read("trusted_proxies", faults, |f, p| Some(f.each(p, SERVER_LIST, net)))
             .unwrap_or_default(),
         audit: audit(&mut top, faults),
         log: log(&mut top, faults),
@@ -90,9 +101,7 @@ fn store(top: &mut Section<'_>, faults: &mut Diagnostics) -> (StoreSettings, boo
         direct_url: section.read("direct_url", faults, |field, faults| {
             database(field, faults, PostgresTarget::parse)
         }),
-        lease: section
-            .read("lease", faults, |f, p| f.duration_in(p, bounds::LEASE))
-            .unwrap_or(usual.lease),
+        lease: section.read("lease", faults, |f, p| f.duration_in(p, LEASE)).unwrap_or(usual.lease),
         on_lease_lost: section
             .read("on_lease_lost", faults, |f, p| {
                 let (refuse, stale) = (OnLeaseLost::Refuse, OnLeaseLost::ServeStale);
@@ -146,11 +155,11 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Diagnostics) -> RoutingFile 
         made: None,
         env_allow: section
             .read("env_allow", faults, |f, p| {
-                Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned)))
+                Some(f.each(p, SERVER_LIST, |item, p| item.text(p).map(str::to_owned)))
             })
             .unwrap_or_else(|| ENV_ALLOW.map(str::to_owned).to_vec()),
         signal_headers: section
-            .read("signal_headers", faults, |f, p| Some(f.each(p, bounds::SIGNAL_HEADERS, header)))
+            .read("signal_headers", faults, |f, p| Some(f.each(p, SIGNAL_HEADERS, header)))
             .unwrap_or_default(),
     };
     section.finish(faults);
@@ -187,9 +196,7 @@ fn capture(top: &mut Section<'_>, faults: &mut Diagnostics, shared: bool) -> Cap
         retention: retention(&mut section, faults),
         redactor: Redactor::new(
             section
-                .read("redact", faults, |f, p| {
-                    Some(f.each(p, bounds::REDACT_EXPRESSIONS, expression))
-                })
+                .read("redact", faults, |f, p| Some(f.each(p, REDACT_EXPRESSIONS, expression)))
                 .unwrap_or_default(),
         ),
         objects: section.read("objects", faults, |field, faults| {
@@ -234,7 +241,7 @@ fn audit(top: &mut Section<'_>, faults: &mut Diagnostics) -> AuditRetention {
             .read("age", faults, |f, p| f.positive_duration(p))
             .unwrap_or(Duration::from_secs(400 * 24 * 3600)),
         rows: section
-            .read("rows", faults, |f, p| f.whole(p, bounds::AUDIT_ROWS_MIN, bounds::AUDIT_ROWS_MAX))
+            .read("rows", faults, |f, p| f.whole(p, AUDIT_ROWS_MIN, AUDIT_ROWS_MAX))
             .unwrap_or(1_000_000),
     };
     section.finish(faults);
@@ -283,7 +290,7 @@ fn nodes(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<Arc<Authorit
 
 fn egress(top: &mut Section<'_>, faults: &mut Diagnostics) -> Vec<Net> {
     let mut section = top.below("egress", faults);
-    let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
+    let found = section.read("deny", faults, |f, p| Some(f.each(p, SERVER_LIST, net)));
     section.finish(faults);
     found.unwrap_or_else(Net::denied_by_default)
 }

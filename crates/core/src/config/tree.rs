@@ -7,8 +7,12 @@ use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
+use super::problem::DOCUMENT_PROBLEMS;
 use rerouter_base::bounds;
 use rerouter_routing::{Finding, Position};
+
+/// Nesting of a configuration document: real ones need six.
+const DOCUMENT_DEPTH: usize = 32;
 
 /// A value and where it begins.
 #[derive(Clone)]
@@ -207,11 +211,11 @@ impl<'a> Builder<'a> {
         path: &str,
         depth: usize,
     ) -> Result<TreeNode, Finding> {
-        if depth > bounds::DOCUMENT_DEPTH {
+        if depth > DOCUMENT_DEPTH {
             return Err(fault(
                 at,
                 path,
-                format!("nested more than {} deep", bounds::DOCUMENT_DEPTH),
+                format!("nested more than {} deep", DOCUMENT_DEPTH),
                 "no key needs that",
             ));
         }
@@ -278,7 +282,7 @@ impl<'a> Builder<'a> {
             let node = self.node(event, value_at, &below, depth + 1)?;
             if seen.insert(key.clone()) {
                 entries.push(TreeEntry { key, at, node });
-            } else if self.faults.len() < bounds::DOCUMENT_PROBLEMS {
+            } else if self.faults.len() < DOCUMENT_PROBLEMS {
                 self.faults.push(fault(
                     at,
                     &below,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use rerouter_base::bounds;
 use rerouter_base::id::RequestId;
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 use rerouter_captures::capture::record::Head;
@@ -12,6 +11,13 @@ use rerouter_captures::capture::record::Head;
 use super::cost::{Cost, PriceList, Unpriced};
 use super::explain::Reason;
 use super::judge::{Judged, Skipped};
+
+/// Pairs of targets, and targets, that a report tells apart.
+const EVALUATE_CHANGES: usize = 1_000;
+/// Reasons that a report tells apart for a pair of targets.
+const EVALUATE_REASONS: usize = 20;
+/// Captures that a report names for a pair of targets.
+const EVALUATE_EXAMPLES: usize = 5;
 
 /// Name for "no target".
 const NONE: &str = "none";
@@ -117,7 +123,7 @@ impl EvaluationReport {
             self.changed += 1;
             let (from, to) =
                 (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
-            let room = self.changes.len() < bounds::EVALUATE_CHANGES
+            let room = self.changes.len() < EVALUATE_CHANGES
                 || self.changes.contains_key(&(from.clone(), to.clone()));
             let pair = if room { (from, to) } else { (OTHERS.into(), OTHERS.into()) };
             self.changes.entry(pair).or_default().add(&head.id, &costs, reasons());
@@ -142,7 +148,7 @@ impl EvaluationReport {
         for unpriced in
             lacks_before.into_iter().chain(lacks_after.filter(|after| Some(*after) != lacks_before))
         {
-            let room = self.unpriced_targets.len() < bounds::EVALUATE_CHANGES
+            let room = self.unpriced_targets.len() < EVALUATE_CHANGES
                 || self.unpriced_targets.contains_key(unpriced);
             let others = || Unpriced { target: OTHERS.to_owned(), lacks: unpriced.lacks };
             *self
@@ -154,7 +160,7 @@ impl EvaluationReport {
 
     fn count_shift(&mut self, target: &Option<String>, before: bool) {
         let name = target.as_deref().unwrap_or(NONE);
-        let room = self.shift.len() < bounds::EVALUATE_CHANGES || self.shift.contains_key(name);
+        let room = self.shift.len() < EVALUATE_CHANGES || self.shift.contains_key(name);
         let counts = self.shift.entry(if room { name } else { OTHERS }.to_owned()).or_default();
         *(if before { &mut counts.0 } else { &mut counts.1 }) += 1;
     }
@@ -242,11 +248,11 @@ impl TargetChange {
             _ => self.unpriced += 1,
         }
         for reason in reasons {
-            if self.reasons.len() < bounds::EVALUATE_REASONS || self.reasons.contains_key(&reason) {
+            if self.reasons.len() < EVALUATE_REASONS || self.reasons.contains_key(&reason) {
                 *self.reasons.entry(reason).or_default() += 1;
             }
         }
-        if self.examples.len() < bounds::EVALUATE_EXAMPLES {
+        if self.examples.len() < EVALUATE_EXAMPLES {
             self.examples.push(id.clone());
         }
     }

@@ -30,6 +30,14 @@ use rerouter_captures::capture::record::Head;
 use rerouter_routing::Routing;
 use rerouter_store::{CaptureFilter, CaptureLocation, Store};
 
+/// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
+/// client is still there.
+const EVALUATE_STEP: usize = 200;
+/// Time between two progress lines of an evaluation.
+const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// Earlier documents that an evaluation keeps in memory, to say what changed in them.
+const EVALUATE_DOCUMENTS: usize = 16;
+
 /// A document for an evaluation.
 #[derive(Clone)]
 pub enum Document {
@@ -95,7 +103,7 @@ impl CaptureLimits {
     /// Size of the next page; `None` if a limit is reached.
     fn next(self, read: u64, decided: u64) -> Option<usize> {
         let left = self.read.saturating_sub(read);
-        let step = usize::try_from(left).unwrap_or(usize::MAX).min(bounds::EVALUATE_STEP);
+        let step = usize::try_from(left).unwrap_or(usize::MAX).min(EVALUATE_STEP);
         (step > 0 && decided < self.decided).then_some(step)
     }
 }
@@ -210,8 +218,7 @@ impl EvaluationWorker {
             if self.sender.is_closed() {
                 return Ok(None);
             }
-            if let Some(reached) =
-                reached.filter(|_| sent.elapsed() >= bounds::EVALUATE_PROGRESS_INTERVAL)
+            if let Some(reached) = reached.filter(|_| sent.elapsed() >= EVALUATE_PROGRESS_INTERVAL)
             {
                 sent = Instant::now();
                 let progress = EvaluationProgress {
@@ -290,7 +297,7 @@ struct DocumentCache {
 
 impl DocumentCache {
     fn of(&mut self, revision: &str, handle: &Handle) -> Option<Arc<Routing>> {
-        if self.known.len() >= bounds::EVALUATE_DOCUMENTS && !self.known.contains_key(revision) {
+        if self.known.len() >= EVALUATE_DOCUMENTS && !self.known.contains_key(revision) {
             self.known.clear();
         }
         match self.known.entry(revision.to_owned()) {
@@ -313,7 +320,7 @@ mod tests {
     #[test]
     fn limits_count_captures_read_and_decided() {
         let limits = CaptureLimits { read: 1_000, decided: 100 };
-        assert_eq!(limits.next(0, 0), Some(bounds::EVALUATE_STEP));
+        assert_eq!(limits.next(0, 0), Some(EVALUATE_STEP));
         assert_eq!(limits.next(900, 0), Some(100), "skipped captures do not count as decided");
         assert_eq!((limits.next(1_000, 0), limits.next(100, 100)), (None, None));
         assert_eq!(

@@ -7,19 +7,23 @@ mod watch;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use follow::DocumentFollower;
-pub use watch::Watcher;
+pub use watch::{WATCH_EQUAL_READS, Watcher};
 
 use crate::app::App;
-use crate::config::{self, Problem};
+use crate::config::{self, DOCUMENT_PROBLEMS, Problem};
 use rerouter_access::auth::Principal;
 use rerouter_base::atomic_file::Replacement;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_routing::Routing;
 use rerouter_store::{Event, GatewayRow, Store, StoreError};
+
+/// Time between two looks at the routing document's file. Polling also sees symbolic-link swaps
+/// of mounted configuration.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Stores the text of a document, before any capture can have its revision.
 pub async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
@@ -209,7 +213,7 @@ pub async fn apply(
             swap(app, routing);
         }
     }
-    warnings.truncate(bounds::DOCUMENT_PROBLEMS);
+    warnings.truncate(DOCUMENT_PROBLEMS);
     warnings.extend(
         mistakes.into_iter().map(|mistake| Problem { warning: false, ..mistake }.to_string()),
     );
@@ -223,7 +227,7 @@ fn swap(app: &App, routing: Routing) {
     let gone = removed_names(&app.live().routing, &routing);
     app.replace(routing);
     app.metrics.names_gone(gone.len());
-    gone.iter().take(bounds::DOCUMENT_PROBLEMS).for_each(|warning| log::warn!("{warning}"));
+    gone.iter().take(DOCUMENT_PROBLEMS).for_each(|warning| log::warn!("{warning}"));
 }
 
 /// Stores a document, writes its file, and writes the audit row. A failure restores the file and
@@ -322,4 +326,4 @@ fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
 }
 
 /// The interval between calls of [`Watcher::check`].
-pub const INTERVAL: std::time::Duration = bounds::WATCH_INTERVAL;
+pub const INTERVAL: std::time::Duration = WATCH_INTERVAL;

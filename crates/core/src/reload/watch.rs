@@ -5,12 +5,17 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::{store_text, swap};
 use crate::app::App;
 use crate::config::{self, DocumentSource, Problem};
-use rerouter_base::bounds;
+
+/// Equal looks at the file, one [`super::WATCH_INTERVAL`] apart, before a change is taken: two
+/// seconds. Whoever writes in place usually pauses for less.
+pub const WATCH_EQUAL_READS: u32 = 5;
+/// Time between the two reads of the file after SIGHUP.
+const SIGHUP_REREAD: Duration = Duration::from_millis(250);
 
 /// Watches the file of the routing document.
 pub struct Watcher {
@@ -68,7 +73,7 @@ impl Watcher {
     }
 
     /// Checks whether the file has changed, and applies the change after
-    /// [`bounds::WATCH_EQUAL_READS`] checks without another one.
+    /// [`WATCH_EQUAL_READS`] checks without another one.
     pub async fn check(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);
@@ -83,7 +88,7 @@ impl Watcher {
             _ => self.pending = read_state(&file).map(|state| PendingChange { state, checks: 1 }),
         }
         let Some(pending) =
-            self.pending.as_ref().filter(|pending| pending.checks >= bounds::WATCH_EQUAL_READS)
+            self.pending.as_ref().filter(|pending| pending.checks >= WATCH_EQUAL_READS)
         else {
             return;
         };
@@ -100,7 +105,7 @@ impl Watcher {
             return;
         };
         let found = read_state(&file);
-        tokio::time::sleep(bounds::SIGHUP_REREAD).await;
+        tokio::time::sleep(SIGHUP_REREAD).await;
         match found {
             Some(found) => self.apply(&file, &found, false).await,
             None => self.log_being_written(&file),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::messages::completion::as_chat_completion;
-use rerouter_base::bounds;
+use crate::usage::USAGE_TOKENS;
 
 const DEFAULTS: CompletionDefaults<'_> = CompletionDefaults {
     id: "req_1",
@@ -156,7 +156,7 @@ proptest! {
     #[test]
     fn any_answer_has_the_shape(
         answer in prop_oneof![json(), bent()],
-        bytes in prop::option::of(0..bounds::USAGE_TOKENS),
+        bytes in prop::option::of(0..USAGE_TOKENS),
     ) {
         let usage = bytes.map(|bytes| Usage::estimate(9, bytes));
         let defaults = CompletionDefaults { usage, ..DEFAULTS };

@@ -9,11 +9,12 @@ use super::chunk::{
     ReasoningDetail,
 };
 use crate::neutral::answer::StopReason;
+use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonText, TextOrList};
+use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
-use rerouter_base::bounds;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ChatPart {
@@ -214,7 +215,7 @@ impl ChatStreamReader {
     ) {
         let name = function.map_or("", |function| &function.name);
         let number = self.number_of_call(index, id, name);
-        if number > bounds::ANSWER_PARTS {
+        if number > ANSWER_PARTS {
             return each(StreamEvent::Failed(failure::too_long()));
         }
         if self.calls.len() == number {
@@ -236,7 +237,7 @@ impl ChatStreamReader {
             return self.parts.arguments(key, &text, each);
         }
         call.early.push_str(&text);
-        if call.early.len() > bounds::COLLECT_BYTES {
+        if call.early.len() > COLLECT_BYTES {
             return each(StreamEvent::Failed(failure::too_long()));
         }
         if !name.is_empty() {

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::super::chat;
 use super::super::mock_answer::{MockAnswer, MockRules};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
+
+/// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.
+const MOCK_NUMBERS: u64 = 1 << 20;
 
 pub const RULES: MockRules = MockRules { whole, ..chat::mock::RULES };
 
@@ -30,8 +32,7 @@ fn whole(answer: &MockAnswer<'_>, body: &[u8]) -> Result<Value, Error> {
         Some(one @ Value::String(_)) => vec![one],
         _ => Vec::new(),
     };
-    let too_many =
-        |dimensions: u64| dimensions.saturating_mul(inputs.len() as u64) > bounds::MOCK_NUMBERS;
+    let too_many = |dimensions: u64| dimensions.saturating_mul(inputs.len() as u64) > MOCK_NUMBERS;
     let dimensions = match dimensions {
         _ if inputs.is_empty() => {
             return Err(Error::invalid(

@@ -27,7 +27,7 @@ use super::request::model_request::RequestRules;
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
 use super::{Dialect, DialectRow, EndpointRow};
-use rerouter_base::bounds::DEFAULT_MAX_TOKENS;
+use request_writer::DEFAULT_MAX_TOKENS;
 
 /// The version of the API that is spoken where the client names none.
 pub const VERSION: &str = "2023-06-01";

@@ -8,8 +8,12 @@ use crate::neutral::part::{File, Part, Source, Thinking, ToolResult};
 use crate::neutral::request::{
     Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
 };
-use rerouter_base::bounds::DEFAULT_MAX_TOKENS;
 use rerouter_base::secret::Secret;
+
+/// Tokens of an answer that a translated request asks for, if its client gave no limit and the
+/// provider's dialect needs one; budgets reserve it. Every current model of that dialect can write
+/// so much.
+pub(super) const DEFAULT_MAX_TOKENS: u64 = 8_192;
 
 /// Writes a request; what its rules forbid in this request is left out and noted in `dropped`.
 pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {

@@ -11,7 +11,7 @@ use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
-use rerouter_base::bounds;
+use crate::wire::sse::SSE_EVENT_BYTES;
 
 #[derive(Deserialize)]
 struct MessageStreamEvent<'a> {
@@ -276,7 +276,7 @@ impl MessagesStreamReader {
 
     fn sign(&mut self, more: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         self.signature.push_str(more);
-        if self.signature.len() > bounds::SSE_EVENT_BYTES {
+        if self.signature.len() > SSE_EVENT_BYTES {
             self.signature.clear();
             each(StreamEvent::Failed(failure::too_long()));
         }

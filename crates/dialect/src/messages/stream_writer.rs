@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use super::answer_writer::{id, stop_words, write_usage};
 use super::failure;
 use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::neutral::event::{PartKind, StreamEvent};
 use crate::neutral::failure::too_long;
 use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::seal::Seal;
-use rerouter_base::bounds;
 
 #[derive(Clone, Debug)]
 enum BlockKind {
@@ -109,7 +109,7 @@ impl MessagesStreamWriter {
             return write_delta(self.index, &open.kind, text, out);
         }
         self.waiting_bytes += text.len();
-        if self.waiting_bytes > bounds::COLLECT_BYTES {
+        if self.waiting_bytes > COLLECT_BYTES {
             return self.write(StreamEvent::Failed(too_long()), out);
         }
         if let Some(block) = self.waiting(part) {

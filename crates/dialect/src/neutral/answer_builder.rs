@@ -4,7 +4,9 @@ use super::answer::{Answer, Failure};
 use super::event::{PartKind, StreamEvent};
 use super::failure;
 use super::part::{Part, Thinking, ToolCall};
-use rerouter_base::bounds;
+
+/// Bytes of a provider's answer to a reroute.
+pub const COLLECT_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Default)]
 pub struct AnswerBuilder {
@@ -50,7 +52,7 @@ impl AnswerBuilder {
             StreamEvent::Failed(failure) => self.failed = Some(failure.clone()),
             StreamEvent::PartEnd { .. } | StreamEvent::Dropped(_) | StreamEvent::End => {}
         }
-        if self.bytes > bounds::COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
+        if self.bytes > COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
     }
 
     /// About the bytes of memory that it takes.

@@ -4,7 +4,9 @@ use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{PartKind, StreamEvent, dropped};
 use super::text_tool::TextArgument;
 use super::{failure, ids};
-use rerouter_base::bounds;
+
+/// Parts of a translated answer: texts, thoughts and tool calls; real ones have some tens.
+pub(crate) const ANSWER_PARTS: usize = 1_024;
 
 /// Passes events on between a reader and a writer: one start, ids for all tool calls, a fitting
 /// stop reason, one end.
@@ -122,7 +124,7 @@ impl Normalizer {
 
     fn part(&mut self, index: usize, part: PartKind<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         self.parts += 1;
-        if self.parts > bounds::ANSWER_PARTS {
+        if self.parts > ANSWER_PARTS {
             return self.fail(failure::too_long(), each);
         }
         self.refused |= part == PartKind::Refusal;

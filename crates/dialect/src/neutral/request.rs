@@ -9,8 +9,10 @@ use serde_json::value::RawValue;
 use super::part::{Part, Source, ToolResult};
 use crate::feature::Feature;
 use crate::members::Others;
-use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
+
+/// Bytes of the name of an end user that OpenAI's API takes.
+const USER_NAME_BYTES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -311,7 +313,7 @@ impl Request {
 
     /// The name of the end user, if OpenAI's API takes one of its length.
     pub fn short_user(&self) -> Option<&str> {
-        self.user.as_deref().filter(|user| user.len() <= bounds::USER_NAME_BYTES)
+        self.user.as_deref().filter(|user| user.len() <= USER_NAME_BYTES)
     }
 
     /// Keeps the tools of these names only.

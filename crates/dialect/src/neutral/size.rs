@@ -1,12 +1,14 @@
 //! What a JSON text takes in memory once it is read.
 
-use rerouter_base::bounds;
+/// Objects and lists of a text that is translated. Each takes up to a kilobyte meanwhile; a long
+/// session with many tools has some thousands.
+const TRANSLATED_VALUES: usize = 32_768;
 
-/// Whether a text has more objects and lists than [`bounds::TRANSLATED_VALUES`]: a few bytes of
+/// Whether a text has more objects and lists than [`TRANSLATED_VALUES`]: a few bytes of
 /// text each, but far more once they are read.
 pub fn is_too_large(json: &[u8]) -> bool {
     // Each takes two bytes.
-    json.len() > 2 * bounds::TRANSLATED_VALUES && values(json) > bounds::TRANSLATED_VALUES
+    json.len() > 2 * TRANSLATED_VALUES && values(json) > TRANSLATED_VALUES
 }
 
 /// Objects and lists, those within strings aside.
@@ -31,7 +33,7 @@ mod tests {
     #[test]
     fn only_what_stands_outside_of_strings_counts() {
         assert_eq!(values(br#"{"a": ["{[\"{[", {}], "b\\": []}"#), 4);
-        let most = format!("[{}1]", "[],".repeat(bounds::TRANSLATED_VALUES - 1));
+        let most = format!("[{}1]", "[],".repeat(TRANSLATED_VALUES - 1));
         assert!(!is_too_large(most.as_bytes()));
         assert!(is_too_large(format!("[{most}]").as_bytes()));
     }

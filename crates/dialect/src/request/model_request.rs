@@ -8,8 +8,10 @@ use super::generation_limits::{GenerationLimits, LimitRules};
 use super::media::PromptSize;
 use crate::wire::json::{self, Cursor, Edit, JsonError};
 use crate::wire::tokens;
-use rerouter_base::bounds;
 use rerouter_base::error::Error;
+
+/// Bytes of a request's `model`: it is written into records and messages.
+pub(super) const MODEL_BYTES: usize = 512;
 
 /// Tokens of a message beside its text: role and separators. A request takes as many once.
 pub const TOKENS_PER_MESSAGE: u64 = 4;
@@ -67,7 +69,7 @@ pub struct Ceiling {
     /// predictions.
     pub answers: u64,
     /// Whether the client limits the length of an answer. Otherwise `answers` assumes
-    /// [`bounds::ANSWER_TOKENS`], and an answer may be longer.
+    /// [`rerouter_base::bounds::ANSWER_TOKENS`], and an answer may be longer.
     pub is_limited: bool,
 }
 
@@ -173,7 +175,7 @@ impl RequestBuilder {
 fn model_name(json: &[u8]) -> Result<Arc<str>, Error> {
     let why = match json::text(json) {
         Some(model) if model.is_empty() => "`model` is empty.",
-        Some(model) if model.len() > bounds::MODEL_BYTES => "`model` is too long.",
+        Some(model) if model.len() > MODEL_BYTES => "`model` is too long.",
         Some(model) => return Ok(Arc::from(&*model)),
         None => "`model` is not Unicode text: it holds a lone surrogate.",
     };

@@ -5,11 +5,11 @@ mod ceiling;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::model_request::Ceiling;
+use super::model_request::{Ceiling, MODEL_BYTES};
 use super::*;
+use crate::wire::json::JSON_WORD_BYTES;
 use crate::wire::tokens;
 use model_request::TOKENS_PER_CALL;
-use rerouter_base::bounds;
 
 fn read(body: &str) -> Result<ModelRequest, Error> {
     read_request(body.as_bytes(), Endpoint::ChatCompletions)
@@ -128,9 +128,7 @@ fn what_is_refused_names_its_field() {
     }
     assert!(read(r#"{"model":"a","stream":null,"metadata":{"model":"b"}}"#).is_ok());
     assert_eq!(
-        read(&format!(r#"{{"model":"{}"}}"#, "m".repeat(bounds::MODEL_BYTES + 1)))
-            .unwrap_err()
-            .field(),
+        read(&format!(r#"{{"model":"{}"}}"#, "m".repeat(MODEL_BYTES + 1))).unwrap_err().field(),
         Some("model")
     );
 }
@@ -347,13 +345,8 @@ fn numbers_and_names_are_bounded_and_texts_are_not() {
     let digits = |count: usize| format!(r#"{{"model":"a","seed":{}}}"#, "7".repeat(count));
     let name =
         |count: usize| format!(r#"{{"model":"a","metadata":{{"{}":1}}}}"#, "n".repeat(count));
-    assert!(
-        read(&digits(bounds::JSON_WORD_BYTES)).is_ok()
-            && read(&name(bounds::JSON_WORD_BYTES - 2)).is_ok()
-    );
-    for body in
-        [digits(bounds::JSON_WORD_BYTES + 1), name(bounds::JSON_WORD_BYTES - 1), digits(1 << 20)]
-    {
+    assert!(read(&digits(JSON_WORD_BYTES)).is_ok() && read(&name(JSON_WORD_BYTES - 2)).is_ok());
+    for body in [digits(JSON_WORD_BYTES + 1), name(JSON_WORD_BYTES - 1), digits(1 << 20)] {
         let error = read(&body).unwrap_err();
         assert!(error.status().as_u16() == 400 && error.detail().contains("4096"), "{error}");
     }

@@ -9,10 +9,10 @@ use crate::neutral::answer::{StopReason, TokenCounts};
 use crate::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
+use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
-use rerouter_base::bounds;
 
 #[derive(Deserialize)]
 struct ResponseStreamEvent<'a> {
@@ -237,7 +237,7 @@ impl ResponsesStreamReader {
     fn item(&mut self, index: u64) -> Option<&mut ItemProgress> {
         let known = self.items.iter().rposition(|item| item.index == index);
         let at = known.unwrap_or(self.items.len());
-        if at > bounds::ANSWER_PARTS {
+        if at > ANSWER_PARTS {
             return None;
         }
         if known.is_none() {
@@ -282,7 +282,7 @@ impl ResponsesStreamReader {
             return each(StreamEvent::Failed(failure::too_long()));
         };
         if !item.contents.contains(&content) {
-            if item.contents.len() >= bounds::ANSWER_PARTS {
+            if item.contents.len() >= ANSWER_PARTS {
                 return each(StreamEvent::Failed(failure::too_long()));
             }
             item.contents.push(content);

@@ -44,7 +44,7 @@ struct StreamCounts {
     oversized: Option<OversizedEvent>,
 }
 
-/// An event over [`rerouter_base::bounds::SSE_EVENT_BYTES`]; only its beginning and end are kept.
+/// An event over [`crate::wire::sse::SSE_EVENT_BYTES`]; only its beginning and end are kept.
 #[derive(Debug, Default)]
 struct OversizedEvent {
     start: Vec<u8>,

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::endpoint::Endpoint;
 use crate::usage::Usage;
+use crate::wire::sse::SSE_EVENT_BYTES;
 
 const CHAT: Endpoint = Endpoint::ChatCompletions;
 const TEXT: &[u8] = include_bytes!("../recorded/openai_text.sse");
@@ -89,7 +90,7 @@ fn the_first_telling_event_decides() {
     assert_eq!(counted.verdict(), StreamVerdict::Error);
     assert!(!counted.finished());
     let mut huge = StreamTally::default();
-    huge.feed(&vec![b'x'; rerouter_base::bounds::SSE_EVENT_BYTES + 1]);
+    huge.feed(&vec![b'x'; SSE_EVENT_BYTES + 1]);
     assert_eq!(huge.verdict(), StreamVerdict::Answer);
 }
 

@@ -6,8 +6,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
+
+/// Decoded bytes of a request body between two yields: some ten microseconds.
+const DECODE_STEP: usize = 64 << 10;
+/// Members of a gzip body and frames of a zstd one: each needs a decoder, and may be empty.
+/// Block-compressed files of the largest bodies have some hundreds.
+const CODED_PARTS: usize = 4_096;
+/// Binary logarithm of the window of a zstd body: 8 MiB, the most that HTTP allows (RFC 9659
+/// section 3).
+const ZSTD_WINDOW_LOG: u32 = 23;
 
 /// Magic number of a zstd frame, little-endian.
 const ZSTD_MAGIC: u32 = 0xFD2F_B528;
@@ -129,7 +137,7 @@ struct Corrupt;
 impl Decoder {
     /// A decoder of up to `limit` bytes.
     pub fn new(coding: Coding, limit: usize) -> Self {
-        let room = vec![0; bounds::DECODE_STEP].into_boxed_slice();
+        let room = vec![0; DECODE_STEP].into_boxed_slice();
         Decoder {
             coding,
             engine: Engine::Between,
@@ -146,7 +154,7 @@ impl Decoder {
         self.waiting.extend_from_slice(chunk);
     }
 
-    /// Decodes up to [`bounds::DECODE_STEP`] bytes. Returns whether there is more to decode before
+    /// Decodes up to [`DECODE_STEP`] bytes. Returns whether there is more to decode before
     /// the next bytes.
     ///
     /// # Errors
@@ -219,7 +227,7 @@ impl Decoder {
                 }
                 let mut decoder = zstd::stream::raw::Decoder::new().map_err(|_| Corrupt)?;
                 decoder
-                    .set_parameter(DParameter::WindowLogMax(bounds::ZSTD_WINDOW_LOG))
+                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG))
                     .map_err(|_| Corrupt)?;
                 Engine::Zstd(decoder)
             }
@@ -231,7 +239,7 @@ impl Decoder {
             (Coding::Deflate | Coding::Zstd, _) => return Ok(None),
         };
         self.parts += 1;
-        if self.parts > bounds::CODED_PARTS {
+        if self.parts > CODED_PARTS {
             return Err(Corrupt);
         }
         Ok(Some(engine))

@@ -155,7 +155,7 @@ fn parts_follow_each_other_where_the_coding_says_so() {
     let between = [encode(Coding::Zstd, b"{"), skippable, encode(Coding::Zstd, b"}")].concat();
     assert_eq!(decode(Coding::Zstd, &between, &[2], 100).unwrap(), &b"{}"[..]);
     for coding in [Coding::Gzip, Coding::Zstd] {
-        let many = encode(coding, b"").repeat(bounds::CODED_PARTS);
+        let many = encode(coding, b"").repeat(CODED_PARTS);
         assert!(decode(coding, &many, &[], 100).is_ok(), "{coding:?}");
         assert_eq!(refused(coding, &[many, encode(coding, b"")].concat()), 400, "{coding:?}");
     }
@@ -207,7 +207,7 @@ fn a_bomb_stops_at_the_limit() {
         assert!(coded.len() < LIMIT, "{coding:?}: {}", coded.len());
         let (status, came) = decode(coding, &coded, &[8192], LIMIT).expect_err("refused");
         assert_eq!(status, 413, "{coding:?}");
-        assert!(came <= LIMIT && came > LIMIT - bounds::DECODE_STEP, "{coding:?}: {came}");
+        assert!(came <= LIMIT && came > LIMIT - DECODE_STEP, "{coding:?}: {came}");
         assert!(
             decode(coding, &encode(coding, &zeros[..LIMIT]), &[], LIMIT).is_ok(),
             "{coding:?}: exactly the limit fits"

@@ -4,14 +4,15 @@
 
 use std::borrow::Cow;
 
-use rerouter_base::bounds;
+/// Bytes of one server-sent event that the relay looks into.
+pub(crate) const SSE_EVENT_BYTES: usize = 1 << 20;
 
 /// A part of a stream. All parts together are the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SseEvent<'a> {
     /// A whole event with the blank line that ends it.
     Whole(&'a [u8]),
-    /// A part of an event over [`bounds::SSE_EVENT_BYTES`], which is not parsed.
+    /// A part of an event over [`SSE_EVENT_BYTES`], which is not parsed.
     Piece(&'a [u8]),
     /// The end of the stream, without its blank line.
     Rest(&'a [u8]),
@@ -41,7 +42,7 @@ pub struct Splitter {
 
 impl Default for Splitter {
     fn default() -> Self {
-        Splitter::with_limit(bounds::SSE_EVENT_BYTES)
+        Splitter::with_limit(SSE_EVENT_BYTES)
     }
 }
 

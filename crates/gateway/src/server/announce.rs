@@ -3,7 +3,7 @@
 use log::{info, warn};
 
 use super::console_link;
-use rerouter_base::bounds;
+use rerouter_access::auth::{LOGIN_WINDOW, NETWORK_LOGINS};
 use rerouter_core::app::App;
 
 pub(super) fn announce(app: &App) {
@@ -46,8 +46,8 @@ pub(super) fn announce(app: &App) {
             "`trusted_proxies` is empty: if there is a proxy in front, \
              all its clients count as one, and {} failed logins of one lock out all for {} \
              minutes; name the network of the proxy",
-            bounds::NETWORK_LOGINS,
-            bounds::LOGIN_WINDOW.as_secs() / 60
+            NETWORK_LOGINS,
+            LOGIN_WINDOW.as_secs() / 60
         );
     }
 }

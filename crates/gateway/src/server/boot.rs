@@ -307,6 +307,7 @@ fn warn_if_short(name: &str, key: Option<&Secret>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rerouter_core::reload::WATCH_EQUAL_READS;
 
     #[tokio::test]
     async fn nothing_is_written_into_a_directory_that_another_has() {
@@ -352,7 +353,7 @@ mod tests {
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
-        for _ in 0..rerouter_base::bounds::WATCH_EQUAL_READS {
+        for _ in 0..WATCH_EQUAL_READS {
             watcher.check().await;
         }
         assert_ne!(gateway.app.revision(), before);

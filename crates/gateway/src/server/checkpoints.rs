@@ -2,16 +2,20 @@
 //! copy of the database without its log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use log::warn;
 use pingora::server::ShutdownWatch;
 
-use rerouter_base::bounds;
 use rerouter_core::app::App;
+
+/// Time between two checkpoints of the store: damage to a write-ahead log costs at most what
+/// was written since.
+const CHECKPOINT: Duration = Duration::from_secs(120);
 
 /// Makes a checkpoint at the start and every few minutes, until the shutdown begins.
 pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
-    let mut tick = tokio::time::interval(bounds::CHECKPOINT);
+    let mut tick = tokio::time::interval(CHECKPOINT);
     loop {
         tokio::select! {
             _ = shutdown.changed() => return,

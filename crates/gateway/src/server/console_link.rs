@@ -1,13 +1,17 @@
 //! Where the console is, and the link that makes the first admin.
 
+use std::time::Duration;
+
 use super::Gateway;
 use super::first_key::url;
 use rerouter_base::atomic_file;
-use rerouter_base::bounds;
 use rerouter_base::interface::Interface;
 use rerouter_base::secret::Secret;
 use rerouter_core::api;
 use rerouter_core::app::App;
+
+/// How long the link of a start makes the first admin.
+const FIRST_ADMIN_LINK: Duration = Duration::from_secs(3600);
 
 /// The address of the console, if it is served.
 pub(super) fn console(app: &App) -> Option<String> {
@@ -30,7 +34,7 @@ impl Gateway {
         let mut bytes = [0; 32];
         app.random.fill(&mut bytes);
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let until = app.clock.now().checked_add(bounds::FIRST_ADMIN_LINK).ok()?;
+        let until = app.clock.now().checked_add(FIRST_ADMIN_LINK).ok()?;
         app.first_admin.offer(app.auth.digest(&Secret::new(token.as_str())), until);
         let link = format!("{console}first-admin?token={token}");
         let place = match is_seen {

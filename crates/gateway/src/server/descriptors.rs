@@ -4,7 +4,11 @@
 use log::warn;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use rerouter_base::bounds;
+/// Descriptors that are no client's: files, listeners, event queues, both reserves and the
+/// metrics listener.
+const DESCRIPTORS_SPARE: usize = 160;
+/// Descriptors of a client's connection: its own, and one to a provider.
+const DESCRIPTORS_PER_CONNECTION: usize = 2;
 
 /// Raises the soft limit of open files to the hard limit. It is often 1,024, for programs that use
 /// `select`.
@@ -31,15 +35,14 @@ pub(super) fn fit(wanted: usize) -> usize {
         warn!(
             "limits.connections: {wanted} need {} open files; `ulimit -n` allows {descriptors}, \
              enough for {fitting} connections",
-            bounds::DESCRIPTORS_SPARE + bounds::DESCRIPTORS_PER_CONNECTION * wanted
+            DESCRIPTORS_SPARE + DESCRIPTORS_PER_CONNECTION * wanted
         );
     }
     fitting
 }
 
 fn fitting(wanted: usize, descriptors: usize) -> usize {
-    let room =
-        descriptors.saturating_sub(bounds::DESCRIPTORS_SPARE) / bounds::DESCRIPTORS_PER_CONNECTION;
+    let room = descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_PER_CONNECTION;
     // A few connections are always tried.
     wanted.min(room.max(8))
 }

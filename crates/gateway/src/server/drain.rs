@@ -11,8 +11,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::checkpoints;
-use rerouter_base::bounds;
-use rerouter_core::app::App;
+use crate::intake::DRAIN_TIME;
+use rerouter_core::app::{App, REPEATS_LATE};
+
+/// Time that a leaving process tries to write revocations and disablings.
+const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves
 /// when no request is under way, and captures, spend and revocations are durable; what the store
@@ -32,7 +35,7 @@ pub(super) async fn drained(app: &App) {
             warn!("captures could not be closed, the next start recovers them: {error}");
         }
         // The next start uploads what this one cannot.
-        let shared = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.archive.share());
+        let shared = tokio::time::timeout(SHUTDOWN_WRITE_TIME, app.archive.share());
         match shared.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!("the last captures do not reach the other gateways: {error}"),
@@ -40,12 +43,12 @@ pub(super) async fn drained(app: &App) {
         }
     };
     let answers = async {
-        let all = app.late_answers.acquire_many(bounds::REPEATS_LATE);
-        if tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, all).await.is_err() {
+        let all = app.late_answers.acquire_many(REPEATS_LATE);
+        if tokio::time::timeout(SHUTDOWN_WRITE_TIME, all).await.is_err() {
             warn!("answers to reroutes could not be stored: repeated, they are run again");
         }
     };
-    let unsaved = app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME);
+    let unsaved = app.auth.flush_pending(SHUTDOWN_WRITE_TIME);
     let (unsaved, (), ()) = tokio::join!(unsaved, captured, answers);
     for id in unsaved {
         warn!("the end of {id} could not be stored: end it again after the next start");
@@ -57,19 +60,18 @@ pub(super) async fn drained(app: &App) {
         warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");
     }
     // No change has to wait for this gateway.
-    let left = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, app.store.leave()).await;
+    let left = tokio::time::timeout(SHUTDOWN_WRITE_TIME, app.store.leave()).await;
     if let Ok(Err(error)) = left {
         warn!("this gateway is still on the list of gateways, until its silence shows: {error}");
     }
     // A store that hangs must not stop the exit.
-    let _late =
-        tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
+    let _late = tokio::time::timeout(SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
 }
 
 /// Each connection ends with its next answer, or soon by silence.
 async fn connections_ended(app: &App) {
     // One that has just been accepted is not counted yet.
-    tokio::time::sleep(bounds::DRAIN_TIME).await;
+    tokio::time::sleep(DRAIN_TIME).await;
     while app.connections() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -76,10 +76,19 @@ use self::listeners::Sockets;
 use self::systemd::SystemdService;
 use self::upgrade::Offering;
 use crate::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
-use rerouter_base::bounds;
 use rerouter_core::config;
+use rerouter_core::config::ATTEMPTS_MAX;
 use rerouter_routing::Inputs;
 use rerouter_store::Faults;
+
+/// Denominator of an address's share of `limits.connections`, without
+/// `limits.connections_per_address`.
+pub const CONNECTIONS_SHARE: usize = 4;
+/// Connections of the metrics listener: some collectors and probes. It has a reserve of its
+/// own.
+const METRICS_CONNECTIONS: usize = 16;
+/// Bytes read ahead of a TLS record: its largest size.
+const TLS_READ_AHEAD: usize = 16 << 10;
 
 impl Gateway {
     /// Opens the store and builds a gateway from checked documents.
@@ -154,8 +163,7 @@ impl Gateway {
         }
         let limits = &self.app.server.limits;
         let most = descriptors::fit(limits.connections);
-        let share =
-            limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
+        let share = limits.connections_per_address.unwrap_or(most.div_ceil(CONNECTIONS_SHARE));
         let room = ConnectionLimits { most, share, limit: "limits.connections" };
         let door = ConnectionAcceptor::new(self.app.clone(), edge, room, acceptors);
         let mut service = Service::new("rerouter".to_string(), door);
@@ -169,7 +177,7 @@ impl Gateway {
     }
 
     fn add_metrics_listener(&self, server: &mut Server, sockets: &mut Sockets) {
-        let most = bounds::METRICS_CONNECTIONS;
+        let most = METRICS_CONNECTIONS;
         let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
         let pages = metrics_pages::MetricsPages::new(self.app.clone());
         let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
@@ -182,7 +190,7 @@ impl Gateway {
 /// A listener of Pingora. Its read buffer of 64 KiB per connection is wasted on idle ones: without
 /// TLS the reader has a buffer of its own, with TLS one record is enough.
 fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
-    let ahead = if tls { bounds::TLS_READ_AHEAD } else { 0 };
+    let ahead = if tls { TLS_READ_AHEAD } else { 0 };
     ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
 }
 
@@ -191,7 +199,7 @@ fn proxy_conf(server: &ServerConf, threads: usize) -> ServerConf {
     ServerConf {
         threads,
         // Each attempt may be repeated once on a new connection if a pooled one is dead.
-        max_retries: bounds::ATTEMPTS_MAX * 2,
+        max_retries: ATTEMPTS_MAX * 2,
         upstream_keepalive_pool_size: server.upstream_keepalive_pool_size,
         client_bind_to_ipv4: server.client_bind_to_ipv4.clone(),
         client_bind_to_ipv6: server.client_bind_to_ipv6.clone(),

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -21,11 +22,19 @@ use super::tls::TlsIdentity;
 use super::upgrade::{self, Offering};
 use crate::BackgroundWork;
 use crate::mock;
-use rerouter_base::bounds;
+use rerouter_access::auth::SWEEP_INTERVAL;
+use rerouter_access::limits::USAGE_WRITE_INTERVAL;
 use rerouter_captures::capture::queue::CaptureWriter;
 use rerouter_core::app::App;
 use rerouter_core::reload::{self, Watcher};
 use rerouter_store::{OnLeaseLost, PanicPoint};
+
+/// Time between two looks for segments to upload, and for rows to hand over.
+const SHARE_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest such time while that fails; it doubles up to this.
+const SHARE_RETRY: Duration = Duration::from_secs(20);
+/// Time between two looks for what nodes reported to other gateways.
+const NODE_REPORTS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What the services need beside the state.
 pub(super) struct ServiceParts {
@@ -153,7 +162,7 @@ async fn write_usage(app: Arc<App>) {
                 }
                 failing = true;
                 // Each request that waits for a reservation would wake us at once.
-                tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
+                tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
             }
         }
     }
@@ -192,7 +201,7 @@ async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: 
 
 /// Removes what has expired: sessions, counters, audit rows, remembered answers.
 async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
-    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         tokio::select! {
             _ = shutdown.changed() => return,
@@ -226,7 +235,7 @@ async fn sweep_once(app: &App) {
 
 /// Takes in what nodes report to other gateways.
 async fn learn_of_nodes(app: Arc<App>) {
-    let mut tick = tokio::time::interval(bounds::NODE_REPORTS_INTERVAL);
+    let mut tick = tokio::time::interval(NODE_REPORTS_INTERVAL);
     loop {
         tick.tick().await;
         match app.store.node_reports().await {
@@ -255,7 +264,7 @@ async fn sweep_audit(app: &App) {
 
 /// Hands captures over that wait here for the index and the object store of all gateways.
 async fn share_captures(app: Arc<App>) {
-    let (mut wait, mut failing) = (bounds::SHARE_INTERVAL, false);
+    let (mut wait, mut failing) = (SHARE_INTERVAL, false);
     loop {
         tokio::time::sleep(wait).await;
         match catch(&app, app.archive.share()).await {
@@ -263,14 +272,14 @@ async fn share_captures(app: Arc<App>) {
                 if std::mem::take(&mut failing) {
                     info!("captures reach the other gateways again");
                 }
-                wait = bounds::SHARE_INTERVAL;
+                wait = SHARE_INTERVAL;
             }
             failed => {
                 // A panic is logged where it is counted.
                 if let (Some(Err(error)), false) = (failed, std::mem::replace(&mut failing, true)) {
                     warn!("captures do not reach the other gateways, and wait here: {error}");
                 }
-                wait = (wait * 2).min(bounds::SHARE_RETRY);
+                wait = (wait * 2).min(SHARE_RETRY);
             }
         }
     }
@@ -278,7 +287,7 @@ async fn share_captures(app: Arc<App>) {
 
 /// Deletes captures beyond their retention.
 async fn remove_expired_captures(app: &App) {
-    let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+    let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         tick.tick().await;
         let (retention, now) = (&app.server.capture.retention, app.clock.now());

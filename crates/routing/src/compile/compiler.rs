@@ -11,14 +11,16 @@ use crate::compiled::{ExpensiveSignals, NameIndex, Recipe, Routing};
 use crate::condition::ContentPatterns;
 use crate::document::{Finding, Located, ModelSpec};
 use crate::keywords::Keywords;
-use crate::name_patterns::{ModelTemplate, Patterns, beginning, is_model_name};
+use crate::name_patterns::{MODEL_NAME_BYTES, ModelTemplate, Patterns, beginning, is_model_name};
 use crate::price_list;
 use crate::prices::Prices;
 use crate::provider::{NODES, Provider};
 use crate::request_head::header_of;
 use crate::suggest::did_you_mean;
 use crate::target::{Target, translated};
-use rerouter_base::bounds;
+
+/// Bytes of the name of a provider, recipe or rule: they become header and label values.
+const ROUTING_NAME_BYTES: usize = 64;
 
 /// Reserved first segments of a model name.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
@@ -125,10 +127,10 @@ impl<'o> Compiler<'o> {
 
     /// Checks a name that becomes a header value and a metric label.
     pub(super) fn plain_name(&mut self, name: &Located<String>, what: &str) {
-        let fits = (1..=bounds::ROUTING_NAME_BYTES).contains(&name.value.len());
+        let fits = (1..=ROUTING_NAME_BYTES).contains(&name.value.len());
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         if !fits || !name.value.bytes().all(is_plain) {
-            let most = bounds::ROUTING_NAME_BYTES;
+            let most = ROUTING_NAME_BYTES;
             let message =
                 format!("a {what}'s name is 1 to {most} letters, digits, `-`, `_` or `.`");
             self.fault(name, message, "for example `main`");
@@ -139,7 +141,7 @@ impl<'o> Compiler<'o> {
 
     fn alias_name(&mut self, alias: &Located<String>) {
         if !is_model_name(&alias.value) {
-            let most = bounds::MODEL_NAME_BYTES;
+            let most = MODEL_NAME_BYTES;
             let message = format!("an alias is 1 to {most} visible ASCII characters");
             self.fault(alias, message, "for example `auto`");
         } else if RESERVED.contains(&alias.value.split('/').next().unwrap_or("")) {

@@ -5,7 +5,11 @@ use std::collections::{BTreeSet, HashSet};
 use super::compiler::Compiler;
 use crate::document::Located;
 use crate::keywords::{Keywords, lower};
-use rerouter_base::bounds;
+
+/// Keyword sets of a routing document.
+pub const KEYWORD_SETS: usize = 64;
+/// Bytes of a keyword.
+const KEYWORD_BYTES: usize = 256;
 
 impl Compiler<'_> {
     /// `None` if a set has a problem.
@@ -13,7 +17,7 @@ impl Compiler<'_> {
         &mut self,
         sets: &[(Located<String>, Vec<Located<String>>)],
     ) -> Option<Keywords> {
-        self.limit(sets.iter().map(|(name, _)| name), bounds::KEYWORD_SETS, "keyword sets");
+        self.limit(sets.iter().map(|(name, _)| name), KEYWORD_SETS, "keyword sets");
         self.set_names = sets.iter().map(|(name, _)| name.value.clone()).collect();
         let before = self.faults.len();
         for (name, words) in sets {
@@ -46,8 +50,8 @@ impl Compiler<'_> {
             if word.value.trim().is_empty() {
                 let message = "a keyword must not be blank";
                 self.fault(word, message, "remove it");
-            } else if word.value.len() > bounds::KEYWORD_BYTES {
-                let message = format!("a keyword is at most {} bytes long", bounds::KEYWORD_BYTES);
+            } else if word.value.len() > KEYWORD_BYTES {
+                let message = format!("a keyword is at most {} bytes long", KEYWORD_BYTES);
                 self.fault(word, message, "shorten it");
             } else if !seen.insert(lower(&word.value)) {
                 let message = "duplicate keyword (case is ignored)";

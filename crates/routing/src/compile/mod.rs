@@ -11,9 +11,15 @@ mod warnings;
 use std::sync::Arc;
 
 use self::compiler::Compiler;
+pub use self::keywords::KEYWORD_SETS;
+pub use self::recipes::WEIGHT_MAX;
 use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
-use rerouter_base::bounds;
+
+/// Providers of a routing document.
+pub const PROVIDERS: usize = 256;
+/// Models, recipes and aliases of a routing document, each.
+const ROUTING_NAMES: usize = 10_000;
 
 pub use self::compiler::BuildContext;
 
@@ -23,10 +29,10 @@ impl Routing {
         let mut compiler = Compiler::new(origin, spec.warnings);
         compiler.without_price_list = spec.without_price_list;
         let zone = compiler.zone(spec.timezone.as_ref());
-        compiler.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
-        compiler.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
-        compiler.limit(spec.recipes.iter().map(|r| &r.name), bounds::ROUTING_NAMES, "recipes");
-        compiler.limit(spec.aliases.iter().map(|(name, _)| name), bounds::ROUTING_NAMES, "aliases");
+        compiler.limit(spec.providers.iter().map(|p| &p.name), PROVIDERS, "providers");
+        compiler.limit(spec.models.iter().map(|m| &m.name), ROUTING_NAMES, "models");
+        compiler.limit(spec.recipes.iter().map(|r| &r.name), ROUTING_NAMES, "recipes");
+        compiler.limit(spec.aliases.iter().map(|(name, _)| name), ROUTING_NAMES, "aliases");
         // Collected first, so that a provider with a problem is not "unknown" as well.
         compiler.provider_names =
             spec.providers.iter().map(|provider| provider.name.value.clone()).collect();

@@ -16,6 +16,9 @@ use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
 use rerouter_dialect::endpoint::Endpoint;
 
+/// Static headers of a provider.
+const PROVIDER_HEADERS: usize = 32;
+
 const NO_MOCK_SETTING: &str = "a `mock` provider has none: it is part of this process";
 
 impl Compiler<'_> {
@@ -134,8 +137,8 @@ impl Compiler<'_> {
         if let (true, Some((name, _))) = (has_key, credential) {
             self.fault(name, "`api_key` sets this header already", "keep one of the two");
         }
-        if spec.headers.len() > bounds::PROVIDER_HEADERS {
-            let message = format!("more than {} headers", bounds::PROVIDER_HEADERS);
+        if spec.headers.len() > PROVIDER_HEADERS {
+            let message = format!("more than {} headers", PROVIDER_HEADERS);
             self.fault(&spec.name, message, "remove some");
         }
         let preset = spec.options.preset.as_ref().map(|preset| preset.value);

@@ -11,7 +11,11 @@ use crate::document::{Located, RecipeSpec, RetryOn, RuleSpec, Strategy, TargetSp
 use crate::request_head::header_of;
 use crate::suggest::did_you_mean;
 use crate::target::translated;
-use rerouter_base::bounds;
+
+/// Largest weight of a target.
+pub const WEIGHT_MAX: f64 = 1_000_000.0;
+/// Patterns of a routing document for the texts of a request.
+const CONTENT_PATTERNS: usize = 32;
 
 impl Compiler<'_> {
     pub(super) fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
@@ -135,8 +139,8 @@ impl Compiler<'_> {
         for (part, pattern) in &uses.patterns {
             self.content.add(*part, pattern);
         }
-        if self.content.len() > bounds::CONTENT_PATTERNS {
-            let message = format!("more than {} patterns for texts", bounds::CONTENT_PATTERNS);
+        if self.content.len() > CONTENT_PATTERNS {
+            let message = format!("more than {} patterns for texts", CONTENT_PATTERNS);
             self.fault(text, message, "join some: 'first|second'");
         }
         for set in &uses.sets {
@@ -180,8 +184,8 @@ impl Compiler<'_> {
             if spec.strategy != Strategy::Weighted {
                 let message = format!("`{}` does not use weights", spec.strategy.as_str());
                 self.fault(weight, message, "strategy: weighted");
-            } else if !(0.0..=bounds::WEIGHT_MAX).contains(&weight.value) {
-                let message = format!("a weight is from 0 to {}", bounds::WEIGHT_MAX);
+            } else if !(0.0..=WEIGHT_MAX).contains(&weight.value) {
+                let message = format!("a weight is from 0 to {}", WEIGHT_MAX);
                 self.fault(weight, message, "for example `9`");
             }
         }

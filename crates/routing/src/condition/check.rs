@@ -10,7 +10,11 @@ use super::flaw::{Flaw, shorten};
 use super::kind::ValueKind;
 use super::signals::SIGNALS;
 use super::{infer, messages, pattern, texts};
-use rerouter_base::bounds;
+
+/// Nodes of a CEL expression: bounds the work of one evaluation.
+pub const CEL_NODES: usize = 500;
+/// Depth of a CEL expression's tree: bounds the stack of one evaluation.
+const CEL_DEPTH: usize = 64;
 
 /// Allowed functions, each with an example.
 const FUNCTIONS: [(&str, &str); 9] = [
@@ -88,17 +92,13 @@ impl<'s> Check<'s> {
 
     pub(super) fn expression(&mut self, tree: &Expression, depth: usize) -> ValueKind {
         self.nodes += 1;
-        if self.nodes > bounds::CEL_NODES {
-            return self.flaw(Flaw::new(format!(
-                "the expression has more than {} parts",
-                bounds::CEL_NODES
-            )));
+        if self.nodes > CEL_NODES {
+            return self
+                .flaw(Flaw::new(format!("the expression has more than {} parts", CEL_NODES)));
         }
-        if depth > bounds::CEL_DEPTH {
-            return self.flaw(Flaw::new(format!(
-                "the expression is nested more than {} deep",
-                bounds::CEL_DEPTH
-            )));
+        if depth > CEL_DEPTH {
+            return self
+                .flaw(Flaw::new(format!("the expression is nested more than {} deep", CEL_DEPTH)));
         }
         match &tree.expr {
             Expr::Literal(literal) => ValueKind::of_literal(literal),

@@ -7,7 +7,14 @@ use super::flaw::Flaw;
 use super::kind::ValueKind;
 use super::messages;
 use super::texts;
-use rerouter_base::bounds;
+
+/// Bytes of a CEL expression.
+pub const CEL_BYTES: usize = 4 << 10;
+/// Opening brackets and `?` of a CEL expression: bounds the nesting of its parser.
+const CEL_BRACKETS: usize = 96;
+/// Stack of the thread that compiles a CEL expression: enough for the deepest tree within
+/// [`CEL_BYTES`].
+const CEL_COMPILE_STACK: usize = 64 << 20;
 
 /// An expression that passed every check.
 #[derive(Debug)]
@@ -50,7 +57,7 @@ pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpressio
     check_size(text, wanted).map_err(|flaw| vec![flaw])?;
     let owned = text.to_owned();
     let worker = std::thread::Builder::new()
-        .stack_size(bounds::CEL_COMPILE_STACK)
+        .stack_size(CEL_COMPILE_STACK)
         .spawn(move || parse_and_check(owned, wanted));
     let broken = || vec![Flaw::new("the expression could not be compiled")];
     worker.map_err(|_| broken())?.join().map_err(|_| broken())?
@@ -59,11 +66,8 @@ pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpressio
 /// Checks before the parser runs. Brackets inside texts count as well: only the parser can tell
 /// them apart.
 fn check_size(text: &str, wanted: ResultKind) -> Result<(), Flaw> {
-    if text.len() > bounds::CEL_BYTES {
-        return Err(Flaw::new(format!(
-            "the expression is longer than {} bytes",
-            bounds::CEL_BYTES
-        )));
+    if text.len() > CEL_BYTES {
+        return Err(Flaw::new(format!("the expression is longer than {} bytes", CEL_BYTES)));
     }
     if text.trim().is_empty() {
         let hint = match wanted {
@@ -72,13 +76,8 @@ fn check_size(text: &str, wanted: ResultKind) -> Result<(), Flaw> {
         };
         return Err(Flaw::new("the expression is empty").with(hint));
     }
-    if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count()
-        > bounds::CEL_BRACKETS
-    {
-        return Err(Flaw::new(format!(
-            "the expression has more than {} brackets",
-            bounds::CEL_BRACKETS
-        )));
+    if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count() > CEL_BRACKETS {
+        return Err(Flaw::new(format!("the expression has more than {} brackets", CEL_BRACKETS)));
     }
     Ok(())
 }

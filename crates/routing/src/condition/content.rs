@@ -9,7 +9,10 @@ use sha2::{Digest, Sha256};
 
 use super::pattern;
 use crate::inputs::TextMatches;
-use rerouter_base::bounds;
+
+/// Bytes of a text that patterns of a routing document are searched for in. A search is linear in
+/// them, so the work of a request is bounded by their product with the number of patterns.
+const CONTENT_TEXT: usize = 64 << 10;
 
 /// A text of a request that expressions can search, and its signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +97,7 @@ impl ContentPatterns {
 
 /// The part of a text that is searched.
 fn bounded(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(bounds::CONTENT_TEXT)).unwrap_or_default()
+    text.get(..text.floor_char_boundary(CONTENT_TEXT)).unwrap_or_default()
 }
 
 /// Hash of a pattern or text, sixteen hex digits.
@@ -141,12 +144,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_text_is_searched_up_to_its_bound(text in "(é|x){0,40}", extra in 0usize..4) {
-            let filler = "é".repeat(bounds::CONTENT_TEXT / 2 - extra);
+            let filler = "é".repeat(CONTENT_TEXT / 2 - extra);
             let long = [&filler, text.as_str(), "needle"].concat();
             let mut known = BTreeMap::new();
             let pattern = patterns(&[(TextPart::User, "needle")]);
             prop_assert!(pattern.find(&mut known, |_| Some(long.clone())));
-            let within = long.find("needle").unwrap() + 6 <= bounds::CONTENT_TEXT;
+            let within = long.find("needle").unwrap() + 6 <= CONTENT_TEXT;
             prop_assert_eq!(known["user_message"].matches[&hash(b"needle")], within);
         }
     }

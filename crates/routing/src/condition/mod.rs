@@ -24,13 +24,16 @@ use cel::common::types::CelBool;
 use self::compile::{CheckedExpression, ResultKind, compile};
 use self::flaw::shorten;
 use self::kind::{ValueKind, text_of};
-use rerouter_base::bounds;
 
-pub use self::check::Uses;
+pub use self::check::{CEL_NODES, Uses};
+pub use self::compile::CEL_BYTES;
 pub use self::content::{ContentPatterns, TextPart};
 pub use self::evaluation::EvaluationContext;
 pub use self::flaw::Flaw;
 pub use self::signals::Signals;
+
+/// Bytes of a traced runtime error of a CEL expression.
+const CEL_TRACE_BYTES: usize = 200;
 
 /// A compiled expression that is true or false.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ impl Condition {
                     Err(format!("the result is {}, not a boolean", ValueKind::of(&*value).words()))
                 }
             },
-            Err(error) => Err(shorten(&messages::failed(&error), bounds::CEL_TRACE_BYTES)),
+            Err(error) => Err(shorten(&messages::failed(&error), CEL_TRACE_BYTES)),
         }
     }
 }
@@ -100,7 +103,7 @@ impl StickyKey {
             Ok(value) => text_of(&*value).ok_or_else(|| {
                 format!("the result is {}, not text", ValueKind::of(&*value).words())
             }),
-            Err(error) => Err(shorten(&messages::failed(&error), bounds::CEL_TRACE_BYTES)),
+            Err(error) => Err(shorten(&messages::failed(&error), CEL_TRACE_BYTES)),
         }
     }
 }

@@ -9,7 +9,11 @@ use cel::{Env, ExecutionError};
 use regex::{Regex, RegexBuilder};
 
 use super::flaw::shorten;
-use rerouter_base::bounds;
+
+/// Bytes of a compiled pattern of `matches`: a few hundred states.
+const CEL_PATTERN: usize = 64 << 10;
+/// Compiled patterns that a thread caches: those of a live document and of one being evaluated.
+const CEL_PATTERNS: usize = 256;
 
 thread_local! {
     /// Cleared when full: a live document has few patterns.
@@ -18,18 +22,16 @@ thread_local! {
 
 /// Compiles a pattern. The error is a message.
 pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
-        .size_limit(bounds::CEL_PATTERN)
-        .dfa_size_limit(bounds::CEL_PATTERN)
-        .build()
-        .map_err(|error| match error {
+    RegexBuilder::new(pattern).size_limit(CEL_PATTERN).dfa_size_limit(CEL_PATTERN).build().map_err(
+        |error| match error {
             regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
             // The parser draws a diagram; its last line is the message.
             error => shorten(
                 error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "),
                 160,
             ),
-        })
+        },
+    )
 }
 
 /// Adds the function in both forms: `text.matches(pattern)` and `matches(text, pattern)`.
@@ -53,7 +55,7 @@ fn matches(text: &CelString<'_>, pattern: &CelString<'_>) -> Result<CelBool, Exe
         let new = compile(pattern)
             .map_err(|message| ExecutionError::function_error("matches", message))?;
         let found = new.is_match(text);
-        if compiled.len() >= bounds::CEL_PATTERNS {
+        if compiled.len() >= CEL_PATTERNS {
             compiled.clear();
         }
         compiled.insert(pattern.to_owned(), new);

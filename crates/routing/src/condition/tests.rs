@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use jiff::tz::TimeZone;
 
 use super::check::Uses;
+use super::compile::CEL_BYTES;
 use super::flaw::shorten;
 use super::*;
 use crate::fixtures::chat;
 use crate::inputs::{AgentRef, Inputs, KeywordHit};
-use rerouter_base::bounds;
 
 fn holds(text: &str, inputs: &Inputs) -> Result<bool, String> {
     let condition = Condition::compile(text).map_err(|flaws| format!("{flaws:?}"))?;
@@ -269,7 +269,7 @@ fn size_and_nesting_are_bounded() {
         format!("prompt_tokens {} > 1", "+ 1 ".repeat(900)),
         format!("model in [{}'']", "'',".repeat(1000)),
         format!("stream {}", "|| stream ".repeat(300)),
-        format!("stream || model == '{}'", "x".repeat(bounds::CEL_BYTES)),
+        format!("stream || model == '{}'", "x".repeat(CEL_BYTES)),
     ] {
         assert!(Condition::compile(&text).is_err(), "{}", shorten(&text, 40));
     }

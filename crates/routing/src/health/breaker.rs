@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use super::deadline::{is_pending, micros};
+use super::deadline::{BREAKER_OPEN_MAX, is_pending, micros};
 use super::sliding_window::SlidingWindow;
 use crate::inputs::BreakerState;
 use crate::settings::BreakerSettings;
-use rerouter_base::bounds;
 
 /// A change of state, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +233,7 @@ impl CircuitBreaker {
     /// Length of the open phase.
     fn length(&self, settings: &BreakerSettings) -> i64 {
         let doublings = self.opened.saturating_sub(1).min(20);
-        micros(settings.open).saturating_mul(1 << doublings).min(micros(bounds::BREAKER_OPEN_MAX))
+        micros(settings.open).saturating_mul(1 << doublings).min(micros(BREAKER_OPEN_MAX))
     }
 }
 

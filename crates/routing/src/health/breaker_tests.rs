@@ -120,7 +120,7 @@ fn it_stays_open_for_longer_each_time_up_to_the_maximum_and_forgets_in_calm() {
         let probe = breaker.enter(at).unwrap();
         breaker.failed(probe, at, &settings());
     }
-    let most = i64::try_from(bounds::BREAKER_OPEN_MAX.as_secs()).unwrap();
+    let most = i64::try_from(BREAKER_OPEN_MAX.as_secs()).unwrap();
     assert_eq!(lengths[..4], [1, 2, 4, 8]);
     assert_eq!(lengths.last(), Some(&most));
     at = breaker.open_until(at).unwrap();
@@ -235,11 +235,11 @@ proptest! {
             prop_assert!(probes <= 1);
             prop_assert_eq!(probes == 1, breaker.phase == Phase::HalfOpen { probing: true });
             if let Some(until) = breaker.open_until(at) {
-                prop_assert!(until - at <= micros(bounds::BREAKER_OPEN_MAX));
+                prop_assert!(until - at <= micros(BREAKER_OPEN_MAX));
             }
         }
         under_way.into_iter().for_each(|pass| breaker.abandoned(pass));
-        at += micros(bounds::BREAKER_OPEN_MAX);
+        at += micros(BREAKER_OPEN_MAX);
         let pass = breaker.enter(at).unwrap();
         breaker.succeeded(pass, at, &settings);
         prop_assert_eq!(breaker.state_at(at), (BreakerState::Closed, false));

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use rerouter_base::bounds;
+/// Longest time that a breaker stays open, however often it opened.
+pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+/// Longest `Retry-After` of a provider that is believed: some name the end of the day, and most
+/// are back before.
+pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
 
 pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -19,5 +23,5 @@ pub(super) fn timestamp(micros: i64) -> Option<Timestamp> {
 /// the past: it is the time at which a request came in.
 pub(super) fn is_pending(until: i64, at: i64) -> bool {
     let left = until.saturating_sub(at);
-    left > 0 && left <= 2 * micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOLDOWN_MAX))
+    left > 0 && left <= 2 * micros(BREAKER_OPEN_MAX.max(COOLDOWN_MAX))
 }

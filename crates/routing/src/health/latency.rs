@@ -1,7 +1,10 @@
 //! Peak EWMA of latency, as in Twitter's Finagle: a rise shows at once, a fall gradually, and old
 //! samples decay.
 
-use rerouter_base::bounds;
+use std::time::Duration;
+
+/// Time after which a measured latency counts a third.
+const LATENCY_DECAY: Duration = Duration::from_secs(10);
 
 /// Peak EWMA of one target's time to first content.
 #[derive(Debug, Default)]
@@ -34,7 +37,7 @@ impl PeakEwma {
 
     fn weight(&self, at: i64) -> f64 {
         let age = at.saturating_sub(self.stamp).max(0) as f64;
-        libm::exp(-age / (bounds::LATENCY_DECAY.as_micros() as f64))
+        libm::exp(-age / (LATENCY_DECAY.as_micros() as f64))
     }
 }
 

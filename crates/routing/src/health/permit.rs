@@ -9,11 +9,15 @@ use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::breaker::{BreakerChange, Pass};
-use super::deadline::{is_pending, micros};
+use super::deadline::{COOLDOWN_MAX, is_pending, micros};
 use super::key_rotation::KeyCooldowns;
 use crate::target::Target;
-use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
+
+/// Rest of one of several provider keys after a 429 without `Retry-After`.
+const KEY_LIMITED: Duration = Duration::from_secs(10);
+/// Rest of one of several provider keys after a refusal: somebody has to mend it.
+const KEY_REFUSED: Duration = Duration::from_secs(300);
 
 /// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +152,10 @@ impl AttemptPermit {
         // Limits and permissions are per target: providers count each model separately.
         let (rest, cooldowns) = match ending {
             AttemptOutcome::Limited(wait) => {
-                (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOLDOWN_MAX), &state.limited)
+                (wait.unwrap_or(KEY_LIMITED).min(COOLDOWN_MAX), &state.limited)
             }
-            AttemptOutcome::Forbidden => (bounds::KEY_REFUSED, &state.limited),
-            AttemptOutcome::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
+            AttemptOutcome::Forbidden => (KEY_REFUSED, &state.limited),
+            AttemptOutcome::Refused => (KEY_REFUSED, &provider.state().refused),
             _ => return false,
         };
         let isolated = self.apart.as_deref().map(|apart| &apart.0);
@@ -175,7 +179,7 @@ impl AttemptPermit {
             _ => None,
         };
         if let Some(wait) = wait {
-            let until = now.saturating_add(micros(wait.min(bounds::COOLDOWN_MAX)));
+            let until = now.saturating_add(micros(wait.min(COOLDOWN_MAX)));
             // A longer cooldown stays, unless it was set before the clock went back.
             let before = Some(vitals.cooldown_until).filter(|before| is_pending(*before, now));
             vitals.cooldown_until = before.map_or(until, |before| before.max(until));

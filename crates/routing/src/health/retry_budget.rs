@@ -1,11 +1,16 @@
 //! The retry budget of a recipe: retries must not double the load of a provider in trouble.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::sliding_window::SlidingWindow;
-use rerouter_base::bounds;
+
+/// Window of a retry budget.
+const RETRY_SPAN: Duration = Duration::from_secs(10);
+/// Retries a second that a retry budget always allows.
+const RETRIES_A_SECOND: u64 = 3;
 
 /// Requests and retries of one recipe over the last ten seconds. Reloads keep it by the recipe's
 /// name.
@@ -16,7 +21,7 @@ pub struct RetryBudget {
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        let span = i64::try_from(bounds::RETRY_SPAN.as_micros()).unwrap_or(i64::MAX);
+        let span = i64::try_from(RETRY_SPAN.as_micros()).unwrap_or(i64::MAX);
         RetryBudget { counts: Mutex::new(SlidingWindow::new(span)) }
     }
 }
@@ -47,7 +52,7 @@ impl RetryBudget {
 }
 
 fn room((requests, retries): (u64, u64), percent: u16) -> bool {
-    let always = bounds::RETRIES_A_SECOND * bounds::RETRY_SPAN.as_secs();
+    let always = RETRIES_A_SECOND * RETRY_SPAN.as_secs();
     retries < always.max(requests * u64::from(percent) / 100)
 }
 

@@ -16,17 +16,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit_retention::RETENTION_BATCH;
 use super::sql::{Transaction, params};
 use super::sqlite::CaptureDatabase;
 use super::{Reach, Store, StoreError};
-use rerouter_base::bounds;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
+pub(super) use list::LIST_ROWS;
 pub use rows::CaptureFilter;
 pub(crate) use rows::CapturePage;
 pub use rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub(super) use shared::SharedCaptures;
 pub(super) use statements::{COLUMNS, put_segment, signed};
+
+/// Captures deleted in one transaction of PostgreSQL: each costs round trips, under a lock.
+const ERASE_BATCH: usize = 50;
 
 /// The index of captures. Writes run one after another on a thread of their own, and run to their
 /// end even when the caller is dropped. They survive the end of the process; only durable ones
@@ -176,7 +180,7 @@ impl CaptureIndex {
     }
 
     /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
-    /// [`bounds::LIST_ROWS`] rows, or [`bounds::LIST_LOOKUPS`], so a page may be short although
+    /// [`LIST_ROWS`] rows, or [`list::LIST_LOOKUPS`], so a page may be short although
     /// more follow.
     pub async fn list(
         &self,
@@ -227,7 +231,7 @@ impl CaptureIndex {
         filter: CaptureFilter,
         after: Option<RequestId>,
     ) -> Result<(usize, Option<RequestId>), StoreError> {
-        let limit = if self.is_shared() { bounds::ERASE_BATCH } else { bounds::RETENTION_BATCH };
+        let limit = if self.is_shared() { ERASE_BATCH } else { RETENTION_BATCH };
         let CapturePage { found, next } = self.list(filter, limit, after).await?;
         let count = found.len();
         let erase = move |transaction: &Transaction<'_>| {

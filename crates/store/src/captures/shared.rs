@@ -8,11 +8,13 @@ use super::rows::{CaptureLocation, CaptureRow, SegmentRow};
 use super::statements::{self, COLUMNS, signed};
 use crate::columns::Columns;
 use crate::directory_names::DirectoryNames;
-use crate::postgres::{Database, PostgresTarget};
+use crate::postgres::{DATABASE_ANSWER, Database, PostgresTarget};
 use crate::sql::{ToValue, Transaction, Value, params};
 use crate::{Reach, StoreError};
-use rerouter_base::bounds;
 use rerouter_base::id::{RequestId, UserId};
+
+/// As [`DATABASE_ANSWER`], for rows of captures, which wait elsewhere then.
+const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 
 /// Rows of one statement.
 const ROWS_TOGETHER: usize = 64;
@@ -45,10 +47,9 @@ pub(crate) struct SharedCaptures {
 impl SharedCaptures {
     /// Connects. Blocking.
     pub(crate) fn open(target: &PostgresTarget, names: DirectoryNames) -> Result<Self, StoreError> {
-        let database = |name| Database::start(name, target, bounds::CAPTURE_DATABASE_ANSWER);
-        let slot = Database::once(target, bounds::DATABASE_ANSWER, |transaction| {
-            slot(transaction, &names)
-        })?;
+        let database = |name| Database::start(name, target, CAPTURE_DATABASE_ANSWER);
+        let slot =
+            Database::once(target, DATABASE_ANSWER, |transaction| slot(transaction, &names))?;
         Ok(SharedCaptures {
             writer: database("store-captures-shared")?,
             reader: database("store-captures-reader")?,

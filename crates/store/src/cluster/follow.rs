@@ -13,10 +13,9 @@ use super::change_log::{self, LogBatch, LogPosition};
 use super::peers;
 use crate::changes::{Change, Follower};
 use crate::load;
-use crate::postgres::Database;
+use crate::postgres::{DATABASE_JOIN, Database};
 use crate::transaction::abort_if_it_panics;
 use crate::{StoreError, documents};
-use rerouter_base::bounds;
 use rerouter_base::clock::{since_boot, wrong_clock};
 use rerouter_base::id::GatewayId;
 
@@ -66,9 +65,7 @@ impl LogFollower {
             match self.round().await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(StoreError::Unavailable(why))
-                    if since_boot() - began < bounds::DATABASE_JOIN =>
-                {
+                Err(StoreError::Unavailable(why)) if since_boot() - began < DATABASE_JOIN => {
                     log::warn!("this gateway has no lease yet, and tries again: {why}");
                     tokio::time::sleep(self.shared.timing.heartbeat()).await;
                 }

@@ -1,15 +1,24 @@
 //! The tables of accounts in PostgreSQL: one thread writes, another one reads beside it.
 
+use std::time::Duration;
+
 use super::schema;
 use super::session::{Patience, Session, WRITE};
 use super::target::PostgresTarget;
 use crate::StoreError;
 use crate::sql::Transaction;
 use crate::worker::Worker;
-use rerouter_base::bounds;
 
-const PATIENCE: Patience =
-    Patience { answer: bounds::DATABASE_ANSWER, retry: bounds::DATABASE_RETRY_MOST };
+/// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
+/// statement before, at four fifths of it, and the wait for a lock at half of it.
+pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
+/// The same for changes of its tables, for which gateways that start wait, and for a copy.
+const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
+/// Longest wait before another try to connect to PostgreSQL: keys are served again soon after the
+/// database is back.
+const DATABASE_RETRY_MOST: Duration = Duration::from_secs(1);
+
+const PATIENCE: Patience = Patience { answer: DATABASE_ANSWER, retry: DATABASE_RETRY_MOST };
 
 /// The threads with their connections.
 pub(crate) struct PostgresBackend {
@@ -24,7 +33,7 @@ impl PostgresBackend {
         target: &PostgresTarget,
         unlock: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<(Self, T), E> {
-        let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
+        let patience = Patience { answer: DATABASE_MIGRATION, ..PATIENCE };
         schema::prepare(&mut Session::new(target, patience)?)?;
         let mut writer = Session::new(target, PATIENCE)?;
         let unlocked = writer.write(unlock)?;
@@ -68,7 +77,7 @@ pub(crate) fn fill<T, E: From<StoreError>>(
     target: &PostgresTarget,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let patience = Patience { answer: bounds::DATABASE_MIGRATION, ..PATIENCE };
+    let patience = Patience { answer: DATABASE_MIGRATION, ..PATIENCE };
     let mut session = Session::new(target, patience)?;
     schema::prepare(&mut session)?;
     let first = "SET LOCAL idle_in_transaction_session_timeout = 0;

@@ -11,9 +11,10 @@ mod target;
 mod tls;
 mod transaction;
 
-pub(super) use backend::{PostgresBackend, fill, look};
+pub(super) use backend::{DATABASE_ANSWER, PostgresBackend, fill, look};
 pub(super) use database::Database;
 pub(super) use listen::listen;
+pub(super) use schema::DATABASE_JOIN;
 pub use target::{PostgresTarget, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 

@@ -1,13 +1,19 @@
 //! The tables in PostgreSQL. Gateways that start at once make them once. A database of a later
 //! schema is refused: this build would misread it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::session::{Session, WRITE};
+use super::session::{DATABASE_RETRY, Session, WRITE};
 use crate::StoreError;
 use crate::sql::Transaction;
 use crate::value::params;
-use rerouter_base::bounds;
+
+/// How often a change of tables is tried again while a table is in use: a backup may take minutes.
+const DATABASE_MIGRATION_TRIES: u32 = 600;
+/// Time between two of these, for those who wait behind them.
+const DATABASE_MIGRATION_PAUSE: Duration = Duration::from_secs(1);
+/// How long a gateway that starts waits for its database, and tries to get its first lease.
+pub(crate) const DATABASE_JOIN: Duration = Duration::from_secs(30);
 
 /// What makes each schema out of the one before. While gateways are replaced one by one, those of
 /// the build before go on with the new tables: a migration adds columns at the end of a table, with
@@ -40,23 +46,23 @@ const VERSIONS: &str = "
 /// Brings the tables to the schema of this build; [`StoreError::OtherSchema`] if it is later. Tries
 /// again where a table is in use, as by a backup.
 pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
-    let mut tries = bounds::DATABASE_MIGRATION_TRIES;
+    let mut tries = DATABASE_MIGRATION_TRIES;
     let (began, mut waits) = (Instant::now(), false);
     let is_final = |why: &str| FINAL.iter().any(|code| why.contains(code));
     loop {
         match migrate(session) {
             Err(StoreError::Unavailable(why))
-                if began.elapsed() < bounds::DATABASE_JOIN && !is_final(&why) =>
+                if began.elapsed() < DATABASE_JOIN && !is_final(&why) =>
             {
                 if !std::mem::replace(&mut waits, true) {
                     log::warn!("waiting for the database: {why}");
                 }
-                session.pause(bounds::DATABASE_RETRY);
+                session.pause(DATABASE_RETRY);
             }
             Err(StoreError::Unavailable(why)) if tries > 0 && why.contains(LOCK_TIMEOUT) => {
                 log::warn!("the tables of the store are in use, migrating again: {why}");
                 tries -= 1;
-                session.pause(bounds::DATABASE_MIGRATION_PAUSE);
+                session.pause(DATABASE_MIGRATION_PAUSE);
             }
             done => return done,
         }

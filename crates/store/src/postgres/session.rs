@@ -12,8 +12,13 @@ use super::target::PostgresTarget;
 use super::transaction::PostgresTransaction;
 use crate::StoreError;
 use crate::sql::Transaction;
-use rerouter_base::bounds;
 use rerouter_base::id::Random;
+
+/// How long PostgreSQL waits for the next statement of a transaction, before it ends it: a gateway
+/// that was stopped must not hold the lock that all writes take.
+const DATABASE_IDLE: Duration = Duration::from_secs(2);
+/// First wait before another try to connect to PostgreSQL; it doubles.
+pub(super) const DATABASE_RETRY: Duration = Duration::from_millis(50);
 
 /// The mode of a transaction that writes: each statement sees what is committed.
 pub(super) const WRITE: &str = "READ COMMITTED, READ WRITE";
@@ -97,7 +102,7 @@ impl Session {
              {first}",
             answer / 2,
             answer * 4 / 5,
-            bounds::DATABASE_IDLE.as_millis(),
+            DATABASE_IDLE.as_millis(),
         );
         // If `work` panics, the connection is dropped, and with it the transaction.
         let client = self.begin(&begin)?;
@@ -157,7 +162,7 @@ impl Session {
     /// Sets when another try is due: twice as late after each failure, and jittered, so that
     /// gateways do not come back all at once.
     fn put_off(&mut self, error: &StoreError) {
-        let wait = bounds::DATABASE_RETRY.saturating_mul(1 << self.failures.min(10));
+        let wait = DATABASE_RETRY.saturating_mul(1 << self.failures.min(10));
         let jitter = 0.5 + 0.5 * (Random::System.next_u64() as f64 / u64::MAX as f64);
         self.failures = self.failures.saturating_add(1);
         let due = Instant::now() + wait.min(self.patience.retry).mul_f64(jitter);

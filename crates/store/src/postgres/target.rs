@@ -10,7 +10,13 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::tls::{self, Verification};
-use rerouter_base::bounds;
+
+/// Longest wait for the TCP connection to one address of PostgreSQL, before the next is tried.
+const DATABASE_CONNECT: Duration = Duration::from_secs(3);
+/// How long data to PostgreSQL may be unacknowledged before the connection counts as lost.
+const DATABASE_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+/// How long a connection to PostgreSQL may be silent before it is probed.
+const DATABASE_KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The parameters of a URL, besides `sslmode`, `sslrootcert` and `target_session_attrs`.
 const PARAMETERS: [&str; 11] = [
@@ -74,7 +80,7 @@ impl PostgresTarget {
         let (mode, verification) = ours.tls()?;
         config.ssl_mode(mode);
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(bounds::DATABASE_CONNECT);
+            config.connect_timeout(DATABASE_CONNECT);
         }
         if config.get_application_name().is_none() {
             config.application_name("rerouter");
@@ -115,8 +121,8 @@ impl PostgresTarget {
             // A standby answers too, but it may be behind and takes no writes.
             .target_session_attrs(TargetSessionAttrs::ReadWrite)
             .connect_timeout(all.get_connect_timeout().map_or(time, |timeout| time.min(*timeout)))
-            .tcp_user_timeout(bounds::DATABASE_UNACKNOWLEDGED)
-            .keepalives_idle(bounds::DATABASE_KEEPALIVE)
+            .tcp_user_timeout(DATABASE_UNACKNOWLEDGED)
+            .keepalives_idle(DATABASE_KEEPALIVE)
             .keepalives_interval(Duration::from_secs(1))
             .keepalives_retries(3);
         config

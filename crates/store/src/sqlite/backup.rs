@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
@@ -10,7 +11,11 @@ use rusqlite::backup::{Backup, StepResult};
 use super::super::StoreError;
 use super::capture_file::{drop_segments, segment_numbers};
 use super::connection::open_to_read;
-use rerouter_base::bounds;
+
+/// Tries of `rerouter backup` on a busy database, or on a list of segments that changes.
+const BACKUP_TRIES: usize = 50;
+/// Wait between these tries.
+const BACKUP_WAIT: Duration = Duration::from_millis(100);
 
 /// The database of accounts, keys, documents and the audit.
 const ACCOUNTS: &str = "accounts.db";
@@ -48,14 +53,14 @@ fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
     File::options().create_new(true).write(true).mode(0o600).open(to)?;
     let mut copy = Connection::open(to)?;
     let backup = Backup::new(&source, &mut copy)?;
-    for _ in 0..bounds::BACKUP_TRIES {
+    for _ in 0..BACKUP_TRIES {
         match backup.step(-1)? {
             StepResult::Done => {
                 drop(backup);
                 return Ok(copy);
             }
             // A process is recovering the log.
-            _ => std::thread::park_timeout(bounds::BACKUP_WAIT),
+            _ => std::thread::park_timeout(BACKUP_WAIT),
         }
     }
     Err(StoreError::unavailable(format!("{} is busy", from.display())))

@@ -15,7 +15,9 @@ use super::capture_insert::insert;
 use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
 use super::schema;
 use super::transaction::SqliteTransaction;
-use rerouter_base::bounds;
+
+/// Bytes of an index that is checked whole at the start; of a larger one only the length is.
+const INDEX_CHECK: u64 = 64 << 20;
 
 /// Pages that an index without captures takes at most.
 const EMPTY_PAGES: u64 = 32;
@@ -157,7 +159,7 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
     if length < size && moved.is_ok() {
         return Err(StoreError::Damaged("it is cut off".into()));
     }
-    if length <= bounds::INDEX_CHECK {
+    if length <= INDEX_CHECK {
         let result: String = index.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if result != "ok" {
             return Err(StoreError::Damaged(result));

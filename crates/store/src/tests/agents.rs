@@ -1,7 +1,7 @@
 //! Agents.
 
 use super::*;
-use rerouter_base::bounds;
+use crate::agents::AGENTS;
 use rerouter_base::id::AgentId;
 
 pub(crate) async fn agents_have_one_name_each_and_there_are_not_too_many(bed: &impl Bed) {
@@ -12,7 +12,7 @@ pub(crate) async fn agents_have_one_name_each_and_there_are_not_too_many(bed: &i
         let store = bed.open().await;
         store.create_agent(first.clone()).await.unwrap();
         assert!(matches!(store.create_agent(agent("first")).await, Err(StoreError::Conflict)));
-        let surplus = (1..bounds::AGENTS).map(|n| store.create_agent(agent(&format!("a-{n}"))));
+        let surplus = (1..AGENTS).map(|n| store.create_agent(agent(&format!("a-{n}"))));
         assert!(futures::future::join_all(surplus).await.iter().all(Result::is_ok));
         assert!(matches!(store.create_agent(agent("last")).await, Err(StoreError::LimitReached)));
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::audit::NEAR;
+use crate::audit_retention::RETENTION_BATCH;
 use crate::sql::params;
-use rerouter_base::bounds;
 use rerouter_base::id::{AuditId, RequestId};
 
 fn event(second: i64, action: Action, target: &str) -> Event {
@@ -176,7 +176,7 @@ pub(crate) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {
     let store = bed.open().await;
     note(&store, 0, 3).await;
     note(&store, 10, 2).await;
-    note(&store, 30, bounds::RETENTION_BATCH + 100).await;
+    note(&store, 30, RETENTION_BATCH + 100).await;
     let all = left(&store).await;
     assert_eq!(store.trim_audit(at(0), 10_000).await.unwrap(), 0);
     assert_eq!(store.trim_audit(at(0), all.len() as u64).await.unwrap(), 0);
@@ -184,7 +184,7 @@ pub(crate) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {
     assert_eq!(store.trim_audit(at(10), 10_000).await.unwrap(), 3);
     assert_eq!(left(&store).await, all[..all.len() - 3], "the oldest by their time");
     // In more than one step, the oldest first.
-    let surplus = bounds::RETENTION_BATCH as u64 + 72;
+    let surplus = RETENTION_BATCH as u64 + 72;
     assert_eq!(store.trim_audit(at(0), 30).await.unwrap(), surplus);
     assert_eq!(left(&store).await, all[..30]);
     // A row from a clock that was set ahead stays by its age, and leaves by its number.

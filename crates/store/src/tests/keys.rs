@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::*;
+use crate::keys::{ENDED_KEYS_PER_OWNER, KEYS_PER_OWNER};
 use crate::rows::PreviousSecret;
-use rerouter_base::bounds;
 
 pub(crate) async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused(bed: &impl Bed) {
     let random = Random::seeded(2);
@@ -23,10 +23,10 @@ pub(crate) async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused(b
     assert!(matches!(store.create_key(child).await, Err(StoreError::KeyRevoked)));
 
     let made = futures::future::join_all(
-        (0..bounds::KEYS_PER_OWNER + 5).map(|_| store.create_key(key(&ann.id, &random))),
+        (0..KEYS_PER_OWNER + 5).map(|_| store.create_key(key(&ann.id, &random))),
     )
     .await;
-    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), bounds::KEYS_PER_OWNER);
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), KEYS_PER_OWNER);
     assert!(
         made.iter()
             .filter_map(|made| made.as_ref().err())
@@ -118,7 +118,7 @@ pub(crate) async fn of_two_rotations_on_one_look_one_is_refused(bed: &impl Bed) 
 
 pub(crate) async fn of_keys_that_ended_only_the_newest_are_kept(bed: &impl Bed) {
     let (random, owner) = (Random::seeded(11), UserId::admin());
-    let most = i64::try_from(bounds::ENDED_KEYS_PER_OWNER).unwrap();
+    let most = i64::try_from(ENDED_KEYS_PER_OWNER).unwrap();
     let made = |second: i64, expires: Option<i64>| KeyRow {
         id: KeyId::new(at(second), &random),
         created_at: at(second),
@@ -150,7 +150,7 @@ pub(crate) async fn of_keys_that_ended_only_the_newest_are_kept(bed: &impl Bed) 
     drop(store);
     let store = bed.open().await;
     let keys = store.load().await.unwrap().keys;
-    assert_eq!(keys.len(), bounds::ENDED_KEYS_PER_OWNER + 3);
+    assert_eq!(keys.len(), ENDED_KEYS_PER_OWNER + 3);
     assert!(
         keys.contains(&child)
             && keys.contains(&live)

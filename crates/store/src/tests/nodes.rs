@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::nodes;
+use crate::nodes::NODE_EVENT_IDS;
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
@@ -149,10 +150,10 @@ pub(crate) async fn the_newest_events_of_each_node_are_remembered(bed: &impl Bed
     };
     assert_eq!(note(&["x", "y", "x"]).await.unwrap(), [true, true, false]);
     assert_eq!(note(&["y", "z"]).await.unwrap(), [false, true]);
-    let many = (1..bounds::NODE_EVENT_IDS).map(|number| number.to_string()).collect();
+    let many = (1..NODE_EVENT_IDS).map(|number| number.to_string()).collect();
     assert!(store.note_events(&node.id, many).await.unwrap().iter().all(|new| *new));
     assert_eq!(note(&["z", "x"]).await.unwrap(), [false, true], "x was among the oldest");
-    assert_eq!(count(&store, "node_events").await, bounds::NODE_EVENT_IDS as i64);
+    assert_eq!(count(&store, "node_events").await, NODE_EVENT_IDS as i64);
     store.delete_node(&node.id).await.unwrap();
     assert!(matches!(note(&["x"]).await, Err(StoreError::NotFound)));
     assert_eq!(count(&store, "node_events").await, 0);

@@ -1,8 +1,8 @@
 //! Reroutes that may be repeated.
 
 use super::*;
+use crate::reroutes::REPEATS_SHARE_BYTES;
 use crate::{KnownReroute, NamedReroute, RerouteAnswer};
-use rerouter_base::bounds;
 
 fn capture(second: i64) -> RequestId {
     RequestId::new(at(second), &Random::seeded(4))
@@ -59,7 +59,7 @@ pub(crate) async fn one_reroute_of_a_name_runs_and_its_answer_is_kept(bed: &impl
 
 pub(crate) async fn a_payer_has_a_share_of_reroutes(bed: &impl Bed) {
     let store = bed.open().await;
-    let large = vec![7; bounds::REPEATS_SHARE_BYTES];
+    let large = vec![7; REPEATS_SHARE_BYTES];
     store.claim_reroute(call(1, 1), at(1)).await.unwrap();
     store.answer_reroute(call(1, 1), answer(Some(large)), at(1)).await.unwrap();
     assert_eq!(store.claim_reroute(call(2, 1), at(1)).await.unwrap(), KnownReroute::Full);

@@ -1,6 +1,7 @@
 //! Sums of usage, on their way to the store.
 
 use super::*;
+use crate::limits::ledger::{USAGE_DAYS, USAGE_RECENT_INTERVAL_S};
 use rerouter_store::Reach;
 use rerouter_store::{UsageInterval, usage_slot};
 
@@ -59,7 +60,7 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
         ..query.clone()
     };
     assert_eq!(world.store.usage(other).await.unwrap()[0].own, UsageSums::default());
-    limiter.trim(&world.store, at(86_400_000_000 * (bounds::USAGE_DAYS + 1))).await.unwrap();
+    limiter.trim(&world.store, at(86_400_000_000 * (USAGE_DAYS + 1))).await.unwrap();
     assert!(world.store.usage(query).await.unwrap().is_empty());
 }
 
@@ -89,7 +90,7 @@ async fn recent_usage_follows_that_of_days() {
     limiter.write(&world.store, at(0)).await.unwrap();
     assert_eq!((found(UsageInterval::Day).await, found(UsageInterval::Hour).await), (1, 0));
     world.faults.fail_writes(1);
-    let due = at(bounds::USAGE_RECENT_INTERVAL_S * 1_000_000);
+    let due = at(USAGE_RECENT_INTERVAL_S * 1_000_000);
     limiter.write(&world.store, due).await.unwrap_err();
     limiter.write(&world.store, due).await.unwrap();
     limiter.used(key(), &one);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,7 +16,13 @@ use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
+
+/// Bytes of the largest answer of an object store.
+const OBJECT_ANSWER: u64 = 160 << 20;
+/// Time to connect to an object store.
+const OBJECT_CONNECT: Duration = Duration::from_secs(5);
+/// Time of one request to an object store, with the request tried again within it.
+pub(super) const OBJECT_REQUEST: Duration = Duration::from_secs(30);
 
 /// Makes clients that trust the authorities of the system.
 #[derive(Debug)]
@@ -43,8 +50,8 @@ impl HttpConnector for ObjectConnector {
             // A signature is of one host.
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(bounds::OBJECT_CONNECT))
-            .timeout_global(Some(bounds::OBJECT_REQUEST))
+            .timeout_connect(Some(OBJECT_CONNECT))
+            .timeout_global(Some(OBJECT_REQUEST))
             .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(self.0.clone()).build())
             .build();
@@ -73,7 +80,7 @@ fn send(agent: &Agent, request: Request<Bytes>) -> Result<HttpResponse, HttpErro
         false => agent.run(Request::from_parts(head, &*body)),
     };
     let (head, mut body) = answer.map_err(|error| failed(&error))?.into_parts();
-    let body = body.with_config().limit(bounds::OBJECT_ANSWER).read_to_vec();
+    let body = body.with_config().limit(OBJECT_ANSWER).read_to_vec();
     Ok(HttpResponse::from_parts(head, body.map_err(|error| failed(&error))?.into()))
 }
 

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
@@ -18,10 +19,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::segment_folder::file_name;
 use rerouter_base::blocking::blocking;
-use rerouter_base::bounds;
 use rerouter_store::ByteRange;
 
 pub use target::ObjectTarget;
+
+/// Bytes of a part of a segment on its way to or from an object store.
+const OBJECT_PART: usize = 8 << 20;
+/// Time of all requests for one segment.
+const OBJECT_TIME: Duration = Duration::from_secs(120);
+/// Characters of an error of an object store that are told.
+const OBJECT_ERROR: usize = 300;
 
 /// The name of the object that says which store the folder belongs to.
 const OWNER: &str = "rerouter-database";
@@ -115,7 +122,7 @@ impl SegmentObjects {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(to)?;
         let mut from = 0;
         while from < length {
-            let until = length.min(from + bounds::OBJECT_PART as u64);
+            let until = length.min(from + OBJECT_PART as u64);
             let (store, path) = (Arc::clone(&store), path.clone());
             let part =
                 async move { store.get_range(&path, from..until).await.map_err(|e| absent(&e)) };
@@ -159,7 +166,7 @@ impl SegmentObjects {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
         // The timer is one of these threads too.
-        let work = async move { tokio::time::timeout(bounds::OBJECT_TIME, work).await };
+        let work = async move { tokio::time::timeout(OBJECT_TIME, work).await };
         let work = self.0.handle.spawn(work);
         let done = work.await.map_err(io::Error::other)?;
         done.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?
@@ -182,19 +189,19 @@ async fn upload(store: &dyn ObjectStore, path: &ObjectPath, file: PathBuf) -> io
     };
     let (file, size) = blocking(open).await.map_err(io::Error::other)??;
     let part = async |from: u64| {
-        let (file, length) = (Arc::clone(&file), (size - from).min(bounds::OBJECT_PART as u64));
+        let (file, length) = (Arc::clone(&file), (size - from).min(OBJECT_PART as u64));
         let read = move || {
             let mut part = vec![0; length as usize];
             file.read_exact_at(&mut part, from).map(|()| Bytes::from(part))
         };
         blocking(read).await.map_err(io::Error::other)?
     };
-    if size <= bounds::OBJECT_PART as u64 {
+    if size <= OBJECT_PART as u64 {
         let put = store.put(path, PutPayload::from_bytes(part(0).await?)).await;
         return put.map(|_| size).map_err(|error| told(&error));
     }
     let multipart = store.put_multipart(path).await.map_err(|error| told(&error))?;
-    let mut upload = WriteMultipart::new_with_chunk_size(multipart, bounds::OBJECT_PART);
+    let mut upload = WriteMultipart::new_with_chunk_size(multipart, OBJECT_PART);
     let mut from = 0;
     while from < size {
         let sent = async {
@@ -235,8 +242,8 @@ fn told(error: &object_store::Error) -> io::Error {
     let (all, xml) = all.split_once("<?xml").unwrap_or((&all, ""));
     let code = xml.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     // Azure's XML begins with a byte order mark.
-    let all = all.trim_end_matches(['\u{feff}', ' ']).chars().take(bounds::OBJECT_ERROR);
-    let code = code.map_or("", |(code, _)| code).chars().take(bounds::OBJECT_ERROR);
+    let all = all.trim_end_matches(['\u{feff}', ' ']).chars().take(OBJECT_ERROR);
+    let code = code.map_or("", |(code, _)| code).chars().take(OBJECT_ERROR);
     io::Error::other(all.chain([' ']).chain(code).collect::<String>().trim_end().to_owned())
 }
 

@@ -18,8 +18,7 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::SegmentObjects;
-use super::client::ObjectConnector;
-use rerouter_base::bounds;
+use super::client::{OBJECT_REQUEST, ObjectConnector};
 
 /// Variables for `s3://`.
 const S3: &[&str] = &[
@@ -192,5 +191,5 @@ fn retry() -> RetryConfig {
         max_backoff: Duration::from_secs(2),
         base: 2.,
     };
-    RetryConfig { backoff, max_retries: 2, retry_timeout: bounds::OBJECT_REQUEST }
+    RetryConfig { backoff, max_retries: 2, retry_timeout: OBJECT_REQUEST }
 }

@@ -1,6 +1,7 @@
 //! Which URLs name an object store, and one in a folder.
 
 use super::*;
+use super::{OBJECT_ERROR, OBJECT_PART};
 
 #[test]
 fn urls_name_a_store_and_nothing_else() {
@@ -38,7 +39,7 @@ fn what_is_missing_or_refused_is_told_without_the_text_of_the_server() {
     let told = "Generic Azure error: 403 Forbidden: AuthenticationFailed";
     assert_eq!(refused(&format!("{xml}{}", "b".repeat(1_000))), told);
     assert_eq!(refused("<?xml>"), "Generic Azure error: 403 Forbidden:");
-    assert_eq!(refused(&"é".repeat(1_000)).chars().count(), bounds::OBJECT_ERROR);
+    assert_eq!(refused(&"é".repeat(1_000)).chars().count(), OBJECT_ERROR);
 }
 
 #[tokio::test]
@@ -60,7 +61,7 @@ async fn segments_in_a_folder_are_whole_and_leave() {
     let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
     let (file, copy) = (dir.path().join("segment"), dir.path().join("copy"));
     // More than a part, and a rest.
-    let bytes: Vec<u8> = (0..bounds::OBJECT_PART + 1_000).map(|at| (at % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..OBJECT_PART + 1_000).map(|at| (at % 251) as u8).collect();
     std::fs::write(&file, &bytes).unwrap();
     assert_eq!(objects.upload(7, file.clone()).await.unwrap(), bytes.len() as u64);
     let other = objects.clone();
@@ -70,10 +71,10 @@ async fn segments_in_a_folder_are_whole_and_leave() {
         other.fetch(7, length, &to).unwrap();
         let absent = other.read(8, ByteRange { offset: 0, length: 1 }).unwrap_err();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);
-        other.read(7, ByteRange { offset: bounds::OBJECT_PART as u64 - 1, length: 3 }).unwrap()
+        other.read(7, ByteRange { offset: OBJECT_PART as u64 - 1, length: 3 }).unwrap()
     };
     let range = blocking(read).await.unwrap();
-    assert_eq!(range, bytes[bounds::OBJECT_PART - 1..][..3]);
+    assert_eq!(range, bytes[OBJECT_PART - 1..][..3]);
     assert!(std::fs::read(&copy).unwrap() == bytes);
     let listed = std::fs::read_dir(dir.path().join("objects")).unwrap().count();
     assert_eq!(listed, 1, "the probe is gone");

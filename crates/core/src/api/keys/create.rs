@@ -17,11 +17,13 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, idempotency, limits};
 use crate::app::App;
 use rerouter_access::auth::{ADMIN_SCOPE, Key, KeyState, Principal};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::secret::{Secret, token};
 use rerouter_store::{Action, Change, KeyRow, KeyStatus, Limits, StoreError};
+
+/// Generations of keys that make keys: a request draws on the limits of each.
+pub(in crate::api) const KEY_DESCENT: usize = 16;
 
 /// A key that was made, with its secret.
 struct MadeKey {
@@ -187,10 +189,9 @@ async fn make(
 
 /// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.
 fn check_descent(app: &App, who: &Principal) -> Result<()> {
-    let deep =
-        who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
+    let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= KEY_DESCENT);
     if deep {
-        let most = bounds::KEY_DESCENT;
+        let most = KEY_DESCENT;
         return Err(Error::new(
             Kind::KeyLimitReached,
             format!(

@@ -13,6 +13,8 @@ mod revoke;
 mod rotate;
 mod usage;
 
+#[cfg(test)]
+pub(super) use create::KEY_DESCENT;
 pub(super) use create::create;
 pub(super) use patch::patch;
 pub(super) use read::{PARAMETERS, get, list};

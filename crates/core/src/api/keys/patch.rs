@@ -20,10 +20,12 @@ use crate::api::{ApiRequest, ApiResult};
 use crate::api::{answer, audit, limits};
 use crate::app::App;
 use rerouter_access::auth::{AgentCredential, Credential, Key, KeyState, Principal};
-use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, StoreError};
+
+/// Tries of a key's patch when other changes come between.
+const PATCH_TRIES: usize = 8;
 
 /// BodyFields that restrict a key: no key changes them of itself or of an ancestor.
 const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
@@ -33,7 +35,7 @@ pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
     let (collection, _) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     // After a concurrent change the patch is applied again, to the new state.
-    for _ in 0..bounds::PATCH_TRIES {
+    for _ in 0..PATCH_TRIES {
         let fields = BodyFields::read_if_any(request)?;
         let now = app.clock.now();
         let found = find(app, collection, who, request);

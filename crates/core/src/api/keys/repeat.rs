@@ -4,11 +4,10 @@ use crate::api::ApiRequest;
 use crate::api::idempotency::{NamedCall, digest, too_many, used_for_another};
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::id::KeyId;
 use rerouter_base::secret::Secret;
-use rerouter_store::KeptCreation;
+use rerouter_store::{KeptCreation, REPEATS_SHARE};
 
 /// A creation that may be repeated.
 pub(super) struct NamedCreation {
@@ -29,7 +28,7 @@ impl NamedCreation {
         let NamedCall { id, payer, .. } = &self.call;
         let Some((kept, rev)) = app.store.creation(*id, app.clock.now()).await? else {
             return match app.store.creations_of(payer.clone()).await? {
-                kept if kept < bounds::REPEATS_SHARE => Ok(None),
+                kept if kept < REPEATS_SHARE => Ok(None),
                 _ => Err(too_many()),
             };
         };

@@ -11,11 +11,13 @@ use crate::api::page::Query;
 use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::{KeyState, Principal};
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::secret::token;
 use rerouter_store::{Action, Change, KeyRow, NewSecret, Seen};
+
+/// Longest grace of a rotated key's old secret, in seconds: a week.
+const ROTATION_GRACE_S: u64 = 604_800;
 
 /// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
 /// or valid for the requested grace period only. If the store fails, nothing changes.
@@ -83,9 +85,9 @@ fn may_rotate(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
 /// Reads how long the old secret stays valid; `None` if not at all.
 fn grace(fields: &mut BodyFields) -> Result<Option<std::time::Duration>> {
     const NAME: &str = "grace_period_seconds";
-    let what = format!("a whole number from 0 to {}", bounds::ROTATION_GRACE_S);
+    let what = format!("a whole number from 0 to {}", ROTATION_GRACE_S);
     let seconds: u64 = fields.take(NAME, &what)?.unwrap_or(0);
-    if seconds > bounds::ROTATION_GRACE_S {
+    if seconds > ROTATION_GRACE_S {
         return Err(Error::invalid(NAME, format!("{NAME} must be {what}.")));
     }
     Ok((seconds > 0).then(|| std::time::Duration::from_secs(seconds)))

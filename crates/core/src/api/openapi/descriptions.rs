@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::operations::Operation;
+use crate::api::idempotency::IDEMPOTENCY_KEY;
 use rerouter_base::interface::Surface;
 
 /// Headers of answers to calls that draw on limits; each only if there is such a limit.
@@ -165,7 +166,7 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
             json!({
                 "type": "string",
                 "minLength": 1,
-                "maxLength": rerouter_base::bounds::IDEMPOTENCY_KEY,
+                "maxLength": IDEMPOTENCY_KEY,
             }),
         );
     }

@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 
 use self::operations::{OPERATIONS, Operation};
 use self::responses::responses;
+use super::models::MODELS_PAGE;
+use super::page::{PAGE_DEFAULT, PAGE_MAX};
+use super::usage::USAGE_GROUPS;
 use super::{ROUTES, Route};
 use crate::api::{ApiRequest, ApiResult, StaticFile};
 use crate::app::App;
@@ -177,12 +180,12 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
             let says = "Only with `anthropic-version`, as `after_id` and `before_id`; \
                 otherwise the list is complete";
             json!({
-                "type": "integer", "minimum": 1, "maximum": rerouter_base::bounds::MODELS_PAGE,
+                "type": "integer", "minimum": 1, "maximum": MODELS_PAGE,
                 "description": says
             })
         }
         "limit" if operation.id == "usage" => {
-            let most = rerouter_base::bounds::USAGE_GROUPS;
+            let most = USAGE_GROUPS;
             json!({
                 "type": "integer", "minimum": 1, "maximum": most, "default": most,
                 "description": "Maximum number of sums"
@@ -203,8 +206,8 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
         }
         "limit" => {
             json!({
-                "type": "integer", "minimum": 1, "maximum": rerouter_base::bounds::PAGE_MAX,
-                "default": rerouter_base::bounds::PAGE_DEFAULT
+                "type": "integer", "minimum": 1, "maximum": PAGE_MAX,
+                "default": PAGE_DEFAULT
             })
         }
         "endpoint" => {

@@ -2,6 +2,7 @@
 
 use super::*;
 use rerouter_access::auth::AgentCredential;
+use rerouter_store::REPEATS_AGE;
 
 const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
@@ -68,7 +69,7 @@ async fn a_creation_that_comes_again_makes_no_other_key() {
     let made: Vec<_> = many.into_iter().map(|answer| read(&answer.unwrap())).collect();
     assert!(made.iter().all(|key| key == &made[0]));
     assert_eq!(world.list(&bob, "").await.unwrap()["data"].as_array().unwrap().len(), 2);
-    world.app.clock.advance(bounds::REPEATS_AGE);
+    world.app.clock.advance(REPEATS_AGE);
     assert_ne!(read(&send(&ann, router, "one", body).await.unwrap())["id"], read(&first)["id"]);
 }
 

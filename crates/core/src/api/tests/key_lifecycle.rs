@@ -1,6 +1,7 @@
 //! Keys, from creation to revocation.
 
 use super::*;
+use crate::api::keys::KEY_DESCENT;
 
 #[tokio::test]
 async fn a_key_lives_from_creation_to_revocation() {
@@ -195,7 +196,7 @@ async fn keys_descend_so_deep_and_are_so_many() {
     world.create(&ann, json!({})).await.unwrap();
 
     let mut maker = ann.clone();
-    for _ in 0..rerouter_base::bounds::KEY_DESCENT {
+    for _ in 0..KEY_DESCENT {
         let body = json!({"scopes": ["inference", "keys"]});
         let key = world.create(&maker, body).await.unwrap();
         maker = world.router(text(&key["key"]));

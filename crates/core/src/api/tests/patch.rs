@@ -5,7 +5,7 @@ mod permissions;
 use super::identity::OPEN;
 use super::*;
 use rerouter_base::id::KeyId;
-use rerouter_store::Seen;
+use rerouter_store::{KEYS_PER_OWNER, Seen};
 
 impl TestApi {
     async fn patch_at(&self, path: &str, who: &Principal, id: &str, body: Value) -> Result<Value> {
@@ -137,14 +137,14 @@ async fn while_agent_is_open_older_keys_stay_and_keys_made_open_take_no_room() {
             .map(|answer| read(&answer))
     };
     let theirs = create(&world, &OPEN).await.unwrap();
-    for _ in 1..bounds::KEYS_PER_OWNER {
+    for _ in 1..KEYS_PER_OWNER {
         create(&world, &OPEN).await.unwrap();
     }
     assert_eq!(kind(create(&world, &OPEN).await).0, Kind::KeyLimitReached);
     world.start_again(Some("cloud")).await;
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
     let own = create(&world, &cloud).await.unwrap();
-    for _ in 1..bounds::KEYS_PER_OWNER {
+    for _ in 1..KEYS_PER_OWNER {
         create(&world, &cloud).await.unwrap();
     }
     let on = || {

@@ -5,6 +5,7 @@ use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use super::agent_lifecycle::agent;
 use super::identity::{OPEN, of};
 use super::*;
+use rerouter_dialect::wire::json::JSON_WORD_BYTES;
 
 /// An AGENT credential that was shown.
 const SHOWN: Principal =
@@ -128,7 +129,7 @@ async fn a_patch_that_leaves_no_agent_is_refused_and_changes_nothing() {
     );
     let long = json!({
         "type": "function", "function": {
-            "name": "x", "parameters": {("p".repeat(bounds::JSON_WORD_BYTES)): 1}
+            "name": "x", "parameters": {("p".repeat(JSON_WORD_BYTES)): 1}
         }
     });
     let refused = world.change(&SHOWN, "a", json!({"tools": [long]}), None).await;

@@ -2,6 +2,7 @@
 //! calls.
 
 use super::*;
+use crate::api::pin::{PASSWORD_MAX, SESSIONS_PER_USER};
 use crate::api::users;
 use rerouter_store::AuditFilter;
 
@@ -152,7 +153,7 @@ async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
     world.user("bob@example.com").await;
     world.change_user(ann.as_str(), json!({"disabled": true})).await.unwrap();
     let mut told = Vec::new();
-    let (long, longer) = ("x".repeat(bounds::PASSWORD_MAX), "x".repeat(bounds::PASSWORD_MAX + 1));
+    let (long, longer) = ("x".repeat(PASSWORD_MAX), "x".repeat(PASSWORD_MAX + 1));
     let mut attempt = async |email: &str, password: &str, runs: u64| {
         let before = world.app.passwords.runs();
         let body = json!({"email": email, "password": password});
@@ -216,7 +217,7 @@ async fn of_many_logins_at_once_twenty_sessions_stay() {
             .extension(from);
         request.body(Bytes::from(body())).unwrap()
     };
-    let asked: Vec<_> = (0..5 * bounds::SESSIONS_PER_USER / 2).map(|n| asked(n % 5)).collect();
+    let asked: Vec<_> = (0..5 * SESSIONS_PER_USER / 2).map(|n| asked(n % 5)).collect();
     let made = futures::future::join_all(
         asked.iter().map(|asked| pin::login(&world.app, &Principal::Anonymous, asked)),
     )
@@ -226,7 +227,7 @@ async fn of_many_logins_at_once_twenty_sessions_stay() {
     assert_eq!(tokens.len(), 50);
     for _ in 0..2 {
         let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
-        assert_eq!(good, bounds::SESSIONS_PER_USER);
+        assert_eq!(good, SESSIONS_PER_USER);
         world.start_again(None).await;
     }
 }
@@ -257,20 +258,20 @@ async fn sessions_end_by_silence_by_age_and_by_number() {
     world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();
     assert!(world.app.store.load().await.unwrap().sessions.is_empty());
     let mut tokens = Vec::new();
-    for _ in 0..bounds::SESSIONS_PER_USER + 2 {
+    for _ in 0..SESSIONS_PER_USER + 2 {
         tokens.push(log_in().await);
         advance(2);
         tokens
             .iter()
             .rev()
-            .take(bounds::SESSIONS_PER_USER)
+            .take(SESSIONS_PER_USER)
             .for_each(|token| assert_eq!(why(token), "good"));
     }
     for _ in 0..2 {
         let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
         assert_eq!(
             (good, world.bearer(Surface::Pin, &tokens[1]).err()),
-            (bounds::SESSIONS_PER_USER, Some("unknown"))
+            (SESSIONS_PER_USER, Some("unknown"))
         );
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(1800));
         world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();

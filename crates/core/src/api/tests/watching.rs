@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use super::*;
-use crate::reload::Watcher;
+use crate::reload::{WATCH_EQUAL_READS, Watcher};
 use rerouter_routing::health::{AttemptOutcome, AttemptPermit};
 
 /// A gateway whose file stands where it says, and a watcher that has taken it.
@@ -27,7 +27,7 @@ impl Watched {
         let app = Arc::new(app);
         let mut watched =
             Watched { watcher: Watcher::new(app.clone()), app, faults, dir, _data: _dir };
-        watched.looks(bounds::WATCH_EQUAL_READS).await;
+        watched.looks(WATCH_EQUAL_READS).await;
         assert_eq!(watched.app.revision(), revision(text));
         watched
     }
@@ -80,11 +80,11 @@ async fn no_beginning_of_a_document_is_taken_that_stands_for_less_than_all_looks
     let whole = document("30ms");
     for (end, _) in whole.match_indices('\n').rev() {
         put(&file, &whole[..end], None);
-        watched.looks(bounds::WATCH_EQUAL_READS - 1).await;
+        watched.looks(WATCH_EQUAL_READS - 1).await;
         assert_eq!(watched.app.revision(), before, "after {end} bytes");
     }
     put(&file, &whole, None);
-    watched.looks(bounds::WATCH_EQUAL_READS - 1).await;
+    watched.looks(WATCH_EQUAL_READS - 1).await;
     assert_eq!(
         (watched.app.revision(), watched.reloads("success"), watched.reloads("failure")),
         (before, 0, 0)
@@ -102,11 +102,11 @@ async fn what_is_written_anew_with_the_same_size_and_time_is_read_anew() {
     let (file, before, then) =
         (watched.file(), watched.app.revision(), SystemTime::now() - Duration::from_secs(60));
     put(&file, &document("30ms"), Some(then));
-    watched.looks(bounds::WATCH_EQUAL_READS - 1).await;
+    watched.looks(WATCH_EQUAL_READS - 1).await;
     put(&file, &document("40ms"), Some(then));
     watched.looks(1).await;
     assert_eq!(watched.app.revision(), before, "what the first look read is there no more");
-    watched.looks(bounds::WATCH_EQUAL_READS).await;
+    watched.looks(WATCH_EQUAL_READS).await;
     assert_eq!(
         (watched.app.revision(), watched.reloads("success")),
         (revision(&document("40ms")), 1)
@@ -119,13 +119,13 @@ async fn a_change_that_is_taken_back_is_none_and_a_mistake_is_told_once() {
     let (file, before) = (watched.file(), watched.app.revision());
     let then = std::fs::metadata(&file).unwrap().modified().unwrap();
     put(&file, &document("30ms"), None);
-    watched.looks(bounds::WATCH_EQUAL_READS - 1).await;
+    watched.looks(WATCH_EQUAL_READS - 1).await;
     put(&file, &document("20ms"), Some(then));
-    watched.looks(2 * bounds::WATCH_EQUAL_READS).await;
+    watched.looks(2 * WATCH_EQUAL_READS).await;
     std::fs::remove_file(&file).unwrap();
-    watched.looks(2 * bounds::WATCH_EQUAL_READS).await;
+    watched.looks(2 * WATCH_EQUAL_READS).await;
     put(&file, &document("soon"), None);
-    watched.looks(3 * bounds::WATCH_EQUAL_READS).await;
+    watched.looks(3 * WATCH_EQUAL_READS).await;
     assert_eq!(
         (watched.app.revision(), watched.reloads("success"), watched.reloads("failure")),
         (before, 0, 1)
@@ -140,7 +140,7 @@ async fn a_hangup_reads_at_once_but_not_what_is_being_written() {
     watched.watcher.reload().await;
     assert_eq!(watched.app.revision(), revision(&document("30ms")));
     watched.watcher.reload().await;
-    watched.looks(2 * bounds::WATCH_EQUAL_READS).await;
+    watched.looks(2 * WATCH_EQUAL_READS).await;
     assert_eq!(
         (watched.reloads("success"), watched.reloads("unchanged")),
         (1, 1),
@@ -162,7 +162,7 @@ async fn a_hangup_reads_at_once_but_not_what_is_being_written() {
         (watched.app.revision(), watched.reloads("failure")),
         (revision(&document("30ms")), 0)
     );
-    watched.looks(bounds::WATCH_EQUAL_READS).await;
+    watched.looks(WATCH_EQUAL_READS).await;
     assert_eq!(watched.app.revision(), revision(&document("50ms")));
 }
 
@@ -171,7 +171,7 @@ async fn names_that_are_gone_are_counted() {
     let mut watched = Watched::start(config::demo_routing()).await;
     assert_eq!(watched.metric("names_gone_total"), 0);
     put(&watched.file(), &config::demo_routing().replace("  gpt-4o-mini: balanced\n", ""), None);
-    watched.looks(bounds::WATCH_EQUAL_READS).await;
+    watched.looks(WATCH_EQUAL_READS).await;
     assert_eq!((watched.metric("names_gone_total"), watched.reloads("success")), (1, 1));
 }
 
@@ -181,9 +181,9 @@ async fn a_document_that_the_store_could_not_keep_is_taken_as_soon_as_it_can() {
     let before = watched.app.revision();
     put(&watched.file(), &document("30ms"), None);
     watched.faults.fail_writes(1);
-    watched.looks(bounds::WATCH_EQUAL_READS).await;
+    watched.looks(WATCH_EQUAL_READS).await;
     assert_eq!(watched.app.revision(), before, "no capture may name what is not kept");
-    watched.looks(bounds::WATCH_EQUAL_READS).await;
+    watched.looks(WATCH_EQUAL_READS).await;
     assert_ne!(watched.app.revision(), before, "though the file is as it was");
 }
 

@@ -1,6 +1,7 @@
 //! What single events are, in each dialect.
 
 use super::*;
+use crate::wire::sse::SSE_EVENT_BYTES;
 
 #[test]
 fn events_are_what_they_are() {
@@ -281,7 +282,7 @@ fn events_of_a_message_are_what_they_are() {
 
 #[test]
 fn an_event_too_large_to_be_read_may_still_be_the_end() {
-    let picture = "A".repeat(rerouter_base::bounds::SSE_EVENT_BYTES);
+    let picture = "A".repeat(SSE_EVENT_BYTES);
     let event = format!(
         "event: response.completed\n\
          data: {{\"type\":\"response.completed\",\

@@ -4,11 +4,17 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 
+/// Nesting of a JSON request body.
+const JSON_DEPTH: usize = 128;
+/// Bytes of a number or member name in a JSON request body. Strings may be as long as the body,
+/// as images are. No number needs more digits than an exact double (some 1,100), and parsing
+/// one may cost the square of its length.
+pub const JSON_WORD_BYTES: usize = 4 << 10;
+
 // The stack of open brackets is one bit each.
-const _: () = assert!(bounds::JSON_DEPTH <= 128);
+const _: () = assert!(JSON_DEPTH <= 128);
 
 /// Why reading ended early.
 #[derive(Debug)]
@@ -16,7 +22,7 @@ pub enum JsonError {
     /// Not JSON. `serde_json` words the error for the client.
     Syntax,
     Deep,
-    /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
+    /// A number or a name longer than [`JSON_WORD_BYTES`].
     Long,
     /// The text ends within a string.
     Cut,
@@ -122,7 +128,7 @@ impl<'a> Cursor<'a> {
     fn enter(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         self.depth += 1;
-        if self.depth > bounds::JSON_DEPTH { Err(JsonError::Deep) } else { Ok(()) }
+        if self.depth > JSON_DEPTH { Err(JsonError::Deep) } else { Ok(()) }
     }
 
     fn leave(&mut self) {
@@ -410,10 +416,10 @@ pub fn read_object<'a>(
         JsonError::Refused(error) => *error,
         JsonError::Deep => Error::new(
             Kind::InvalidRequest,
-            format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH),
+            format!("The body is nested deeper than {} levels.", JSON_DEPTH),
         ),
         JsonError::Long => {
-            let longest = bounds::JSON_WORD_BYTES;
+            let longest = JSON_WORD_BYTES;
             Error::new(
                 Kind::InvalidRequest,
                 format!("The body holds a number or a name of more than {longest} bytes."),
@@ -476,5 +482,5 @@ pub fn read_part<'a>(
 }
 
 fn short(length: usize) -> Result<(), JsonError> {
-    if length > bounds::JSON_WORD_BYTES { Err(JsonError::Long) } else { Ok(()) }
+    if length > JSON_WORD_BYTES { Err(JsonError::Long) } else { Ok(()) }
 }

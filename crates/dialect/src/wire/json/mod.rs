@@ -4,8 +4,8 @@ mod cursor;
 mod edit;
 
 pub use cursor::{
-    Cursor, JsonError, JsonKind, MemberName, read_last_members, read_object, read_part,
-    split_string, text,
+    Cursor, JSON_WORD_BYTES, JsonError, JsonKind, MemberName, read_last_members, read_object,
+    read_part, split_string, text,
 };
 pub use edit::{Edit, splice, without_members};
 

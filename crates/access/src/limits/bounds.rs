@@ -1,0 +1,28 @@
+//! Limits of budgets that several files of the room share, or that would fill `budget.rs`.
+
+use std::time::Duration;
+
+/// Parts that a budget is granted in: a crash may cost its owner one.
+pub(super) const GRANTS: u64 = 20;
+/// Largest reserves so far that a grant holds, up to a quarter of the budget, so that concurrent
+/// requests seldom wait for the next.
+pub(super) const GRANT_RESERVES: u64 = 8;
+/// Smallest grant in billionths of a dollar, up to a quarter of the budget: five cents, so that
+/// small budgets need few.
+pub(super) const GRANT_SMALL: u64 = 50_000_000;
+/// Time before a day or month ends at which the first grant of the next one is written.
+pub(super) const GRANT_AHEAD: Duration = Duration::from_secs(120);
+/// Time in which gateways give back what they do not use of a budget, once another one lacks it.
+pub(super) const GRANT_RECALL: Duration = Duration::from_secs(3);
+/// Time after which all have answered such a request who can: they look twice a second.
+pub(super) const GRANT_ANSWERED: Duration = Duration::from_millis(1_500);
+/// Time between two such requests for one budget, while requests of others have reserved of it.
+pub(super) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(5);
+/// The same where the others have spent it.
+pub(super) const GRANT_RECALL_SPENT: Duration = Duration::from_secs(60);
+/// Time after it in which a gateway is granted no more than it needs.
+pub(super) const GRANT_LEAN: Duration = Duration::from_secs(10);
+/// Budgets, and sums of usage, written in one transaction: others write between two of them.
+pub(super) const USAGE_WRITE_ROWS: usize = 1_000;
+/// Sums of usage waiting to be written; more are dropped, with a warning.
+pub(super) const USAGE_PENDING: usize = 20_000;
