@@ -7,7 +7,7 @@ pub mod api {
         pub use rerouter_core::api::audit::NOTED;
     }
     pub mod openapi {
-        pub use rerouter_core::api::openapi::document;
+        pub use rerouter_core::api::openapi_document as document;
     }
 }
 pub mod archive {

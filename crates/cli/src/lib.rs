@@ -189,6 +189,6 @@ fn environment() -> Environment {
 }
 
 fn openapi() -> Result<(), CommandFailure> {
-    let document = String::from_utf8_lossy(&api::openapi::file().plain);
+    let document = String::from_utf8_lossy(&api::openapi_file().plain);
     output::print(&format!("{document}\n"))
 }

@@ -8,9 +8,9 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::answer;
 use super::page::{self, Query};
-use super::{ClientOrigin, answer};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, ClientOrigin};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::clock::rfc3339;

@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::api::ApiRequest;
+use super::route::{ApiRequest, MERGE_PATCH};
 use rerouter_base::error::{Error, Kind, Result};
 
 /// Characters of the name of a key or user.
@@ -20,9 +20,6 @@ const METADATA_PAIRS: usize = 16;
 pub(super) const METADATA_NAME_CHARS: usize = 64;
 /// Characters of a value in `metadata`.
 const METADATA_VALUE_CHARS: usize = 512;
-
-/// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
-pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// The fields of a body that are not taken yet.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::answer;
 use super::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
 use rerouter_access::auth::Principal;

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use super::body::BodyFields;
 use super::page::Query;
 use super::replays::CAPTURE_SETTLE;
-use super::{ProgressStep, ProgressStream, answer, audit, replays, routing};
-use crate::api::ApiRequest;
+use super::route::{ApiRequest, ProgressStep, ProgressStream};
+use super::{answer, audit, replays, routing};
 use crate::app::App;
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,

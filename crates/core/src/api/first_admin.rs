@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::body::BodyFields;
 use super::pin::{check_new_password, normal_email, of_new_user, user_json};
-use super::{ApiRequest, ApiResult, answer, audit};
+use super::route::{ApiRequest, ApiResult};
+use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind, Result};

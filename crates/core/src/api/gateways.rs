@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::page::{self, Query};
+use super::route::{ApiRequest, ApiResult, PathParams};
 use super::{answer, audit};
-use crate::api::{ApiRequest, ApiResult, PathParams};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::clock::rfc3339;

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::page::Query;
+use super::route::{ApiRequest, ApiResult};
 use super::{answer, audit};
-use crate::api::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::config::CaptureSettings;
 use rerouter_access::auth::{CaptureLevel, Principal};

@@ -1,6 +1,6 @@
 //! The whole API as one table: method, path, who may call, and what answers. Handlers take `(&App,
-//! &Principal, &ApiRequest)` and return an [`ApiResult`], one file for each noun. No Pingora type
-//! appears here.
+//! &Principal, &ApiRequest)` and return an [`ApiResult`], one file for each noun. What a row says,
+//! and what its handler gets and gives, is in `route.rs`. No Pingora type appears here.
 
 mod agents;
 mod answer;
@@ -20,12 +20,13 @@ mod models;
 mod node_callbacks;
 mod node_endpoint;
 mod nodes;
-pub mod openapi;
+mod openapi;
 mod outline;
 mod page;
 pub mod pin;
 mod providers;
 pub mod replays;
+mod route;
 mod routing;
 mod static_file;
 mod status;
@@ -35,138 +36,24 @@ mod usage;
 mod users;
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::Method;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 pub use self::evaluate::EVALUATE_MAX;
 pub use self::node_callbacks::NODE_MODELS;
 pub use self::page::{PAGE_MAX, parameter as query_parameter};
+pub use self::route::{
+    ApiRequest, ApiResult, BodyKind, ClientOrigin, Handler, PathParams, Policy, ProgressHandler,
+    ProgressStep, ProgressStream, Responder, Route,
+};
 pub use self::static_file::StaticFile;
 use crate::app::App;
 use rerouter_access::auth::{self, Principal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
-
-/// Who may call a route, once the caller is authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Anybody, without a credential.
-    Open,
-    /// Anybody, without a credential, while registration is open.
-    Registration,
-    /// Every principal that the interface accepts.
-    Any,
-    Admin,
-    /// A principal with this scope (sessions and admins have every default scope).
-    Scope(&'static str),
-}
-
-impl Policy {
-    /// Whether the route ignores credentials.
-    pub fn is_open(self) -> bool {
-        matches!(self, Policy::Open | Policy::Registration)
-    }
-}
-
-/// What answers a route.
-#[derive(Clone, Copy)]
-pub enum Responder {
-    /// A function of this room, and the bodies that it takes.
-    Direct(Handler, BodyKind),
-    /// An inference call, routed to a provider.
-    Inference(Endpoint),
-    /// A captured request, run again.
-    Reroute,
-    /// A function of this room that reports progress.
-    Progress(ProgressHandler, BodyKind),
-}
-
-/// A running call that reports progress. Dropping it, as when the client leaves, ends the work.
-pub struct ProgressStream {
-    /// Whether the client gets progress as lines; the last line is the answer then.
-    pub lines: bool,
-    /// The steps; [`ProgressStep::Answer`] is the last.
-    pub steps: mpsc::Receiver<ProgressStep>,
-}
-
-/// Progress, or the answer.
-pub enum ProgressStep {
-    /// Progress of the work.
-    Line(Value),
-    Answer(ApiResult),
-}
-
-/// The body that a handler takes; always bounded, in `gateway/intake.rs`, and never compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyKind {
-    /// JSON, up to `MANAGEMENT_BODY`.
-    Json,
-    /// Events of a node in JSON, up to `NODE_EVENTS_BODY`.
-    Events,
-    /// A merge patch, bounded as JSON.
-    Patch,
-    /// A routing document in JSON or YAML, up to [`rerouter_base::bounds::DOCUMENT_BYTES`].
-    Document,
-    /// The JSON of an inference call, up to `limits.request_body`.
-    Prompt,
-    /// Captures in JSON, one per line, up to `IMPORT_BODY`. A single one may be
-    /// `application/json`.
-    Lines,
-    /// A form of a page, up to `MANAGEMENT_BODY`.
-    Form,
-    /// A form with a routing document in it, up to `FORM_BODY`.
-    DocumentForm,
-    /// JSON with a routing document in it, up to `EVALUATE_BODY`.
-    Evaluation,
-}
-
-impl BodyKind {
-    pub fn types(self) -> &'static [&'static str] {
-        match self {
-            BodyKind::Json | BodyKind::Events | BodyKind::Prompt | BodyKind::Evaluation => {
-                &["application/json"]
-            }
-            BodyKind::Patch => &["application/json", body::MERGE_PATCH],
-            BodyKind::Document => &["application/json", "application/yaml"],
-            BodyKind::Lines => &["application/x-ndjson", "application/json"],
-            BodyKind::Form | BodyKind::DocumentForm => &["application/x-www-form-urlencoded"],
-        }
-    }
-}
-
-/// A request with its whole body. What is known beside is in its extensions: [`PathParams`],
-/// [`ClientOrigin`], [`RequestId`](rerouter_base::id::RequestId).
-pub type ApiRequest = Request<Bytes>;
-pub type ApiResult = Result<Response<Bytes>>;
-/// A handler of the table.
-pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a ApiRequest) -> ResponseFuture<'a>;
-/// A handler that reports progress.
-pub type ProgressHandler =
-    for<'a> fn(
-        &'a App,
-        &'a Principal,
-        &'a ApiRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<ProgressStream>> + Send + 'a>>;
-/// The future of a handler.
-pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ApiResult> + Send + 'a>>;
-
-/// One row of the table.
-pub struct Route {
-    pub method: Method,
-    /// Path pattern: `{name}` matches one segment, `{name...}` at the end one or more. Also the
-    /// `route` label of metrics.
-    pub path: &'static str,
-    pub policy: Policy,
-    pub responder: Responder,
-}
 
 macro_rules! here {
     ($handler:path) => {
@@ -203,7 +90,7 @@ pub static ROUTES: &[Route] = {
         // PIN
         get(   "/health",                          Open,              here!(pin::health)),
         get(   "/version",                         Open,              here!(pin::version)),
-        get(   "/openapi.json",                    Open,              here!(openapi::get)),
+        get(   "/openapi.json",                    Open,              here!(openapi_get)),
         post(  "/v1/auth/register",                Registration,      here!(pin::register)),
         post(  "/v1/auth/login",                   Open,              here!(pin::login)),
         get(   "/v1/auth/me",                      Any,               here!(pin::me)),
@@ -281,39 +168,22 @@ pub static ROUTES: &[Route] = {
     ]
 };
 
-/// The values of a pattern's `{…}`, in order, still percent-encoded. An extension of a handler's
-/// request.
-#[derive(Clone, Debug, Default)]
-pub struct PathParams(pub Vec<String>);
-
-impl PathParams {
-    /// The first value, or the empty text.
-    pub fn first(&self) -> &str {
-        self.get(0)
-    }
-
-    /// The value at an index from 0, or the empty text.
-    pub fn get(&self, at: usize) -> &str {
-        self.0.get(at).map_or("", String::as_str)
-    }
-}
-
 /// Path of heartbeats: the only node callback that works while the store is unavailable.
 pub const NODE_REPORT: &str = "/v1/agent/heartbeat";
 
-/// Where a request comes from. An extension of a handler's request, as is its
-/// [`RequestId`](rerouter_base::id::RequestId).
-#[derive(Clone, Debug, Default)]
-pub struct ClientOrigin {
-    /// Address of the client, with `X-Forwarded-For` of trusted proxies applied.
-    pub address: Option<IpAddr>,
-    /// Whether that address is reliable: not if an untrusted proxy forwarded the request, nor if
-    /// the address is that of a trusted proxy.
-    pub proven: bool,
-    /// Whether the client uses https.
-    pub secure: bool,
-    /// Address of the listener that took the connection.
-    pub listener: Option<SocketAddr>,
+/// The OpenAPI document of the table.
+pub fn openapi_document() -> Value {
+    openapi::document(ROUTES)
+}
+
+/// The document as it is sent, made at its first use.
+pub fn openapi_file() -> &'static StaticFile {
+    static FILE: OnceLock<StaticFile> = OnceLock::new();
+    FILE.get_or_init(|| StaticFile::new("application/json", openapi_document().to_string()))
+}
+
+async fn openapi_get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+    openapi_file().answer(request.headers(), "no-cache")
 }
 
 /// Result of a look-up in the route table.

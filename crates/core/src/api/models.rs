@@ -9,8 +9,8 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{PathParams, answer, page};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, PathParams};
+use super::{answer, page};
 use crate::app::{App, Live};
 use crate::prompt::{AGENT_PREFIX, may_call};
 use rerouter_access::auth::Principal;

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{ClientOrigin, nodes};
+use super::nodes;
+use super::route::ClientOrigin;
 use crate::app::App;
 use crate::config::{Denied, Egress, EgressPeer};
 use rerouter_base::bounds;

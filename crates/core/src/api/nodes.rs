@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::body::{BodyFields, check_name};
 use super::page::{self, Query};
-use super::{PathParams, answer, audit};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, PathParams};
+use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::nodes::NodeSnapshot;

@@ -5,8 +5,8 @@ use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::{BodyFields, check_name};
-use super::{ClientOrigin, answer, audit};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, ClientOrigin};
+use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie};
 use rerouter_base::clock::{rfc3339, wrong_clock};

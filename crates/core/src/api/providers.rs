@@ -5,8 +5,8 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::route::{ApiRequest, ApiResult};
 use super::{answer, page};
-use crate::api::{ApiRequest, ApiResult};
 use crate::app::{App, Live};
 use rerouter_access::auth::Principal;
 use rerouter_access::nodes;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::page::{self, Query};
-use super::{ClientOrigin, PathParams, answer, audit};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, ClientOrigin, PathParams};
+use super::{answer, audit};
 use crate::app::App;
 use crate::evaluate::{self, compare};
 use rerouter_access::auth::Principal;

@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use sha2::{Digest, Sha256};
 
-use crate::api::ApiResult;
+use super::route::ApiResult;
 use rerouter_base::error::Error;
 
 /// The text as it is sent.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::config::{self, Server};
 use rerouter_access::auth::Principal;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::day;

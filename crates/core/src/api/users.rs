@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::body::{BodyFields, check_name, merge};
 use super::page::{self, Query};
-use super::{PathParams, answer, audit, limits, pin, replays};
-use crate::api::{ApiRequest, ApiResult};
+use super::route::{ApiRequest, ApiResult, PathParams};
+use super::{answer, audit, limits, pin, replays};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind, Result};

@@ -1,7 +1,6 @@
 //! The collections of keys: one for each interface.
 
-use crate::api::ApiRequest;
-use crate::api::PathParams;
+use crate::api::route::{ApiRequest, PathParams};
 use crate::app::App;
 use rerouter_access::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,

@@ -13,7 +13,7 @@ use super::record::{record, with_secret};
 use super::repeat::NamedCreation;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::route::{ApiRequest, ApiResult};
 use crate::api::{answer, idempotency, limits};
 use crate::app::App;
 use rerouter_access::auth::{ADMIN_SCOPE, Key, KeyState, Principal};

@@ -16,7 +16,7 @@ use super::permission::{acting, changed_meanwhile, is_open, may_end, may_hold};
 use super::record::shown;
 use crate::api::body::{BodyFields, check_name, check_pairs};
 use crate::api::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::route::{ApiRequest, ApiResult};
 use crate::api::{answer, audit, limits};
 use crate::app::App;
 use rerouter_access::auth::{AgentCredential, Credential, Key, KeyState, Principal};

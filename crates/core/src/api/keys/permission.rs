@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::ApiRequest;
 use crate::api::audit;
+use crate::api::route::ApiRequest;
 use crate::app::App;
 use rerouter_access::auth::{AgentCredential, Principal, RESERVED_SCOPES};
 use rerouter_base::error::{Error, Kind, Result};

@@ -9,7 +9,7 @@ use super::record::shown;
 use super::usage;
 use crate::api::answer;
 use crate::api::page::{self, Query};
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::{Key, KeyState, Principal};
 use rerouter_base::error::{Error, Result};

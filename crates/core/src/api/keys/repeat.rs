@@ -1,7 +1,7 @@
 //! A creation with an `Idempotency-Key` makes one key. Its answer holds the secret.
 
-use crate::api::ApiRequest;
 use crate::api::idempotency::{NamedCall, digest, too_many, used_for_another};
+use crate::api::route::ApiRequest;
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::collection::{enter, find};
 use super::permission::{is_open, may_end};
 use crate::api::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::route::{ApiRequest, ApiResult};
 use crate::api::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::Principal;

@@ -8,7 +8,7 @@ use super::record::{record, with_secret};
 use crate::api::answer;
 use crate::api::body::BodyFields;
 use crate::api::page::Query;
-use crate::api::{ApiRequest, ApiResult};
+use crate::api::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::{KeyState, Principal};
 use rerouter_base::error::{Error, Kind, Result};

@@ -7,36 +7,22 @@ mod examples;
 mod operations;
 mod responses;
 
-use std::sync::OnceLock;
-
 use serde_json::{Map, Value, json};
 
 use self::operations::{OPERATIONS, Operation};
-use self::responses::responses;
+use self::responses::{json_of, responses};
 use super::models::MODELS_PAGE;
 use super::page::{PAGE_DEFAULT, PAGE_MAX};
 use super::usage::USAGE_GROUPS;
-use super::{ROUTES, Route};
-use crate::api::{ApiRequest, ApiResult, StaticFile};
-use crate::app::App;
-use rerouter_access::auth::Principal;
+use crate::api::route::{MERGE_PATCH, Route};
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_store::{Action, UsageInterval, UsageOrder};
 
-pub async fn get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    file().answer(request.headers(), "no-cache")
-}
-
-/// The document as it is sent, made at its first use.
-pub fn file() -> &'static StaticFile {
-    static FILE: OnceLock<StaticFile> = OnceLock::new();
-    FILE.get_or_init(|| StaticFile::new("application/json", document().to_string()))
-}
-
-pub fn document() -> Value {
+/// The document of these routes.
+pub(super) fn document(routes: &[Route]) -> Value {
     let (mut paths, examples) = (Map::new(), examples::read());
-    for route in ROUTES {
+    for route in routes {
         let Some(operation) = OPERATIONS.iter().copied().flatten().find(|operation| {
             operation.method == route.method.as_str() && operation.path == route.path
         }) else {
@@ -113,9 +99,11 @@ fn describe(route: &Route, operation: &Operation) -> Value {
             content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
         }
         if let (Value::Object(content), true) = (&mut content, operation.method == "PATCH") {
-            content.extend(json_of(schema).as_object().and_then(|json| {
-                Some((super::body::MERGE_PATCH.to_owned(), json.values().next()?.clone()))
-            }));
+            content.extend(
+                json_of(schema)
+                    .as_object()
+                    .and_then(|json| Some((MERGE_PATCH.to_owned(), json.values().next()?.clone()))),
+            );
         }
         fields.insert("requestBody".into(), json!({ "required": required, "content": content }));
     }
@@ -255,15 +243,10 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
     }
 }
 
-fn json_of(schema: &str) -> Value {
-    json!({
-        "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ROUTES;
 
     #[test]
     fn every_route_has_its_line_and_every_line_its_route() {
@@ -288,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_parameter_says_what_it_is() {
-        let document = document();
+        let document = document(ROUTES);
         let operations = document["paths"]
             .as_object()
             .unwrap()
@@ -317,7 +300,7 @@ mod tests {
                 _ => {}
             }
         }
-        let document = document();
+        let document = document(ROUTES);
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(!found.is_empty());

@@ -3,9 +3,9 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use super::descriptions;
 use super::operations::Operation;
-use super::{descriptions, json_of};
-use crate::api::{Policy, Route};
+use crate::api::route::{Policy, Route};
 use rerouter_base::interface::Surface;
 
 /// Headers of answers to inference calls.
@@ -145,4 +145,10 @@ fn reason(status: u16) -> &'static str {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Answer")
+}
+
+pub(super) fn json_of(schema: &str) -> Value {
+    json!({
+        "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } }
+    })
 }
