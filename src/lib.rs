@@ -162,8 +162,9 @@
 //!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their
 //!   line in `console/assets.rs`; a scenario in `tests/console/`, and `docs/console.md`. What it
 //!   needs of the gateway it gets from the API
-//! - a dialect: its folder in `dialect/`, a row in the tables of `dialect/mod.rs`, and for a new
-//!   protocol of providers its word in `dialect/protocol.rs` and in `api/schemas.json`
+//! - a dialect: its folder in `dialect/`, its variant in `dialect/dialect.rs`, a row in the tables
+//!   of `dialect/mod.rs`, and for a new protocol of providers its word in `dialect/protocol.rs` and
+//!   in `api/schemas.json`
 //! - a feature of requests that is translated, dropped or refused: the table in
 //!   `dialect/feature.rs`, the readers and writers of the dialects
 //! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect; then as a

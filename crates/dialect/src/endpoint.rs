@@ -88,3 +88,12 @@ impl From<Endpoint> for Dialect {
         endpoint.dialect()
     }
 }
+
+impl Dialect {
+    /// The endpoint where models answer in this dialect; `None` where the model's path stands in
+    /// its place.
+    pub fn endpoint(self) -> Option<Endpoint> {
+        let answers = |endpoint: &Endpoint| endpoint.dialect() == self && endpoint.generates();
+        Endpoint::ALL.into_iter().find(answers)
+    }
+}

@@ -20,13 +20,14 @@ pub mod usage_strip;
 
 use http::HeaderName;
 
+use super::Dialect;
 use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
+use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
-use super::{Dialect, DialectRow, EndpointRow};
 
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
 

@@ -4,12 +4,13 @@ pub mod mock;
 pub mod recorded;
 pub mod request_facts;
 
+use super::Dialect;
 use super::chat::{errors, stream_events};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
+use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
-use super::{Dialect, DialectRow, EndpointRow};
 
 /// An answer is no stream; what comes as one is read as a chat completion.
 pub(super) static DIALECT: DialectRow = DialectRow {

@@ -10,9 +10,10 @@ pub mod usage;
 
 use std::fmt::Write;
 
+use super::Dialect;
 use super::protocol::{KeyHeader, ProtocolRow, Wanted};
+use super::rows::{CountRules, DialectRow};
 use super::stream::event::{OversizedRule, StreamRules};
-use super::{CountRules, Dialect, DialectRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "gemini",

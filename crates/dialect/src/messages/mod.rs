@@ -20,13 +20,14 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
+use super::Dialect;
 use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
+use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
-use super::{Dialect, DialectRow, EndpointRow};
 use request_writer::DEFAULT_MAX_TOKENS;
 
 /// The version of the API that is spoken where the client names none.

@@ -14,11 +14,12 @@ pub mod stream_reader;
 pub mod stream_writer;
 mod tool_reader;
 
+use super::Dialect;
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
+use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
-use super::{Dialect, DialectRow, EndpointRow};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "responses",

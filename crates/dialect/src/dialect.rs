@@ -1,0 +1,55 @@
+//! The dialects, and what the rest of the crate asks of one.
+
+use super::usage::Usage;
+
+/// A dialect: the form of answers and streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    #[default]
+    Chat,
+    Embeddings,
+    Responses,
+    Messages,
+    /// Spoken by providers only: clients have no endpoint for it.
+    Gemini,
+}
+
+impl Dialect {
+    /// Those that requests and answers are translated among.
+    pub const TRANSLATED: [Dialect; 4] =
+        [Dialect::Chat, Dialect::Messages, Dialect::Responses, Dialect::Gemini];
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The translated dialect of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Dialect::TRANSLATED.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// Its API, for the texts that people read.
+    pub fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// The tokens that a translated request asks for at most, where the client gives no limit.
+    pub fn default_limit(self) -> Option<u64> {
+        self.row().default_limit
+    }
+
+    /// Whether its API counts the tokens of a prompt in an answer that can be translated.
+    pub fn counts(self) -> bool {
+        self.row().count.is_some()
+    }
+
+    /// The usage in an answer that is no stream. One that is cut off is read up to there.
+    pub fn read_usage(self, answer: &[u8]) -> Option<Usage> {
+        (self.row().usage.read)(answer)
+    }
+
+    /// The usage in the last bytes of an answer.
+    pub fn read_usage_at_end(self, ending: &[u8]) -> Option<Usage> {
+        (self.row().usage.read_ending)(ending)
+    }
+}
