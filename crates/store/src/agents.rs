@@ -5,9 +5,9 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::changes::{Change, Committed};
-use super::columns::{Columns, json};
-use super::rows::AgentRow;
-use super::sql::{Row, Transaction, params};
+use super::columns::json;
+use super::rows::{AgentRow, agent};
+use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::AgentId;
 
@@ -155,21 +155,4 @@ fn delete(
         0 => Ok(Vec::new()),
         _ => Ok(vec![Change::AgentDeleted(id.clone())]),
     }
-}
-
-pub(super) fn agent(row: &Row<'_>) -> Result<AgentRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(AgentRow {
-        id: AgentId::known(columns.text()?),
-        name: columns.get()?,
-        description: columns.maybe()?,
-        model: columns.get()?,
-        instructions: columns.maybe()?,
-        defaults: columns.json()?,
-        tools: columns.json()?,
-        trusted: columns.get()?,
-        metadata: columns.json()?,
-        created_at: columns.get()?,
-        updated_at: columns.get()?,
-    })
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::changes::{Change, Committed, LiveDocument};
 use super::columns::Columns;
 use super::root_key::Opening;
-use super::rows::DocumentRow;
+use super::rows::{DocumentRow, document};
 use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError, audit};
 use rerouter_base::id::Random;
@@ -142,14 +142,7 @@ fn list(
     );
     let params = params![limit, after];
     let params = if after.is_some() { &params[..] } else { &params[..1] };
-    transaction.rows(&list, params, |row| {
-        let mut columns = Columns::of(row);
-        Ok(DocumentRow {
-            revision: columns.get()?,
-            created_at: columns.get()?,
-            live_at: columns.get()?,
-        })
-    })
+    transaction.rows(&list, params, document)
 }
 
 /// A sealed text opens for its revision only.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
 use super::columns::json;
-use super::keys::{check_count, check_seen, find, key};
-use super::rows::{KeyPatch, KeyRow, Seen};
+use super::keys::{check_count, check_seen, find};
+use super::rows::{KeyPatch, KeyRow, Seen, key};
 use super::sql::{Transaction, params};
 use super::{Pairs, Store, StoreError};
 use rerouter_base::id::KeyId;

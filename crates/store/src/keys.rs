@@ -6,11 +6,10 @@ use super::audit_retention::RETENTION_BATCH;
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
 use super::limits::Limits;
-use super::rows::{KeyRow, KeyStatus, NewSecret, PreviousSecret, Seen};
+use super::rows::{KeyRow, NewSecret, Seen, key};
 use super::sql::{Row, Transaction, params};
 use super::{KeptCreation, Store, StoreError, creations};
 use rerouter_base::id::{KeyId, UserId};
-use rerouter_base::interface::Interface;
 
 /// Live keys of an owner.
 pub const KEYS_PER_OWNER: usize = 100;
@@ -265,45 +264,4 @@ pub(super) fn check_seen(
 pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
     let found = transaction.row("SELECT * FROM keys WHERE id = ?1", &params![id], key)?;
     found.ok_or(StoreError::NotFound)
-}
-
-pub(super) fn key(row: &Row<'_>) -> Result<KeyRow, StoreError> {
-    key_with(row, &mut UserId::known)
-}
-
-/// Reads a key; `user` makes the ids of users.
-pub(super) fn key_with(
-    row: &Row<'_>,
-    user: &mut dyn FnMut(&str) -> UserId,
-) -> Result<KeyRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(KeyRow {
-        id: KeyId::known(columns.text()?),
-        interface: columns.word(Interface::parse)?,
-        name: columns.get()?,
-        redacted: columns.get()?,
-        digest: columns.get()?,
-        owner: user(columns.text()?),
-        created_by: columns.json()?,
-        parent: columns.maybe_text()?.map(KeyId::known),
-        scopes: columns.json()?,
-        labels: columns.json()?,
-        limits: columns.json()?,
-        status: columns.word(KeyStatus::parse)?,
-        created_at: columns.get()?,
-        expires_at: columns.maybe()?,
-        revoked_at: columns.maybe()?,
-        rotated_at: columns.maybe()?,
-        generation: columns.get()?,
-        previous: previous(&mut columns)?,
-        made_open: columns.get()?,
-        maker: columns.maybe_text()?.map(user),
-        last_used_at: columns.maybe()?,
-        metadata: columns.json()?,
-    })
-}
-
-fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousSecret>, StoreError> {
-    let (digest, expires_at) = (columns.maybe()?, columns.maybe()?);
-    Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }

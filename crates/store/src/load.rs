@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use super::StoreError;
 use super::changes::{Change, Reload};
-use super::keys::key_with;
+use super::rows;
 use super::sql::{Row, Transaction};
-use super::{StoreError, agents, nodes, sessions, users};
 use rerouter_base::id::UserId;
 
 /// Rows that are handed over at once.
@@ -52,16 +52,16 @@ pub(super) fn each(
         let all = format!("SELECT * FROM {table}");
         transaction.each(&all, &[], &mut |row| read(row).map(&mut take))
     };
-    scan("users", &mut |row| Ok(Change::User(users::user(row)?.into())))?;
+    scan("users", &mut |row| Ok(Change::User(rows::user(row)?.into())))?;
     // The id of an owner is in memory once for all keys.
     let mut known: HashMap<Box<str>, UserId> = HashMap::new();
     let mut owner = |id: &str| match known.get(id) {
         Some(owner) => owner.clone(),
         None => known.entry(id.into()).or_insert(UserId::known(id)).clone(),
     };
-    scan("keys", &mut |row| Ok(Change::Key(key_with(row, &mut owner)?.into())))?;
-    scan("sessions", &mut |row| Ok(Change::Session(sessions::session(row)?)))?;
-    scan("agents", &mut |row| Ok(Change::Agent(agents::agent(row)?.into())))?;
-    scan("nodes", &mut |row| Ok(Change::Node(nodes::node(row)?.into())))?;
+    scan("keys", &mut |row| Ok(Change::Key(rows::key_with(row, &mut owner)?.into())))?;
+    scan("sessions", &mut |row| Ok(Change::Session(rows::session(row)?)))?;
+    scan("agents", &mut |row| Ok(Change::Agent(rows::agent(row)?.into())))?;
+    scan("nodes", &mut |row| Ok(Change::Node(rows::node(row)?.into())))?;
     transaction.revision()
 }

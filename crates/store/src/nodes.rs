@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::{Columns, json};
-use super::rows::{NodeModel, NodeRow, PreviousNodeSecret, Registration};
-use super::sql::{Row, Transaction, params};
+use super::columns::json;
+use super::rows::{NodeModel, NodeRow, Registration, node};
+use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
@@ -267,25 +267,4 @@ fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, S
         ],
     )?;
     Ok(vec![Change::Node(node.into())])
-}
-
-pub(super) fn node(row: &Row<'_>) -> Result<NodeRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(NodeRow {
-        id: NodeId::known(columns.text()?),
-        name: columns.get()?,
-        models: columns.json()?,
-        endpoint: columns.maybe()?,
-        generation: columns.get()?,
-        secret: columns.get()?,
-        previous: previous(&mut columns)?,
-        created_at: columns.get()?,
-        rotated_at: columns.maybe()?,
-        registration: columns.maybe_json()?,
-    })
-}
-
-fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousNodeSecret>, StoreError> {
-    let (secret, expires_at) = (columns.maybe()?, columns.maybe()?);
-    Ok(secret.zip(expires_at).map(|(secret, expires_at)| PreviousNodeSecret { secret, expires_at }))
 }

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::Columns;
-use super::rows::SessionRow;
-use super::sql::{Row, Transaction, params};
+use super::rows::{SessionRow, session_id};
+use super::sql::{Transaction, params};
 use super::{Store, StoreError};
-use rerouter_base::id::{SessionId, UserId};
+use rerouter_base::id::SessionId;
 
 impl Store {
     /// Adds a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] if the
@@ -89,21 +88,4 @@ fn sweep(
         }
     }
     Ok(changes)
-}
-
-pub(super) fn session(row: &Row<'_>) -> Result<SessionRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(SessionRow {
-        id: SessionId::known(columns.text()?),
-        user: UserId::known(columns.text()?),
-        cookie_digest: columns.get()?,
-        token_digest: columns.get()?,
-        created_at: columns.get()?,
-        expires_at: columns.get()?,
-        last_seen: columns.get()?,
-    })
-}
-
-pub(super) fn session_id(row: &Row<'_>) -> Result<SessionId, StoreError> {
-    Ok(SessionId::known(Columns::of(row).text()?))
 }

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::{Columns, json};
-use super::keys::key;
-use super::rows::{Role, UserRow};
-use super::sessions::session_id;
-use super::sql::{Row, Transaction, params};
+use super::columns::json;
+use super::rows::{Role, UserRow, key, session_id, user};
+use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{SessionId, UserId};
 
@@ -199,19 +197,4 @@ fn end_sessions(
 fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow, StoreError> {
     let found = transaction.row("SELECT * FROM users WHERE id = ?1", &params![id], user)?;
     found.ok_or(StoreError::NotFound)
-}
-
-pub(super) fn user(row: &Row<'_>) -> Result<UserRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(UserRow {
-        id: UserId::known(columns.text()?),
-        email: columns.get()?,
-        name: columns.maybe()?,
-        role: columns.word(Role::parse)?,
-        password: columns.get()?,
-        disabled: columns.get()?,
-        labels: columns.json()?,
-        limits: columns.json()?,
-        created_at: columns.get()?,
-    })
 }

@@ -8,7 +8,7 @@ use super::peers::{signed, unsigned};
 use crate::changes::{Change, Committed};
 use crate::columns::Columns;
 use crate::sql::{Row, Transaction, params};
-use crate::{StoreError, agents, documents, keys, nodes, sessions, users};
+use crate::{StoreError, documents, rows};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
@@ -102,11 +102,11 @@ impl LogSubject {
     fn read(self, row: &Row<'_>) -> Result<(String, Change), StoreError> {
         let id = Columns::of(row).get()?;
         let change = match self {
-            LogSubject::User => Change::User(users::user(row)?.into()),
-            LogSubject::Key => Change::Key(keys::key(row)?.into()),
-            LogSubject::Session => Change::Session(sessions::session(row)?),
-            LogSubject::Agent => Change::Agent(agents::agent(row)?.into()),
-            LogSubject::Node => Change::Node(nodes::node(row)?.into()),
+            LogSubject::User => Change::User(rows::user(row)?.into()),
+            LogSubject::Key => Change::Key(rows::key(row)?.into()),
+            LogSubject::Session => Change::Session(rows::session(row)?),
+            LogSubject::Agent => Change::Agent(rows::agent(row)?.into()),
+            LogSubject::Node => Change::Node(rows::node(row)?.into()),
             LogSubject::Document => return Err(row.unreadable(0, "a document")),
         };
         Ok((id, change))

@@ -1,0 +1,177 @@
+//! The row of a key, and what changes one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::columns::Columns;
+use crate::sql::Row;
+use crate::{Limits, Pairs, StoreError};
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::interface::Interface;
+
+/// Whether a key is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyStatus {
+    Active,
+    Inactive,
+}
+
+impl KeyStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeyStatus::Active => "active",
+            KeyStatus::Inactive => "inactive",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        [KeyStatus::Active, KeyStatus::Inactive].into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// `api_key`, `session`, `admin_key`, `cloud_key` or `anonymous`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The id of that key or session; `usr_admin` for the admin key.
+    pub id: String,
+}
+
+/// The secret that a rotation replaced, valid for a grace period.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PreviousSecret {
+    pub digest: [u8; 32],
+    pub expires_at: Timestamp,
+}
+
+/// The next secret of a key.
+#[derive(Clone)]
+pub struct NewSecret {
+    /// The part of it that may be shown.
+    pub redacted: String,
+    pub digest: [u8; 32],
+    /// The end of the grace period of the old secret, if it has one.
+    pub grace_ends: Option<Timestamp>,
+}
+
+/// What a change of a key was decided on. The change is refused if one of these changed since.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The generation of the key that is changed.
+    pub generation: u32,
+    /// The key of the caller, with its generation.
+    pub by: Option<(KeyId, u32)>,
+    /// The key that made it, with its generation, if that one's limits bound the change.
+    pub maker: Option<(KeyId, u32)>,
+}
+
+/// A change of a key's record. A field that is not set stays.
+#[derive(Clone, Debug, Default)]
+pub struct KeyPatch {
+    pub name: Option<String>,
+    pub metadata: Option<BTreeMap<String, String>>,
+    pub labels: Option<BTreeMap<String, String>>,
+    /// No descendant keeps wider limits.
+    pub limits: Option<Limits>,
+    pub status: Option<KeyStatus>,
+    /// Earlier than before. No descendant expires later.
+    pub expires_at: Option<Timestamp>,
+    /// When an authenticated caller vouched for a key that was made while AGENT was open. From then
+    /// on it is like any other key.
+    pub vouched_at: Option<Timestamp>,
+}
+
+/// An API key of any interface, without its secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Independent of the secret.
+    pub id: KeyId,
+    pub interface: Interface,
+    pub name: String,
+    /// The part of the secret that may be shown.
+    pub redacted: String,
+    /// HMAC-SHA-256 of the secret.
+    pub digest: [u8; 32],
+    /// The user whom it authenticates.
+    pub owner: UserId,
+    pub created_by: Actor,
+    /// The key that made it.
+    pub parent: Option<KeyId>,
+    pub scopes: Vec<String>,
+    /// For conditions of routing rules.
+    pub labels: BTreeMap<String, String>,
+    pub limits: Limits,
+    pub status: KeyStatus,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+    /// When it last got another secret.
+    pub rotated_at: Option<Timestamp>,
+    /// Counts the versions of the row, from 1. A change names the generation that it is based on.
+    pub generation: u32,
+    pub previous: Option<PreviousSecret>,
+    /// Made by an anonymous caller while AGENT was open.
+    pub made_open: bool,
+    /// The user who made it.
+    pub maker: Option<UserId>,
+    /// When it was last used. The stored value lags behind.
+    pub last_used_at: Option<Timestamp>,
+    pub metadata: Pairs,
+}
+
+impl fmt::Debug for KeyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("KeyRow");
+        shown
+            .field("id", &self.id)
+            .field("interface", &self.interface)
+            .field("owner", &self.owner)
+            .field("revoked_at", &self.revoked_at);
+        shown.finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn key(row: &Row<'_>) -> Result<KeyRow, StoreError> {
+    key_with(row, &mut UserId::known)
+}
+
+/// Reads a key; `user` makes the ids of users.
+pub(crate) fn key_with(
+    row: &Row<'_>,
+    user: &mut dyn FnMut(&str) -> UserId,
+) -> Result<KeyRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(KeyRow {
+        id: KeyId::known(columns.text()?),
+        interface: columns.word(Interface::parse)?,
+        name: columns.get()?,
+        redacted: columns.get()?,
+        digest: columns.get()?,
+        owner: user(columns.text()?),
+        created_by: columns.json()?,
+        parent: columns.maybe_text()?.map(KeyId::known),
+        scopes: columns.json()?,
+        labels: columns.json()?,
+        limits: columns.json()?,
+        status: columns.word(KeyStatus::parse)?,
+        created_at: columns.get()?,
+        expires_at: columns.maybe()?,
+        revoked_at: columns.maybe()?,
+        rotated_at: columns.maybe()?,
+        generation: columns.get()?,
+        previous: previous(&mut columns)?,
+        made_open: columns.get()?,
+        maker: columns.maybe_text()?.map(user),
+        last_used_at: columns.maybe()?,
+        metadata: columns.json()?,
+    })
+}
+
+fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousSecret>, StoreError> {
+    let (digest, expires_at) = (columns.maybe()?, columns.maybe()?);
+    Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
+}

@@ -1,0 +1,122 @@
+//! The row of a node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::columns::Columns;
+use crate::sql::Row;
+use rerouter_base::id::NodeId;
+
+/// A machine that serves models: its enrolment and its last registration. Secrets are sealed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    pub id: NodeId,
+    pub name: String,
+    /// Patterns of the models that it may serve.
+    pub models: Vec<String>,
+    /// The only endpoint that it may register. If none is set: one at the address that it registers
+    /// from.
+    pub endpoint: Option<String>,
+    /// Counts its secrets, from 1.
+    pub generation: u32,
+    pub secret: Vec<u8>,
+    /// Valid until the present secret is used.
+    pub previous: Option<PreviousNodeSecret>,
+    pub created_at: Timestamp,
+    /// When it last got another secret.
+    pub rotated_at: Option<Timestamp>,
+    pub registration: Option<Registration>,
+}
+
+impl fmt::Debug for NodeRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeRow")
+            .field("id", &self.id)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The secret of the generation before.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PreviousNodeSecret {
+    pub secret: Vec<u8>,
+    pub expires_at: Timestamp,
+}
+
+/// The registration of a node.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Counts registrations, from 1. The store sets it.
+    pub epoch: u64,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+    /// When it was signed, in seconds since the epoch by the clock of the node. Messages signed
+    /// before belong to an earlier epoch.
+    pub signed_s: i64,
+    /// Whether the node has deregistered.
+    pub ended: bool,
+    pub version: String,
+    pub endpoint: String,
+    /// The credential that it wants from the gateway, sealed.
+    pub api_key: Option<Vec<u8>>,
+    pub models: Vec<NodeModel>,
+    /// Requests that it accepts at once.
+    pub max_concurrency: Option<u32>,
+    /// For conditions of routing rules.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Registration {
+    /// Whether a message is of an earlier registration, by its epoch, if it has one, and by the
+    /// time of its signature.
+    pub fn is_after(&self, epoch: Option<u64>, signed_s: i64) -> bool {
+        epoch.is_some_and(|epoch| epoch != self.epoch) || signed_s < self.signed_s
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("epoch", &self.epoch)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model that a node serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeModel {
+    pub id: String,
+    /// Context window in tokens.
+    #[serde(default)]
+    pub context: Option<u64>,
+    #[serde(default)]
+    pub capabilities: Option<Vec<String>>,
+}
+
+pub(crate) fn node(row: &Row<'_>) -> Result<NodeRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(NodeRow {
+        id: NodeId::known(columns.text()?),
+        name: columns.get()?,
+        models: columns.json()?,
+        endpoint: columns.maybe()?,
+        generation: columns.get()?,
+        secret: columns.get()?,
+        previous: previous(&mut columns)?,
+        created_at: columns.get()?,
+        rotated_at: columns.maybe()?,
+        registration: columns.maybe_json()?,
+    })
+}
+
+fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousNodeSecret>, StoreError> {
+    let (secret, expires_at) = (columns.maybe()?, columns.maybe()?);
+    Ok(secret.zip(expires_at).map(|(secret, expires_at)| PreviousNodeSecret { secret, expires_at }))
+}
