@@ -16,6 +16,7 @@
 mod agents;
 mod attempts;
 mod audit;
+mod audit_query;
 mod audit_retention;
 mod backend;
 mod captures;
@@ -75,7 +76,8 @@ use sql::Transaction;
 use sqlite::CaptureDatabase;
 
 pub use attempts::AttemptLimit;
-pub use audit::{Action, AuditFilter, AuditRow, Event};
+pub use audit::{Action, Event};
+pub use audit_query::{AuditFilter, AuditRow};
 pub use captures::CaptureFilter;
 pub use captures::{ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub use changes::{Change, Committed, Follower, LiveDocument, Reload};
@@ -230,6 +232,18 @@ impl Store {
 
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// This store for an audited action: each mutation by the returned handle that changes anything
+    /// writes a row of `event` in its transaction.
+    #[must_use]
+    pub fn noting(&self, event: Event) -> Store {
+        Store { event: Some(event.into()), ..self.clone() }
+    }
+
+    /// Writes an audit row of an action that this database does not hold.
+    pub async fn note(&self, event: Event) -> Result<(), StoreError> {
+        self.write(move |transaction| audit::insert(transaction, &event)).await
     }
 
     /// Whether the database of accounts can be written to.

@@ -6,7 +6,7 @@ use std::process::Command;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::audit::{LAST, OF_TIME, conditions, select};
+use crate::audit_query::{LAST, OF_TIME, conditions, select};
 use crate::audit_retention::{DELETE_FIRST, DELETE_OLD, HAS_FIRST, HAS_OLD};
 use crate::fixtures::{self, user};
 use crate::sql::Transaction;

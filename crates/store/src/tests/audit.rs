@@ -1,7 +1,7 @@
 //! The audit, and its retention.
 
 use super::*;
-use crate::audit::NEAR;
+use crate::audit_query::NEAR;
 use crate::audit_retention::RETENTION_BATCH;
 use crate::sql::params;
 use rerouter_base::id::{AuditId, RequestId};
