@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::StoreError;
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
 
 /// How often something may be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,18 +16,7 @@ pub struct AttemptLimit {
 
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
 
-impl Store {
-    /// Counts an attempt against all of `limits`, or against none: then how long the next one has
-    /// to wait. Where the store is not shared nothing is counted.
-    pub async fn count_attempt(
-        &self,
-        limits: Vec<AttemptLimit>,
-    ) -> Result<Option<Duration>, StoreError> {
-        self.write_shared(None, move |transaction| count(transaction, &limits)).await
-    }
-}
-
-fn count(
+pub(super) fn count(
     transaction: &Transaction<'_>,
     limits: &[AttemptLimit],
 ) -> Result<Option<Duration>, StoreError> {

@@ -1,19 +1,15 @@
-//! Routing documents: the text of every revision that was live. A text may hold credentials, so it
-//! is sealed under a key derived from the root key.
+//! Routing documents: the text of every revision that was live, sealed.
 
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed, LiveDocument};
-use super::columns::Columns;
+use super::document_texts::{LIVE, live, opened, sealed, sealed_row};
 use super::root_key::Opening;
 use super::rows::{DocumentRow, document};
-use super::sql::{Row, Transaction, params};
+use super::sql::{Transaction, params};
 use super::{Store, StoreError, audit};
-use rerouter_base::id::Random;
-use rerouter_base::secret::{Secret, SecretBytes, open, seal};
+use rerouter_base::secret::{Secret, SecretBytes};
 
-/// The live document: the one that was made live last.
-const LIVE: &str = "SELECT revision, sealed FROM documents ORDER BY live_at DESC LIMIT 1";
 const ONE: &str = "SELECT revision, sealed FROM documents WHERE revision = ?1";
 
 impl Store {
@@ -94,22 +90,6 @@ impl Opening<'_> {
     }
 }
 
-/// The live document.
-pub(super) fn live(
-    transaction: &Transaction<'_>,
-    key: &SecretBytes,
-) -> Result<Option<LiveDocument>, StoreError> {
-    let Some(row) = transaction.row(LIVE, &[], sealed_row)? else { return Ok(None) };
-    let text = Secret::new(opened(key, &row)?);
-    Ok(Some(LiveDocument { revision: row.0, text }))
-}
-
-/// A revision and its sealed text.
-fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError> {
-    let mut columns = Columns::of(row);
-    Ok((columns.get()?, columns.get()?))
-}
-
 /// The last text of a revision is kept: texts of a revision differ in comments and notation only.
 /// `live_at` rises also if two documents are made live in the same microsecond.
 fn insert(
@@ -143,22 +123,4 @@ fn list(
     let params = params![limit, after];
     let params = if after.is_some() { &params[..] } else { &params[..1] };
     transaction.rows(&list, params, document)
-}
-
-/// A sealed text opens for its revision only.
-fn context(revision: &str) -> Vec<u8> {
-    format!("document {revision}").into_bytes()
-}
-
-fn sealed(key: &SecretBytes, revision: &str, text: &str) -> Result<Vec<u8>, StoreError> {
-    let sealed = seal(key, &context(revision), text.as_bytes(), &Random::System);
-    sealed
-        .ok_or_else(|| StoreError::unavailable(format!("document {revision} could not be sealed")))
-}
-
-fn opened(key: &SecretBytes, (revision, sealed): &(String, Vec<u8>)) -> Result<String, StoreError> {
-    let text = open(key, &context(revision), sealed).and_then(|text| String::from_utf8(text).ok());
-    text.ok_or_else(|| {
-        StoreError::Damaged(format!("the text of document {revision} does not open"))
-    })
 }

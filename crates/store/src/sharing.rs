@@ -1,4 +1,5 @@
-//! What a store is beside others: which gateways share it, and whether this one may answer.
+//! What a store is beside others: which gateways share it, whether this one may answer, and the
+//! attempts that they count together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use super::captures::SharedCaptures;
 use super::changes::Follower;
 use super::cluster::{Authority, Cluster, GatewayRow, Joining};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError, audit, load};
+use super::{AttemptLimit, Store, StoreError, attempts, audit, load};
 
 impl Store {
     /// Whether other gateways may change it too.
@@ -123,6 +124,15 @@ impl Store {
             Ok(true)
         };
         self.write(forget).await
+    }
+
+    /// Counts an attempt against all of `limits`, or against none: then how long the next one has
+    /// to wait. Where the store is not shared nothing is counted.
+    pub async fn count_attempt(
+        &self,
+        limits: Vec<AttemptLimit>,
+    ) -> Result<Option<Duration>, StoreError> {
+        self.write_shared(None, move |transaction| attempts::count(transaction, &limits)).await
     }
 
     /// For the end of the process: takes this gateway off the list, and ends its lease.

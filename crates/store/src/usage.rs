@@ -2,6 +2,7 @@
 //! writes.
 
 use super::columns::Columns;
+use super::spend_recalls::recalled;
 use super::sql::{NOW, Transaction, params};
 use super::usage_sums::{UsageBatch, UsageInterval, signed, unsigned, write_days};
 use super::{Store, StoreError};
@@ -195,27 +196,8 @@ const KEEP_SHARE: &str = "
 const SHARES_TRIMMED: i64 = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
-/// How long a recall is answered.
-const RECALL_US: i64 = 5_000_000;
-/// How long such an answer counts: a new one comes twice a second.
+/// How long the answer to a recall counts: a new one comes twice a second.
 const ANSWER_US: i64 = 2_000_000;
-
-fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
-    let recalled = format!("SELECT subject, period FROM spend_recalls WHERE at > {NOW} - ?1");
-    transaction.rows(&recalled, &params![RECALL_US], |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.get()?, columns.get()?))
-    })
-}
-
-/// Deletes recalls that were answered, and the answers.
-pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreError> {
-    for table in ["spend_recalls", "spend_reserves"] {
-        let delete = format!("DELETE FROM {table} WHERE at < {NOW} - ?1");
-        transaction.execute(&delete, &params![RECALL_US])?;
-    }
-    Ok(())
-}
 
 fn spend(transaction: &Transaction<'_>, since: i64) -> Result<Vec<SpendRow>, StoreError> {
     let spend = "SELECT subject, period, counted FROM spend WHERE period >= ?1";

@@ -15,7 +15,7 @@ use super::peers;
 use super::reaper::{Predecessors, Reaper};
 use crate::postgres::Database;
 use crate::sql::Transaction;
-use crate::{StoreError, attempts, usage};
+use crate::{StoreError, attempts, spend_recalls};
 use rerouter_base::clock::since_boot;
 
 /// Time between two looks while a change waits, where no gateway tells of itself.
@@ -232,6 +232,6 @@ impl Acknowledger {
 /// Deletes what nobody reads any more.
 fn upkeep(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     change_log::prune(transaction)?;
-    usage::forget_recalls(transaction)?;
+    spend_recalls::forget_recalls(transaction)?;
     attempts::trim(transaction, ATTEMPTS_KEPT)
 }

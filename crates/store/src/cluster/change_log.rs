@@ -8,7 +8,7 @@ use super::peers::{signed, unsigned};
 use crate::changes::{Change, Committed};
 use crate::columns::Columns;
 use crate::sql::{Row, Transaction, params};
-use crate::{StoreError, documents, rows};
+use crate::{StoreError, document_texts, rows};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
@@ -263,7 +263,7 @@ fn rows_of(
         })?;
     }
     let document = match is_changed(LogSubject::Document) {
-        true => documents::live(transaction, key)?.map(Change::Document),
+        true => document_texts::live(transaction, key)?.map(Change::Document),
         false => None,
     };
     let rows = changed.into_iter().filter_map(|(subject, id)| {

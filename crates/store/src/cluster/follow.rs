@@ -15,7 +15,7 @@ use crate::changes::{Change, Follower};
 use crate::load;
 use crate::postgres::{DATABASE_JOIN, Database};
 use crate::transaction::abort_if_it_panics;
-use crate::{StoreError, documents};
+use crate::{StoreError, document_texts};
 use rerouter_base::clock::{since_boot, wrong_clock};
 use rerouter_base::id::GatewayId;
 
@@ -230,7 +230,7 @@ impl LogFollower {
         let (reload, key) = (self.tables.reload(), self.shared.documents.clone());
         let load = self.worker.read(move |transaction| {
             let (_, mut reload) = load::fill(transaction, reload)?;
-            if let Some(document) = documents::live(transaction, &key)? {
+            if let Some(document) = document_texts::live(transaction, &key)? {
                 reload.row(Change::Document(document));
             }
             Ok((change_log::newest(transaction)?, reload))

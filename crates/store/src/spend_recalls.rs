@@ -1,0 +1,25 @@
+//! Budgets of which some gateway lacks a part: the others are asked to give back.
+
+use super::StoreError;
+use super::columns::Columns;
+use super::sql::{NOW, Transaction, params};
+
+/// How long a recall is answered.
+const RECALL_US: i64 = 5_000_000;
+
+pub(super) fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
+    let recalled = format!("SELECT subject, period FROM spend_recalls WHERE at > {NOW} - ?1");
+    transaction.rows(&recalled, &params![RECALL_US], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.get()?, columns.get()?))
+    })
+}
+
+/// Deletes recalls that were answered, and the answers.
+pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    for table in ["spend_recalls", "spend_reserves"] {
+        let delete = format!("DELETE FROM {table} WHERE at < {NOW} - ?1");
+        transaction.execute(&delete, &params![RECALL_US])?;
+    }
+    Ok(())
+}
