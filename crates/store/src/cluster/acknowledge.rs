@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::ClusterState;
 use super::barrier::{Barrier, BarrierEnd, BarrierStep};
 use super::change_log;
 use super::peers;
 use super::reaper::{Predecessors, Reaper};
+use super::state::ClusterState;
 use crate::postgres::Database;
 use crate::sql::Transaction;
 use crate::{StoreError, attempts, spend_recalls};

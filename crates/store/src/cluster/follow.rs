@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::ClusterState;
 use super::change_log::{self, LogBatch, LogPosition};
 use super::peers;
+use super::state::ClusterState;
 use crate::changes::{Change, Follower};
 use crate::load;
 use crate::postgres::{DATABASE_JOIN, Database};

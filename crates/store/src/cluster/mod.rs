@@ -5,7 +5,8 @@
 //!
 //! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews, `barrier.rs`
 //! the wait of a change, and `reaper.rs` the search for dead gateways. These two do no input or
-//! output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the statements.
+//! output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the statements,
+//! `state.rs` what the tasks share.
 //! No lease depends on a wall clock. Each renewal tells a gateway the time of the database, by
 //! which all of them judge what has expired.
 
@@ -16,6 +17,7 @@ mod follow;
 mod lease;
 mod peers;
 mod reaper;
+mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,12 +25,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use self::acknowledge::{Acknowledgement, Acknowledger};
 use self::follow::LogFollower;
 use self::lease::Timing;
+use self::state::ClusterState;
 use super::StoreError;
 use super::changes::Follower;
 use super::postgres::{Database, PostgresTarget, listen};
@@ -69,47 +72,6 @@ pub(super) struct Cluster {
     database: Database,
     stopping: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What the tasks share.
-struct ClusterState {
-    identity: GatewayIdentity,
-    timing: Timing,
-    serves_stale: bool,
-    clock: Clock,
-    clock_is_wrong: AtomicBool,
-    authority: Authority,
-    documents: SecretBytes,
-    random: Random,
-    metrics: Metrics,
-    /// The revision that the tables in memory have.
-    applied: watch::Sender<u64>,
-    /// Wakes the follower of the log.
-    changed: Arc<Notify>,
-    /// Whether the database has ever told of a change.
-    heard: Arc<AtomicBool>,
-    /// Wakes those who wait for other gateways.
-    others_applied: Arc<Notify>,
-    /// The name of a gateway on a copy of the data directory: this one must not answer.
-    twin: ArcSwapOption<String>,
-    /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
-    is_alone: AtomicBool,
-    /// Whether a process that this one took over from may still run.
-    has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The processes that this one took over from, once it has; `None` of one that cannot tell.
-    predecessors: OnceLock<Option<Vec<String>>>,
-}
-
-impl ClusterState {
-    /// A duration up to a fifth longer or shorter, so that gateways do not act in step.
-    fn jittered(&self, mean: Duration) -> Duration {
-        let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
-        mean * (800 + part) / 1000
-    }
-
-    fn observe(&self, waited: Duration) {
-        self.metrics.change_acknowledged(waited);
-    }
 }
 
 impl Cluster {

@@ -1,0 +1,55 @@
+//! What the tasks of a gateway share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+
+use super::lease::{Authority, Timing};
+use super::peers::GatewayIdentity;
+use rerouter_base::clock::Clock;
+use rerouter_base::id::Random;
+use rerouter_base::metrics::Metrics;
+use rerouter_base::secret::SecretBytes;
+
+pub(super) struct ClusterState {
+    pub(super) identity: GatewayIdentity,
+    pub(super) timing: Timing,
+    pub(super) serves_stale: bool,
+    pub(super) clock: Clock,
+    pub(super) clock_is_wrong: AtomicBool,
+    pub(super) authority: Authority,
+    pub(super) documents: SecretBytes,
+    pub(super) random: Random,
+    pub(super) metrics: Metrics,
+    /// The revision that the tables in memory have.
+    pub(super) applied: watch::Sender<u64>,
+    /// Wakes the follower of the log.
+    pub(super) changed: Arc<Notify>,
+    /// Whether the database has ever told of a change.
+    pub(super) heard: Arc<AtomicBool>,
+    /// Wakes those who wait for other gateways.
+    pub(super) others_applied: Arc<Notify>,
+    /// The name of a gateway on a copy of the data directory: this one must not answer.
+    pub(super) twin: ArcSwapOption<String>,
+    /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
+    pub(super) is_alone: AtomicBool,
+    /// Whether a process that this one took over from may still run.
+    pub(super) has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The processes that this one took over from, once it has; `None` of one that cannot tell.
+    pub(super) predecessors: OnceLock<Option<Vec<String>>>,
+}
+
+impl ClusterState {
+    /// A duration up to a fifth longer or shorter, so that gateways do not act in step.
+    pub(super) fn jittered(&self, mean: Duration) -> Duration {
+        let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
+        mean * (800 + part) / 1000
+    }
+
+    pub(super) fn observe(&self, waited: Duration) {
+        self.metrics.change_acknowledged(waited);
+    }
+}
