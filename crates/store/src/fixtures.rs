@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::sql::Transaction;
 use super::*;
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{AgentId, KeyId, NodeId, Random, SessionId, UserId};

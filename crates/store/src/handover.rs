@@ -1,39 +1,10 @@
 //! A store that another process takes over, where no other gateway shares it: the tables of the
 //! process that hands it over must not differ from those of its successor.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::sql::Transaction;
 use super::{Store, StoreError, load};
-
-/// Whether and how a store is being handed over.
-#[derive(Default)]
-pub(super) struct HandoverState {
-    frozen: FrozenFlag,
-    /// The revision that the tables in memory have, once nothing but [`Store::catch_up`] changes
-    /// them.
-    caught_up: tokio::sync::Mutex<u64>,
-}
-
-/// Set while mutations are refused.
-#[derive(Clone, Default)]
-pub(super) struct FrozenFlag(Arc<AtomicBool>);
-
-impl HandoverState {
-    pub(super) fn frozen(&self) -> FrozenFlag {
-        self.frozen.clone()
-    }
-}
-
-impl FrozenFlag {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        match self.0.load(Ordering::Acquire) {
-            true => Err(StoreError::unavailable("a new process is taking over")),
-            false => Ok(()),
-        }
-    }
-}
 
 impl Store {
     /// Refuses mutations from now on, and returns when none is under way. Where gateways share the

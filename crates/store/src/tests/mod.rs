@@ -16,10 +16,12 @@ pub(super) mod users;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::sql::Transaction;
 use super::*;
 use crate::fixtures::{agent, key, node, session, user};
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{KeyId, Random, RequestId, UserId};
+use rerouter_base::secret::SecretBytes;
 
 /// An empty database for one test.
 pub(super) trait Bed {

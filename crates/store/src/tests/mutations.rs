@@ -1,6 +1,6 @@
 //! What all mutations have in common: they are durable, in one order, and followed.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::fixtures::{self, follower};

@@ -1,5 +1,7 @@
 //! Users and their sessions.
 
+use std::sync::Arc;
+
 use super::*;
 
 pub(crate) async fn a_user_keeps_the_newest_sessions(bed: &impl Bed) {

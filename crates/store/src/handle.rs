@@ -1,0 +1,269 @@
+//! The handle of a store: how it is opened, and how its nouns read and write.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::audit::{self, Event};
+use super::backend::Backend;
+use super::captures::SharedCaptures;
+use super::changes::{Change, Committed, Follower};
+use super::cluster::Cluster;
+use super::data_dir::{self, DataDir};
+use super::directory_names::DirectoryNames;
+use super::faults::Faults;
+use super::root_key::{self, Opening};
+use super::sql::Transaction;
+use super::sqlite::CaptureDatabase;
+use super::transaction;
+use super::{StoreError, StoreUrl};
+use rerouter_base::blocking::blocking;
+use rerouter_base::secret::SecretBytes;
+
+/// How long a health check waits.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A cheap handle of the store. The last one dropped closes the files.
+#[derive(Clone)]
+pub struct Store {
+    pub(super) databases: Arc<Databases>,
+    pub(super) faults: Faults,
+    /// Permits one health check at a time.
+    checking: Arc<Semaphore>,
+    /// What its mutations are audited as.
+    pub(super) event: Option<Arc<Event>>,
+    /// The key that seals texts of documents.
+    pub(super) documents: SecretBytes,
+}
+
+/// What all handles share. Fields are dropped in order: the directory is unlocked when the threads
+/// have ended.
+pub(super) struct Databases {
+    pub(super) accounts: Backend,
+    pub(super) captures: CaptureDatabase,
+    /// Where gateways share the index of captures.
+    pub(super) shared_captures: Option<SharedCaptures>,
+    pub(super) follower: Arc<OnceLock<Arc<dyn Follower>>>,
+    /// Where other gateways may change the store too.
+    pub(super) cluster: OnceLock<Cluster>,
+    pub(super) handover: HandoverState,
+    pub(super) dir: DataDir,
+}
+
+/// Whether and how a store is being handed over.
+#[derive(Default)]
+pub(super) struct HandoverState {
+    pub(super) frozen: FrozenFlag,
+    /// The revision that the tables in memory have, once nothing but [`Store::catch_up`] changes
+    /// them.
+    pub(super) caught_up: tokio::sync::Mutex<u64>,
+}
+
+/// Set while mutations are refused.
+#[derive(Clone, Default)]
+pub(super) struct FrozenFlag(pub(super) Arc<AtomicBool>);
+
+impl HandoverState {
+    fn frozen(&self) -> FrozenFlag {
+        self.frozen.clone()
+    }
+}
+
+impl FrozenFlag {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.0.load(Ordering::Acquire) {
+            true => Err(StoreError::unavailable("a new process is taking over")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// For tests and benches: opens the store in a directory, or makes it. The key of documents is
+    /// not secret.
+    #[doc(hidden)]
+    pub async fn open(data_dir: &Path) -> Result<Store, StoreError> {
+        let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
+        Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
+    }
+
+    /// As [`Store::open_at`], with SQLite.
+    pub async fn open_in<T, E>(
+        dir: DataDir,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        Store::open_at(dir, &StoreUrl::Sqlite, unlock).await
+    }
+
+    /// Opens the store with a locked directory, or makes it. `unlock` opens the root key, in a
+    /// transaction that commits if it succeeds. It returns the key that seals texts of documents,
+    /// and a value for the caller.
+    pub async fn open_at<T, E>(
+        dir: DataDir,
+        url: &StoreUrl,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let url = url.clone();
+        let open = move || {
+            // Before the database is read: a process that hands over writes both.
+            let noted = match &url {
+                StoreUrl::Sqlite => data_dir::noted_revision(dir.path()),
+                StoreUrl::Postgres(_) => 0,
+            };
+            let unlock = |transaction: &Transaction<'_>| {
+                let lost = noted.saturating_sub(transaction.revision()?);
+                if lost > 0 {
+                    return Err(StoreError::LostChanges(lost).into());
+                }
+                root_key::unlock(transaction, unlock)
+            };
+            let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
+            let captures = CaptureDatabase::open(dir.path(), dir.has_predecessor())?;
+            let shared_captures = match &url {
+                StoreUrl::Sqlite => None,
+                StoreUrl::Postgres(target) => {
+                    Some(SharedCaptures::open(target, DirectoryNames::of(&dir)?)?)
+                }
+            };
+            let (follower, handover) = (Arc::default(), HandoverState::default());
+            let cluster = OnceLock::new();
+            let databases =
+                Databases { accounts, captures, shared_captures, follower, cluster, handover, dir };
+            Ok::<_, E>((databases, unlocked))
+        };
+        let (databases, (documents, unlocked)) =
+            blocking(open).await.map_err(StoreError::from)??;
+        let store = Store {
+            databases: databases.into(),
+            faults: Faults::default(),
+            checking: Semaphore::new(1).into(),
+            event: None,
+            documents,
+        };
+        Ok((store, unlocked))
+    }
+
+    /// The same store, failing as `faults` says.
+    #[must_use]
+    pub fn with_faults(self, faults: Faults) -> Store {
+        Store { faults, ..self }
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// This store for an audited action: each mutation by the returned handle that changes anything
+    /// writes a row of `event` in its transaction.
+    #[must_use]
+    pub fn noting(&self, event: Event) -> Store {
+        Store { event: Some(event.into()), ..self.clone() }
+    }
+
+    /// Writes an audit row of an action that this database does not hold.
+    pub async fn note(&self, event: Event) -> Result<(), StoreError> {
+        self.write(move |transaction| audit::insert(transaction, &event)).await
+    }
+
+    /// Whether the database of accounts can be written to.
+    pub async fn healthy(&self) -> bool {
+        let check = async {
+            // Anybody may ask, and the queue is for writes: there is one check in it at most.
+            let permit = Arc::clone(&self.checking).acquire_owned().await;
+            let permit = permit.map_err(StoreError::unavailable)?;
+            let check = move |transaction: &Transaction<'_>| {
+                let _checking = permit;
+                transaction.revision()
+            };
+            self.databases.accounts.try_out(check).await
+        };
+        let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
+        !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
+    }
+
+    /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
+    /// way. Acknowledged writes are durable without it.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        let Databases { accounts, captures, .. } = &*self.databases;
+        let (accounts, captures) = tokio::join!(accounts.checkpoint(), captures.checkpoint());
+        accounts.and(captures)
+    }
+
+    /// The data directory, which the store has locked.
+    pub fn dir(&self) -> &Path {
+        self.databases.dir.path()
+    }
+
+    /// Runs a mutation: it is durable, then the tables in memory follow it, then it is
+    /// acknowledged.
+    pub(super) async fn mutate(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
+    ) -> Result<Committed, StoreError> {
+        let event = self.event.clone();
+        let frozen = self.databases.handover.frozen();
+        let mutate = move |transaction: &Transaction<'_>| {
+            frozen.check()?;
+            transaction::mutate(transaction, event.as_deref(), work)
+        };
+        let follower = Arc::clone(&self.databases.follower);
+        let noted = (!self.is_shared()).then(|| self.dir().to_owned());
+        let follow = move |committed: Committed| {
+            if let Some(dir) = noted.filter(|_| !committed.changes.is_empty()) {
+                data_dir::note_revision(&dir, committed.rev);
+            }
+            transaction::follow(&follower, &committed);
+            committed
+        };
+        let write = self.databases.accounts.write(self.faults.clone().writing(mutate), follow);
+        let committed = write.await?;
+        if let Some(cluster) = self.databases.cluster.get() {
+            cluster.follow_up(committed.rev).await?;
+        }
+        Ok(committed)
+    }
+
+    /// Runs a transaction that no table in memory follows.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let written = self.databases.accounts.write(self.faults.clone().writing(work), |done| done);
+        let done = written.await?;
+        self.faults.answer_write().map(|()| done)
+    }
+
+    /// Reads beside the writer.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.databases.accounts.read(self.faults.clone().reading(work)).await
+    }
+
+    /// Reads after the writes that were asked for before.
+    pub(super) async fn read_after_writes<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.databases.accounts.read_after_writes(self.faults.clone().reading(work)).await
+    }
+}
