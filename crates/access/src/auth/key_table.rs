@@ -35,6 +35,7 @@ pub struct Key {
     unsaved: AtomicBool,
 }
 
+/// Time of the last use of a key that was not used.
 const NEVER: i64 = i64::MIN;
 
 /// Whether a key may be used: the first of these that holds.

@@ -13,11 +13,13 @@ use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::Provider;
 
-/// Kinds of spans.
+/// Kind of a span: a request of a client.
 const SERVER: u8 = 2;
+/// Kind of a span: a request to a provider.
 const CLIENT: u8 = 3;
-/// Statuses of spans.
+/// Status of a span that did not fail.
 const UNSET: u8 = 0;
+/// Status of a span that failed.
 const ERROR: u8 = 2;
 
 /// Names of providers in the conventions, by the end of their host.
