@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use regex::{Captures, Regex};
-use rerouter::internals::api::openapi;
+use rerouter::internals::api::openapi_document;
 use serde_json::{Map, Value, json};
 
 use crate::docs::read;
@@ -277,7 +277,7 @@ fn the_page_of_examples_has_those_of_the_document() {
     let page = read(PAGE);
     let (head, _) = page.split_once("\n## ").unwrap();
     let mut made = head.to_owned();
-    let document = openapi::document();
+    let document = openapi_document();
     let mut seen = 0;
     for (id, example) in examples().as_object().unwrap() {
         let operations = document["paths"].as_object().unwrap().values();

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::layering::{files, production, root, row, rust_files};
+use crate::layering::row;
+use crate::source::{files, production, root, rust_files};
 
 /// Lines of a production file, its inline tests aside.
 const LINES: usize = 500;
@@ -37,6 +38,13 @@ fn production_files_are_short() {
     let mut long = production();
     long.retain(|_, source| split_lines(source).0 > LINES);
     assert!(long.is_empty(), "longer than {LINES} lines: {:?}", long.keys());
+}
+
+#[test]
+fn production_files_say_what_they_are() {
+    let mut silent = production();
+    silent.retain(|_, source| !source.starts_with("//! "));
+    assert!(silent.is_empty(), "no line of `//!` at first: {:?}", silent.keys());
 }
 
 #[test]

@@ -141,12 +141,14 @@ mod hostile;
 mod house;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
+/// Which files of a crate name which.
+mod imports;
 /// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told
 /// of them.
 mod journal;
 /// Keys changed, ended with their descent, made once, under load and `kill -9`.
 mod keys;
-/// Which room and file may use which, where external crates enter, unique type names.
+/// Which crate, room and file may use which, where other crates enter, unique type names.
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
@@ -213,6 +215,8 @@ mod property;
 mod provider_endpoints;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
+/// Each limit has a reason.
+mod reasons;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
 /// `rerouter replay`: lists, reroutes, gates and corpora by the command line.
@@ -246,6 +250,8 @@ mod shared_captures;
 /// The signals that are found out for a document's conditions only, live and in reroutes under
 /// another document.
 mod signals;
+/// The Rust source of the house: its files, and their places.
+mod source;
 /// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than
 /// the budget.
 mod spellings;

@@ -11,7 +11,7 @@ use super::client::Answer;
 
 /// The OpenAPI document, whose answers may have no undocumented field.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document = rerouter::internals::api::openapi::document();
+    let mut document = rerouter::internals::api::openapi_document();
     let schemas = document["components"]["schemas"].as_object().unwrap().clone();
     let parts: Map<String, Value> = schemas
         .iter()
