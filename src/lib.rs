@@ -3,8 +3,8 @@
 //!
 //! This page is the map. The source is ten crates in `crates/`, made of rooms, one module each. A
 //! room uses only rooms that stand before it in this list, and its files form no import cycle.
-//! `tests/layering.rs` checks both, and that each external crate enters through few files. Paths on
-//! this page begin with the room:
+//! `tests/house/layering.rs` checks both, and that each external crate enters through few files.
+//! Paths on this page begin with the room:
 //!
 //! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
@@ -145,18 +145,18 @@
 //!
 //! # Where a change goes
 //!
-//! `tests/house.rs` checks that every path on this page exists.
+//! `tests/house/source.rs` checks that every path on this page exists.
 //!
 //! - a provider that speaks a known protocol: the routing document only; to be named by one word, a
 //!   row in `routing/presets.rs`
 //! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
 //! - a key of a document: its reader in `config/`, its place in `conf/schema/`, its row in
-//!   `docs/reference/`; of the server document also the test in `tests/settings.rs`
+//!   `docs/reference/`; of the server document also the test in `tests/process/settings.rs`
 //! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
 //!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
 //!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
-//!   `tests/identity.rs`, and a section of `docs/reference/api.md`, which a test checks; one that
-//!   people call often: an example, by `tests/api_examples.rs`. For a new
+//!   `tests/access/identity.rs`, and a section of `docs/reference/api.md`, which a test checks; one
+//!   that people call often: an example, by `tests/house/api_examples.rs`. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
 //! - a page of the console: its file in `console/`, a row of `PAGES` in `console/mod.rs`, for the
 //!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::gateway::Gateway;
-use crate::sdk;
+use crate::requests::sdk;
 
 pub const EMAIL: &str = "admin@example.com";
 pub const PASSWORD: &str = "correct horse";

@@ -183,7 +183,7 @@ impl Setup {
             format!("file: {}", path("routing.yaml"))
         };
         server.push_str(&format!("routing: {{ {place}{} }}\n{}", self.routing_keys, self.server));
-        // See tests/postgres.rs.
+        // See tests/store/postgres.rs.
         if std::env::var_os("REROUTER_TEST_STORE").is_some() && !self.server.contains("store:") {
             let url = Cluster::shared().database().await;
             server.push_str(&format!("store: {{ url: '{url}' }}\n"));

@@ -51,8 +51,8 @@ use problem::problems;
 use read::Field;
 use rerouter_routing::{BuildContext, Finding, Routing};
 
-/// The JSON Schemas of both documents, draft 7, for editors. `tests/schemas.rs` holds them to the
-/// readers.
+/// The JSON Schemas of both documents, draft 7, for editors. `tests/house/schemas.rs` holds them
+/// to the readers.
 pub const SERVER_SCHEMA: &str = include_str!("../../../../conf/schema/server.schema.json");
 pub const ROUTING_SCHEMA: &str = include_str!("../../../../conf/schema/routing.schema.json");
 

@@ -1,5 +1,6 @@
 //! Examples of requests and answers: what a gateway was sent, and what it said. `examples.json` has
-//! one of each call that people make most; `tests/api_examples.rs` holds it to a running gateway.
+//! one of each call that people make most; `tests/house/api_examples.rs` holds it to a running
+//! gateway.
 
 use serde_json::Value;
 

@@ -1,0 +1,11 @@
+//! The command line: each command as people run it, against files and gateways.
+
+mod check;
+/// The commands that are clients of a gateway: keys, users, agents, nodes, usage, configuration,
+/// logs, profiles.
+mod clients;
+mod doctor;
+mod first_start;
+mod litellm;
+mod litellm_shapes;
+mod serve;

@@ -1,0 +1,11 @@
+//! What requests may use and what they cost: rates, budgets, counts of tokens, prices.
+
+mod billing;
+mod budgets;
+mod estimates;
+mod prices;
+mod rates;
+mod shared_budgets;
+mod spellings;
+mod stream_usage;
+mod token_counts;

@@ -1,0 +1,13 @@
+//! One gateway as a process: its settings, what it tells operators, panics, upgrades.
+
+mod access_log;
+mod compose;
+mod panic_canaries;
+mod panics;
+pub mod plugin;
+mod prometheus;
+mod settings;
+mod systemd;
+mod traces;
+mod upgrades;
+mod upgrades_chain;

@@ -1,0 +1,264 @@
+//! A new process takes over from a running one under load, with long streams: no request fails, no
+//! key made before or meanwhile is refused, none that was revoked is accepted. So too when a
+//! certificate is replaced. And what becomes of an upgrade that fails, and of a drain.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::nodes::enrolment;
+use crate::support::client::{Connection, Tls};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::node::Node;
+use crate::support::postgres::Cluster;
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::upgrading::{
+    CHAT, KEYS, Load, Site, Slow, answers_last, idle, long_streams, streams_end,
+};
+use crate::support::{count, until};
+
+async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
+    let slow = Slow::start().await;
+    let document = in_order(&[("a", &slow.provider.url())], "");
+    let mut gateway = setup(Setup::new(&document).tls().threads(2)).start().await;
+    let key = Arc::new(gateway.create_key().await);
+    let load = Load::on(&gateway);
+    let clients = load.start(&key, gateway.tls());
+    let mut ids = Vec::new();
+    let rounds = count("REROUTER_ROUNDS", 150).div_ceil(50);
+    for _ in 0..rounds {
+        let doomed = load.site.make_key().await;
+        let streams = long_streams(&gateway, &key, &slow, &chat_body("auto", true)).await;
+        let idle = idle(&load.site, &key).await;
+        gateway.upgrade().await;
+        answers_last(&load.site, idle, &doomed).await;
+        ids.extend(streams_end(&slow, streams).await);
+        // It ends when its requests have, not when it may.
+        let drained = Instant::now();
+        gateway.predecessors_end().await;
+        assert!(drained.elapsed() < Duration::from_secs(30), "{:?}", drained.elapsed());
+    }
+    let answered = load.end(clients).await;
+    assert!(answered.len() > 100, "{}", answered.len());
+    // What either process answered is captured.
+    ids.extend(answered.into_iter().rev().step_by(7).take(100));
+    for id in ids {
+        let capture = gateway.capture(&id).await;
+        assert_eq!(capture["status"], 200, "{capture}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_a_new_process_takes_over() {
+    upgrades_under_load(|setup| setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_with_postgresql() {
+    let url = Cluster::shared().database().await;
+    upgrades_under_load(|setup| setup.server(&format!("store: {{ url: '{url}' }}"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_while_a_certificate_is_replaced() {
+    let slow = Slow::start().await;
+    let setup = Setup::new(&in_order(&[("a", &slow.provider.url())], "")).tls().threads(2);
+    let gateway = setup.start().await;
+    let key = Arc::new(gateway.create_key().await);
+    let (address, tls) = gateway.tls();
+    let load = Load::on(&gateway);
+    let clients = load.start(&key, (address, tls));
+    let listener = address.to_string();
+    let days_left = async || {
+        let name = "rerouter_certificate_expiration_timestamp_seconds";
+        let now = jiff::Timestamp::now().as_second() as f64;
+        ((gateway.metric(name, &[&listener]).await - now) / 86_400.0).round()
+    };
+    assert_eq!(days_left().await, 2.0);
+    for by_signal in [true, false] {
+        let streams = long_streams(&gateway, &key, &slow, &chat_body("auto", true)).await;
+        let before = tls.shown(address).await;
+        let new = Tls::renew(gateway.dir());
+        assert_ne!(before, new);
+        if by_signal {
+            gateway.hup().await;
+        }
+        until("the new certificate", async || (tls.shown(address).await == new).then_some(()))
+            .await;
+        for _ in 0..10 {
+            assert_eq!(tls.shown(address).await, new, "once shown, always shown");
+        }
+        assert_eq!(days_left().await, 3.0);
+        streams_end(&slow, streams).await;
+    }
+    assert!(load.end(clients).await.len() > 100);
+}
+
+/// A gateway, a key for it, and its provider.
+async fn small() -> (Gateway, Key, Slow) {
+    let slow = Slow::start().await;
+    let gateway = Gateway::start(&in_order(&[("a", &slow.provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    (gateway, key, slow)
+}
+
+/// It answers, and takes changes.
+async fn goes_on(gateway: &Gateway, key: &Key) {
+    let site = Site::of(gateway);
+    assert_eq!(site.send(&site.chat(key)).await.status, 200);
+    let made = site.make_key().await;
+    site.revoke(&made).await;
+    assert_eq!(site.send(&site.chat(&made)).await.status, 401);
+}
+
+#[tokio::test]
+async fn an_upgrade_that_fails_changes_nothing() {
+    let (mut gateway, key, _slow) = small().await;
+    let process = gateway.process();
+    let routing = std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap();
+    std::fs::write(gateway.dir().join("routing.yaml"), "aliases: 7\n").unwrap();
+    let said = gateway.fail_to_upgrade().await;
+    assert!(said.contains("routing.yaml:1:"), "{said}");
+    std::fs::write(gateway.dir().join("routing.yaml"), &routing).unwrap();
+
+    // One that leaves when it has all that it asked for.
+    let path = gateway.dir().join("data/upgrade.sock");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(b"rerouter upgrade 1\n").unwrap();
+    let mut offer = String::new();
+    BufReader::new(&stream).read_line(&mut offer).unwrap();
+    assert!(offer.contains("Taken"), "{offer}");
+    let site = Site::of(&gateway);
+    assert_eq!(site.send(&site.chat(&key)).await.status, 200, "it answers meanwhile");
+    let make = site.request("POST", KEYS, &site.admin, Some(b"{}"));
+    let later = site.send(&make).await;
+    assert_eq!((later.status, later.header("retry-after")), (503, Some("1")), "{later:?}");
+    drop(stream);
+    goes_on(&gateway, &key).await;
+
+    // One of another version.
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"rerouter upgrade 2\n").unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
+    goes_on(&gateway, &key).await;
+    assert_eq!(gateway.process(), process);
+    gateway.upgrade().await;
+    gateway.predecessors_end().await;
+    goes_on(&gateway, &key).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_does_not_move_a_store_to_postgresql() {
+    let (gateway, key, _slow) = small().await;
+    let url = Cluster::shared().database().await;
+    gateway.add_to_server(&format!("store: {{ url: '{url}' }}"));
+    let said = gateway.fail_to_upgrade().await;
+    assert!(said.contains("has its store in SQLite"), "{said}");
+    goes_on(&gateway, &key).await;
+}
+
+#[tokio::test]
+async fn without_a_gateway_that_answers_there_is_no_upgrade() {
+    let (mut gateway, key, _slow) = small().await;
+    // In its place one that says nothing.
+    let path = gateway.dir().join("data/upgrade.sock");
+    std::fs::remove_file(&path).unwrap();
+    let silent = UnixListener::bind(&path).unwrap();
+    let said = gateway.fail_to_upgrade().await;
+    assert!(said.contains("it did not answer within"), "{said}");
+    drop(silent);
+    goes_on(&gateway, &key).await;
+    gateway.stop().await;
+    let said = gateway.fail_to_upgrade().await;
+    assert!(said.contains("start without --upgrade"), "{said}");
+}
+
+#[tokio::test]
+async fn sigquit_starts_a_process_that_takes_over() {
+    let (gateway, key, slow) = small().await;
+    let site = Site::of(&gateway);
+    let request = site.request("POST", CHAT, &key.secret, Some(chat_body("auto", true).as_bytes()));
+    let stream = {
+        let site = site.clone();
+        tokio::spawn(async move { site.send(&request).await })
+    };
+    slow.all_begun(1).await;
+    gateway.signal("QUIT");
+    let next = until("the new process", async || {
+        let log = gateway.log();
+        let (before, _) = log.split_once(" has taken over")?;
+        before.rsplit_once("process ")?.1.parse::<u32>().ok()
+    })
+    .await;
+    struct Ends(u32);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let id = self.0.to_string();
+            let _sent = Command::new("sh").args(["-c", "kill -s KILL \"$0\"", &id]).status();
+        }
+    }
+    let _next = Ends(next);
+    assert_ne!(next, gateway.process());
+    // To the process before, which has nothing to hand over any more.
+    gateway.signal("QUIT");
+    goes_on(&gateway, &key).await;
+    streams_end(&slow, vec![stream]).await;
+    until("the process before to end", async || {
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", gateway.process())).unwrap();
+        state.contains(") Z ").then_some(())
+    })
+    .await;
+    goes_on(&gateway, &key).await;
+}
+
+#[tokio::test]
+async fn a_node_serves_on_through_an_upgrade() {
+    let (mut gateway, _other) = enrolment::start().await;
+    let key = gateway.create_key().await;
+    let server = Provider::always(scripted::completion("here")).await;
+    let node = Node::enrol(&gateway, "n", json!({})).await;
+    node.serve(&gateway, &server.url(), &["qwen"], json!({})).await;
+    let site = Site::of(&gateway);
+    let body = chat_body("local", false);
+    let request = site.request("POST", CHAT, &key.secret, Some(body.as_bytes()));
+    let answer = site.send(&request).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    gateway.upgrade().await;
+    let answer = site.send(&request).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    gateway.predecessors_end().await;
+    assert_eq!(node.shown(&gateway).await["state"], "ready");
+    // Its reports go on where they were.
+    node.beat(&gateway, 2, "ready", 0).await;
+}
+
+#[tokio::test]
+async fn a_drain_ends_with_its_last_request() {
+    let (mut gateway, key, slow) = small().await;
+    let site = Site::of(&gateway);
+    let request = site.request("POST", CHAT, &key.secret, Some(chat_body("auto", true).as_bytes()));
+    let stream = {
+        let site = site.clone();
+        tokio::spawn(async move { site.send(&request).await })
+    };
+    slow.all_begun(1).await;
+    gateway.signal("TERM");
+    until("new connections to be refused", async || {
+        Connection::try_open(site.address).await.is_none().then_some(())
+    })
+    .await;
+    let ids = streams_end(&slow, vec![stream]).await;
+    let ended = Instant::now();
+    gateway.ended().await;
+    assert!(ended.elapsed() < Duration::from_secs(10), "{:?}", ended.elapsed());
+    gateway.start_again().await;
+    assert_eq!(gateway.capture(&ids[0]).await["status"], 200);
+}

@@ -1,0 +1,6 @@
+//! Clients of one dialect, and providers of another.
+
+pub mod coding_agents;
+pub mod dialects;
+mod faults;
+mod sdk;
