@@ -13,7 +13,7 @@
 //!
 //! The rooms, in their order:
 //!
-//! - **vocabulary**: [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of
+//! - **vocabulary**: [`bounds`] limits that several crates share · [`clock`] · [`error`] kinds of
 //!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
 //!   [`atomic_file`] files replaced in one step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
@@ -191,7 +191,8 @@
 //! - a sealed or digested secret: a purpose in `secret/keyring.rs`
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:
 //!   `secret/credential_names.rs`
-//! - a limit of the program: `bounds.rs`, or the file of its subject in `bounds/`
+//! - a limit of the program: a constant with its reason in the file that uses it; `bounds.rs`, if
+//!   several crates do
 //! - a command: its file in `cli/`, its row in `cli/mod.rs`, and the tables that
 //!   `rerouter man --markdown` prints for `docs/reference/cli.md`
 //! - a warning about a document: `routing/compile/warnings.rs`

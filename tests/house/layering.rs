@@ -198,7 +198,7 @@ fn what_has_a_door_enters_by_it() {
     assert_eq!(used.len(), DOORS.len(), "only these are used: {used:?}");
 }
 
-/// A room's `mod.rs` counts as any file. What it only hands on counts as the file's that defines it.
+/// A room's `mod.rs` counts as any file. What it only hands on counts for the file that defines it.
 #[test]
 fn the_files_of_a_crate_form_no_cycle() {
     let mut found = BTreeMap::new();

@@ -16,3 +16,5 @@ mod reasons;
 mod schemas;
 /// Length and width of source files, where unit tests are, and paths that the map names.
 mod source;
+/// What is public in a crate is named by another one.
+mod visibility;
