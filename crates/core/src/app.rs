@@ -76,7 +76,7 @@ pub struct Live {
 }
 
 /// A routing document that came to this gateway and that it did not take.
-pub struct RefusedDocument {
+pub(crate) struct RefusedDocument {
     pub at: Timestamp,
     pub problems: Vec<String>,
     /// Its revision, where the store has it as the live one.
@@ -294,14 +294,14 @@ impl App {
 
     /// Counts and remembers a document that did not become live.
     /// `revision`: that of one which is live in the store.
-    pub fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
+    pub(crate) fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
         self.metrics.reload("failure");
         let refused = RefusedDocument { at: self.clock.now(), problems, revision };
         self.refused.store(Some(Arc::new(refused)));
     }
 
     /// The document that was refused last, unless one became live since.
-    pub fn refused_document(&self) -> Option<Arc<RefusedDocument>> {
+    pub(crate) fn refused_document(&self) -> Option<Arc<RefusedDocument>> {
         self.refused.load_full()
     }
 
@@ -369,7 +369,7 @@ impl App {
     }
 
     /// Whether the live document comes from a store that other gateways change too.
-    pub fn follows_documents(&self) -> bool {
+    pub(crate) fn follows_documents(&self) -> bool {
         self.server.routing.stored && self.store.is_shared()
     }
 

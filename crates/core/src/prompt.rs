@@ -34,7 +34,7 @@ use rerouter_routing::{
 pub const READ_INLINE: usize = 128 << 10;
 
 /// Prefix of agent names in `model`.
-pub const AGENT_PREFIX: &str = "agent/";
+pub(crate) const AGENT_PREFIX: &str = "agent/";
 
 /// A request of the data plane that was read.
 ///
@@ -194,7 +194,7 @@ impl Prompt {
     }
 
     /// The same, where the caller may block.
-    pub fn read_neutral_here(&mut self) {
+    pub(crate) fn read_neutral_here(&mut self) {
         self.neutral = Some(neutral_form(self.endpoint, &self.body));
     }
 

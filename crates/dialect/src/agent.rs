@@ -222,7 +222,7 @@ fn member(name: &str, value: &Value) -> String {
 }
 
 /// The two words of chat completions for one thing, of which providers take one.
-pub const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
+pub(crate) const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// Whether the client sets the field, by either of its names and in any case, as some readers
 /// ignore case.

@@ -122,7 +122,7 @@ impl PartialUsage {
     }
 
     /// Usage of which the prompt is counted with its cached part; `None` for what is not counted.
-    pub fn of_counts(
+    pub(crate) fn of_counts(
         prompt: Option<u64>,
         completion: Option<u64>,
         total: Option<u64>,
@@ -177,7 +177,7 @@ impl PartialUsage {
 
     /// The usage of an answer that was cut off: what was reported of the prompt, and an estimate of
     /// the rest.
-    pub fn completed_by(&self, ours: Usage) -> Usage {
+    pub(crate) fn completed_by(&self, ours: Usage) -> Usage {
         let Some(told) = self.usage() else { return ours };
         let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
         let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
@@ -193,7 +193,7 @@ impl PartialUsage {
 }
 
 /// Reads a count; `None` for what cannot be one.
-pub fn read_count(raw: &str) -> Option<u64> {
+pub(crate) fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
     (count <= USAGE_TOKENS).then_some(count)

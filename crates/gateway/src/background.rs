@@ -31,7 +31,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
 const DNS_LOOKUPS: usize = 8;
 
 /// The background work of one gateway.
-pub struct BackgroundWork {
+pub(crate) struct BackgroundWork {
     app: Arc<App>,
     peers: Arc<Peers>,
     connector: Arc<Connector>,
@@ -59,7 +59,7 @@ impl BackgroundWork {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         tokio::join!(self.renew_names(), self.check_health());
     }
 

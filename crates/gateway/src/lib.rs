@@ -72,7 +72,7 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
-pub use background::BackgroundWork;
+pub(crate) use background::BackgroundWork;
 use call::InferenceCall;
 pub use edge::Edge;
 use failure::AttemptFailure;
@@ -97,7 +97,7 @@ impl ProxyHooks {
     }
 
     /// The background work on providers. It shares the cache of addresses with calls.
-    pub fn background_work(&self) -> BackgroundWork {
+    pub(crate) fn background_work(&self) -> BackgroundWork {
         BackgroundWork::new(self.app.clone(), self.peers.clone())
     }
 }

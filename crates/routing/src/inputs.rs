@@ -109,7 +109,7 @@ impl RequestFacts {
 
     /// Assumed length of the answer: `max_tokens`, else [`bounds::ANSWER_TOKENS`]; 0 where the
     /// endpoint generates nothing.
-    pub fn answer_tokens(&self) -> u64 {
+    pub(crate) fn answer_tokens(&self) -> u64 {
         match Endpoint::named(&self.endpoint) {
             Some(endpoint) if !endpoint.generates() => 0,
             // Some servers read 0 as "no limit".

@@ -86,7 +86,7 @@ impl Routing {
     }
 
     /// Whether the document has patterns.
-    pub fn has_patterns(&self) -> bool {
+    pub(crate) fn has_patterns(&self) -> bool {
         !(self.alias_patterns.is_empty() && self.target_patterns.is_empty())
     }
 

@@ -93,7 +93,8 @@ impl Faults {
 
     /// The next `count` writes of accounts, other than mutations, happen and are told to have
     /// failed.
-    pub fn lose_answers(&self, count: u32) {
+    #[cfg(test)]
+    pub(crate) fn lose_answers(&self, count: u32) {
         self.0.answers_left.store(count, Ordering::Release);
     }
 

@@ -19,7 +19,7 @@ impl Auth {
     }
 
     /// The same for a key and all that descend from it.
-    pub fn kill_descent(&self, id: &KeyId) {
+    pub(crate) fn kill_descent(&self, id: &KeyId) {
         self.0.keys.kill_descent(id);
     }
 

@@ -13,11 +13,11 @@ use rerouter_base::id::Random;
 use rerouter_base::secret::{MacKey, constant_time_eq};
 
 /// The digest of the body (RFC 9530 section 2).
-pub const CONTENT_DIGEST: &str = "content-digest";
+pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 /// The covered components and the key (RFC 9421 section 4.1).
-pub const SIGNATURE_INPUT: &str = "signature-input";
+pub(crate) const SIGNATURE_INPUT: &str = "signature-input";
 /// The signature (RFC 9421 section 4.2).
-pub const SIGNATURE: &str = "signature";
+pub(crate) const SIGNATURE: &str = "signature";
 
 const WITH_BODY: &str = r#"("@method" "@authority" "@path" "@query" "content-digest")"#;
 const WITHOUT_BODY: &str = r#"("@method" "@authority" "@path" "@query")"#;
@@ -95,12 +95,12 @@ impl Signed {
     }
 
     /// Whether its time is within the allowed skew.
-    pub fn is_timely(&self, now_s: i64) -> bool {
+    pub(crate) fn is_timely(&self, now_s: i64) -> bool {
         now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
     }
 
     /// Whether this key made it; in constant time.
-    pub fn is_made_with(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
         constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 

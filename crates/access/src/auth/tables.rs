@@ -242,7 +242,7 @@ impl Auth {
     }
 
     /// ROUTER keys with a budget on which they, or their descendants, may still draw.
-    pub fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
+    pub(crate) fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         self.0.keys.with_budget(now)
     }
 

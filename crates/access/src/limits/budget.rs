@@ -23,7 +23,7 @@ use rerouter_base::money::NanoUsd;
 use rerouter_store::{Budget, BudgetShare, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
-pub type Period = i64;
+pub(crate) type Period = i64;
 
 /// The period that `at` is in.
 pub(super) fn period(per: Per, at: Timestamp) -> Period {

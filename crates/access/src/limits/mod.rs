@@ -62,7 +62,7 @@ use tokio::sync::Notify;
 use rerouter_base::error::Error;
 use rerouter_base::money::NanoUsd;
 
-pub use budget::{Period, Reserve};
+pub use budget::Reserve;
 pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
 pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;

@@ -59,7 +59,7 @@ pub fn redact(token: &str) -> String {
 
 /// A text with every secret of this form in it [redacted](redact). One pass, since anybody may have
 /// chosen the text.
-pub fn redact_within(text: &str) -> Cow<'_, str> {
+pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
     let (mut clean, mut rest) = (String::new(), text);
     let mut from = 0;
     while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {

@@ -143,7 +143,7 @@ impl Archive {
     }
 
     /// The same at this pace.
-    pub async fn append_with(
+    pub(crate) async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
         pace: impl Into<WritePace>,

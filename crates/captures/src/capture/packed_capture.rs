@@ -85,7 +85,7 @@ impl PackedCapture {
     }
 
     /// Its head, as bytes.
-    pub fn head_bytes(&self) -> &[u8] {
+    pub(crate) fn head_bytes(&self) -> &[u8] {
         &self.head
     }
 
@@ -95,7 +95,7 @@ impl PackedCapture {
     }
 
     /// The capture; `None` if it is damaged.
-    pub fn unpack(&self) -> Option<Capture> {
+    pub(crate) fn unpack(&self) -> Option<Capture> {
         Some(Capture { head: self.head()?.read()?, bodies: self.bodies.clone() })
     }
 
@@ -118,7 +118,7 @@ fn run_of(head: &[u8], bodies: Bodies) -> (Bytes, Bodies) {
 }
 
 /// What the index is told of a capture.
-pub fn row(head: &Head) -> CaptureRow {
+pub(crate) fn row(head: &Head) -> CaptureRow {
     let (decision, served) = (head.decision.as_ref(), head.served.as_ref());
     // Without a decision, the name that was asked for.
     let asked = || head.inputs.as_ref().map(|inputs| &inputs.request.name);
@@ -144,7 +144,7 @@ pub fn row(head: &Head) -> CaptureRow {
 }
 
 /// A head as it is stored, with its own headers; `None` if it is too large.
-pub fn packed_head(head: &Head) -> Option<Vec<u8>> {
+pub(crate) fn packed_head(head: &Head) -> Option<Vec<u8>> {
     let mut fields = head.clone();
     let requests = std::mem::take(&mut fields.request_headers);
     let responses = std::mem::take(&mut fields.response_headers);

@@ -82,7 +82,7 @@ impl<'a> PackedHead<'a> {
 }
 
 /// Appends a head to `out`, with these headers instead of its own; `None` if it is too large.
-pub fn write<'h>(
+pub(crate) fn write<'h>(
     out: &mut Vec<u8>,
     head: &Head,
     request_headers: impl Iterator<Item = (&'h str, Cow<'h, str>)>,
@@ -100,13 +100,13 @@ pub fn write<'h>(
 
 /// Whether headers are those of the request or of its answer.
 #[derive(Clone, Copy)]
-pub enum HeaderSide {
+pub(crate) enum HeaderSide {
     Request,
     Response,
 }
 
 /// The head with those of its headers that `keeps` keeps; `None` if it is too large.
-pub fn rewrite(
+pub(crate) fn rewrite(
     head: PackedHead<'_>,
     mut keeps: impl FnMut(HeaderSide, PackedHeader<'_>) -> bool,
 ) -> Option<Vec<u8>> {

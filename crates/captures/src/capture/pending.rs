@@ -82,7 +82,7 @@ impl PendingCaptures {
     }
 
     /// Whether any of these is still pending.
-    pub fn has_any(&self, ids: &[RequestId]) -> bool {
+    pub(crate) fn has_any(&self, ids: &[RequestId]) -> bool {
         let entries = self.entries();
         ids.iter().any(|id| entries.all.contains_key(id))
     }

@@ -176,7 +176,7 @@ impl Head {
     /// The version of heads that need no newer one.
     pub const FIRST: u32 = 1;
     /// The version of heads with `response_assembled`: version 1 would take the body for a stream.
-    pub const ASSEMBLED: u32 = 2;
+    pub(crate) const ASSEMBLED: u32 = 2;
     /// The version of heads with an `agent`: version 2 would replay only the client's part of the
     /// request.
     pub const AGENT: u32 = 3;
@@ -236,17 +236,17 @@ impl Head {
     }
 
     /// Whether the answer's body is an event stream.
-    pub fn answers_in_events(&self) -> bool {
+    pub(crate) fn answers_in_events(&self) -> bool {
         self.response_stream && !self.response_assembled
     }
 
     /// Notes that something was taken out of what the request said, or was decided on.
-    pub fn lacks_of_request(&mut self) {
+    pub(crate) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);
     }
 
     /// Notes that the answer was redacted. The call can still be replayed.
-    pub fn lacks_of_answer(&mut self) {
+    pub(crate) fn lacks_of_answer(&mut self) {
         self.request_whole |= !self.redacted;
         self.redacted = true;
     }

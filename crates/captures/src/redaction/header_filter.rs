@@ -12,14 +12,14 @@ const LONGEST: usize = 128;
 
 /// Tells which headers may be kept. Belongs to one redactor.
 #[derive(Default)]
-pub struct HeaderFilter {
+pub(crate) struct HeaderFilter {
     /// Headers that are no credentials, as they are packed.
     clean: Vec<Option<Box<[u8]>>>,
 }
 
 impl HeaderFilter {
     /// Whether a header stays. A damaged one does not.
-    pub fn keeps(
+    pub(crate) fn keeps(
         &mut self,
         redactor: &Redactor,
         side: HeaderSide,

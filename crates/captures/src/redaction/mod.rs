@@ -23,7 +23,7 @@ use rerouter_dialect::wire::json;
 
 pub use credentials::{is_in_query, without_credentials};
 pub use head::{lost_names, lost_signals, lost_text};
-pub use header_filter::HeaderFilter;
+pub(crate) use header_filter::HeaderFilter;
 pub use rules::Expression;
 use rules::{Replacements, Secrets};
 
@@ -57,7 +57,7 @@ impl Redactor {
 
     /// Whether nothing has to leave but headers. Where this cannot be told at little cost it is
     /// false. `None` if the capture is damaged.
-    pub fn is_clean(&self, capture: &PackedCapture) -> Option<bool> {
+    pub(crate) fn is_clean(&self, capture: &PackedCapture) -> Option<bool> {
         let (facts, bodies, packed) = (capture.facts, &capture.bodies, capture.head()?);
         if facts.has_texts && head::may_hold_credentials(&packed.fields()?) {
             return Some(false);

@@ -146,7 +146,7 @@ pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
 }
 
 /// Reads a routing document from the API, to run it. It may hold credentials as `${…}` only.
-pub fn read_given(
+pub(crate) fn read_given(
     text: &str,
     server: &Server,
     env: &Env<'_>,

@@ -19,8 +19,8 @@ mod why;
 pub use judge::HealthSource;
 pub use offline::OfflineEvaluation;
 pub use report::EvaluationReport;
+pub(crate) use run::document_of;
 pub use run::{
-    CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, document_of,
-    finish, turn,
+    CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, begin, finish, turn,
 };
 pub use why::why;

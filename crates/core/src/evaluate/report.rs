@@ -175,7 +175,7 @@ impl EvaluationReport {
     }
 
     /// Removes the ids of captures, for callers who may not read them.
-    pub fn forget_examples(&mut self) {
+    pub(crate) fn forget_examples(&mut self) {
         self.changes.values_mut().for_each(|change| change.examples.clear());
     }
 

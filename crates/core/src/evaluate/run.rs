@@ -57,7 +57,7 @@ impl Document {
 }
 
 /// The document of a revision; `None` if it is not known any more, or this build rejects it.
-pub async fn document_of(app: &App, revision: &str) -> Option<Document> {
+pub(crate) async fn document_of(app: &App, revision: &str) -> Option<Document> {
     let live = app.live();
     if live.routing.revision() == revision {
         return Some(Document::Live(live));

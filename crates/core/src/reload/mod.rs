@@ -26,7 +26,7 @@ use rerouter_store::{Event, GatewayRow, Store, StoreError};
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Stores the text of a document, before any capture can have its revision.
-pub async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
+pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
     store_text_in(&app.store, app, routing).await
 }
 

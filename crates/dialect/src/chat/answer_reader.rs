@@ -7,7 +7,7 @@ use crate::neutral::event::StreamEvent;
 use crate::neutral::failure;
 
 /// Reads a whole chat completion as events.
-pub fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     let Ok(chunk) = serde_json::from_str::<CompletionChunk<'_>>(body) else {
         return each(StreamEvent::Failed(failure::unreadable()));
     };

@@ -5,7 +5,7 @@ use crate::neutral::ids;
 use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::part::{Part, ToolCall};
 
-pub fn write(answer: &Answer, out: &mut Vec<u8>) {
+pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     let id = id(&answer.id);
     put!(out, "{\"id\":", Quoted(&id), ",\"object\":\"chat.completion\",\"created\":");
     put!(out, answer.created, ",\"model\":", Quoted(&answer.model));

@@ -64,7 +64,7 @@ struct ChatDelta<'a> {
 }
 
 /// What an event's data is.
-pub fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
         return EventKind::Done.into();
     }
@@ -169,7 +169,7 @@ impl FunctionDelta<'_> {
 
 /// Assembles the answer of a recorded stream. What was cut off and log probabilities are left
 /// out.
-pub fn assemble(stream: &[u8]) -> Value {
+pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut parts = ChatAssembly::default();
     each_object(stream, |event| parts.take(event));
     parts.whole()

@@ -4,7 +4,7 @@ use super::super::request::member_names::MemberNames;
 use crate::wire::json::{Cursor, Edit, JsonError, JsonKind};
 
 #[derive(Default)]
-pub struct StreamOptions {
+pub(crate) struct StreamOptions {
     pub include_usage: bool,
     /// The edit that makes it ask for the usage; `None` where it asks already, or holds what no
     /// provider understands.
@@ -12,7 +12,7 @@ pub struct StreamOptions {
 }
 
 /// Reads the value of `stream_options`.
-pub fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, JsonError> {
+pub(crate) fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, JsonError> {
     let ask = |edit| Ok(StreamOptions { include_usage: false, ask: Some(edit) });
     match cursor.kind()? {
         JsonKind::Null => return ask(Edit::new(cursor.skip()?, &br#"{"include_usage":true}"#[..])),

@@ -37,7 +37,7 @@ struct ToolCallProgress {
 }
 
 #[derive(Debug, Default)]
-pub struct ChatStreamReader {
+pub(crate) struct ChatStreamReader {
     started: bool,
     parts: OpenParts<ChatPart>,
     calls: Vec<ToolCallProgress>,
@@ -46,7 +46,7 @@ pub struct ChatStreamReader {
 
 impl ChatStreamReader {
     /// Reads the data of an event.
-    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         if data.trim_ascii() == "[DONE]" {
             return self.done(each);
         }
@@ -57,14 +57,14 @@ impl ChatStreamReader {
     }
 
     /// The connection has ended. Some providers leave `[DONE]` out.
-    pub fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         if self.stopped {
             self.done(each);
         }
     }
 
     /// Bytes of arguments that wait for the name of their tool.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.calls.iter().map(|call| call.early.len()).sum()
     }
 

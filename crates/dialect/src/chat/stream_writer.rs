@@ -19,7 +19,7 @@ enum WrittenPart {
 }
 
 #[derive(Debug)]
-pub struct ChatStreamWriter {
+pub(crate) struct ChatStreamWriter {
     include_usage: bool,
     /// What each chunk begins with.
     head: String,
@@ -31,7 +31,7 @@ pub struct ChatStreamWriter {
 }
 
 impl ChatStreamWriter {
-    pub fn new(include_usage: bool) -> Self {
+    pub(crate) fn new(include_usage: bool) -> Self {
         ChatStreamWriter {
             include_usage,
             head: String::new(),
@@ -43,7 +43,7 @@ impl ChatStreamWriter {
         }
     }
 
-    pub fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         match event {
             StreamEvent::Start { id: provider, model, created, usage } => {
                 let mut head = Vec::new();

@@ -2,7 +2,7 @@
 
 pub mod mock;
 pub mod recorded;
-pub mod request_facts;
+pub(crate) mod request_facts;
 
 use super::Dialect;
 use super::chat::{errors, stream_events};

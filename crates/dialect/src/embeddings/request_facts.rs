@@ -5,7 +5,7 @@ use super::super::request::model_request::RequestBuilder;
 use super::super::request::text::tokens_of;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 
-pub fn member(
+pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     _input: &str,
     builder: &mut RequestBuilder,

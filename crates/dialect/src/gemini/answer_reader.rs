@@ -5,7 +5,7 @@ use crate::neutral::answer::StopReason;
 use crate::neutral::event::StreamEvent;
 
 /// Reads a whole answer as events.
-pub fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     let mut reader = GeminiStreamReader::default();
     reader.event(body, each);
     if !reader.has_stopped() {

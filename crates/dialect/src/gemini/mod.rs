@@ -2,10 +2,10 @@
 //! stream ends without an event that says so. Sources: ai.google.dev/api/generate-content,
 //! ai.google.dev/api/tokens (counts) and ai.google.dev/gemini-api/docs/troubleshooting (errors).
 
-pub mod answer_reader;
+pub(crate) mod answer_reader;
 pub(super) mod request_writer;
-pub mod stream_events;
-pub mod stream_reader;
+pub(crate) mod stream_events;
+pub(crate) mod stream_reader;
 pub mod usage;
 
 use std::fmt::Write;

@@ -66,7 +66,7 @@ struct PartChunk<'a> {
 }
 
 /// What an event's data is.
-pub fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let Ok(chunk) = serde_json::from_slice::<GeneratedChunk<'_>>(data) else {
         return unread(fields, data);
     };
@@ -125,7 +125,7 @@ impl PartChunk<'_> {
 
 /// Assembles the answer of a recorded stream: parts in their order, with texts that follow each
 /// other as one. Of other members the last counts.
-pub fn assemble(stream: &[u8]) -> Value {
+pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut top = Map::new();
     let mut candidates: BTreeMap<u64, Map<String, Value>> = BTreeMap::new();
     each_object(stream, |mut chunk| {

@@ -133,7 +133,7 @@ enum GeminiPartKey {
 }
 
 #[derive(Debug, Default)]
-pub struct GeminiStreamReader {
+pub(crate) struct GeminiStreamReader {
     started: bool,
     parts: OpenParts<GeminiPartKey>,
     stopped: bool,
@@ -141,7 +141,7 @@ pub struct GeminiStreamReader {
 
 impl GeminiStreamReader {
     /// Reads the data of an event.
-    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         let Ok(chunk) = serde_json::from_str::<GeminiChunk<'_>>(data) else {
             return each(StreamEvent::Failed(failure::unreadable()));
         };
@@ -180,7 +180,7 @@ impl GeminiStreamReader {
     }
 
     /// The connection has ended.
-    pub fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         if self.stopped {
             self.done(each);
         }

@@ -32,7 +32,7 @@ struct UsageMetadata<'a> {
 }
 
 /// Reads the object; `None` unless it counts something. Absurd counts are left out.
-pub fn read_metadata(written: &str) -> Option<PartialUsage> {
+pub(crate) fn read_metadata(written: &str) -> Option<PartialUsage> {
     let written: UsageMetadata<'_> = serde_json::from_str(written).ok()?;
     let count = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
     let sum = |one, other| {

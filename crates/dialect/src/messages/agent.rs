@@ -15,7 +15,7 @@ pub const RULES: AgentRules = AgentRules {
 };
 
 /// A count of tokens has no sampling fields.
-pub const COUNT_RULES: AgentRules = AgentRules { sampling: |_, _| None, ..RULES };
+pub(crate) const COUNT_RULES: AgentRules = AgentRules { sampling: |_, _| None, ..RULES };
 
 fn sampling<'a>(name: &'a str, value: &'a Value) -> Option<(&'a str, Cow<'a, Value>)> {
     Some(match name {

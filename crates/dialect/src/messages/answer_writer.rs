@@ -6,7 +6,7 @@ use crate::neutral::json_text::{Quoted, is_object, put};
 use crate::neutral::part::{Part, Thinking, ToolCall};
 use crate::neutral::seal::Seal;
 
-pub fn write(answer: &Answer, out: &mut Vec<u8>) {
+pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     let id = id(&answer.id);
     put!(out, "{\"id\":", Quoted(&id), ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
     put!(out, Quoted(&answer.model), ",\"content\":[");

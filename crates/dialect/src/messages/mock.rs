@@ -13,7 +13,7 @@ pub const RULES: MockRules = MockRules {
     refusal,
 };
 
-pub const COUNT_RULES: MockRules = MockRules {
+pub(crate) const COUNT_RULES: MockRules = MockRules {
     whole: |answer, _| Ok(json!({ "input_tokens": answer.usage.prompt_tokens })),
     ..RULES
 };

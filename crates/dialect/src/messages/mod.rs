@@ -1,19 +1,19 @@
 //! Messages, Anthropic's dialect, and its count of tokens.
 
 pub mod agent;
-pub mod answer_reader;
-pub mod answer_writer;
+pub(crate) mod answer_reader;
+pub(crate) mod answer_writer;
 mod client_tools;
 pub mod completion;
 pub mod errors;
 pub mod failure;
 pub mod mock;
-pub mod request_facts;
+pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
-pub mod stream_events;
-pub mod stream_reader;
-pub mod stream_writer;
+pub(crate) mod stream_events;
+pub(crate) mod stream_reader;
+pub(crate) mod stream_writer;
 mod tool_reader;
 
 use bytes::Bytes;

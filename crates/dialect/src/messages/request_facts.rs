@@ -13,7 +13,7 @@ use crate::wire::tokens;
 use rerouter_base::error::Error;
 
 /// Reads a member of a request that is acted on.
-pub fn member(
+pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
     builder: &mut RequestBuilder,

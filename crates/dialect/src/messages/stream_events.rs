@@ -66,7 +66,7 @@ impl InnerObject<'_> {
 }
 
 /// What an event's data is.
-pub fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let Ok(event) = serde_json::from_slice::<MessageEvent<'_>>(data) else {
         return unread(fields, data);
     };
@@ -148,7 +148,7 @@ impl<'a> InnerFacts<'a> {
 }
 
 /// Assembles the answer of a recorded stream.
-pub fn assemble(stream: &[u8]) -> Value {
+pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut parts = MessageAssembly::default();
     each_object(stream, |event| parts.take(event));
     parts.whole()

@@ -32,7 +32,7 @@ struct MessageStreamEvent<'a> {
 }
 
 #[derive(Deserialize)]
-pub struct MessageBody<'a> {
+pub(crate) struct MessageBody<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: JsonText<'a>,
     #[serde(borrow, default)]
@@ -138,7 +138,7 @@ impl MessageUsage {
 }
 
 #[derive(Debug, Default)]
-pub struct MessagesStreamReader {
+pub(crate) struct MessagesStreamReader {
     parts: OpenParts<u64>,
     usage: MessageUsage,
     /// The signature of the thinking block that is open.
@@ -147,7 +147,7 @@ pub struct MessagesStreamReader {
 
 impl MessagesStreamReader {
     /// Reads the data of an event.
-    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         let Ok(event) = serde_json::from_str::<MessageStreamEvent<'_>>(data) else {
             return each(StreamEvent::Failed(failure::unreadable()));
         };
@@ -182,7 +182,7 @@ impl MessagesStreamReader {
     }
 
     /// Bytes of a signature that is not whole.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.signature.len()
     }
 

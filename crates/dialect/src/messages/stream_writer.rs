@@ -31,7 +31,7 @@ struct PendingBlock {
 }
 
 #[derive(Debug, Default)]
-pub struct MessagesStreamWriter {
+pub(crate) struct MessagesStreamWriter {
     /// The first one is open, the others wait.
     blocks: VecDeque<PendingBlock>,
     /// The index of the open block.
@@ -43,7 +43,7 @@ pub struct MessagesStreamWriter {
 }
 
 impl MessagesStreamWriter {
-    pub fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         if self.broken {
             return;
         }
@@ -81,7 +81,7 @@ impl MessagesStreamWriter {
     }
 
     /// Bytes of text that wait.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.waiting_bytes
     }
 

@@ -9,7 +9,7 @@ use super::part::{Part, Thinking, ToolCall};
 pub const COLLECT_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Default)]
-pub struct AnswerBuilder {
+pub(crate) struct AnswerBuilder {
     answer: Answer,
     bytes: usize,
     failed: Option<Failure>,
@@ -17,7 +17,7 @@ pub struct AnswerBuilder {
 
 impl AnswerBuilder {
     /// Takes an event. An error means that the answer is over what may be collected.
-    pub fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
+    pub(crate) fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match event {
             StreamEvent::Start { id, model, created, usage } => {
@@ -56,20 +56,20 @@ impl AnswerBuilder {
     }
 
     /// About the bytes of memory that it takes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn answer(&self) -> &Answer {
+    pub(crate) fn answer(&self) -> &Answer {
         &self.answer
     }
 
     /// What came, and why no more did.
-    pub fn so_far(self) -> (Answer, Option<Failure>) {
+    pub(crate) fn so_far(self) -> (Answer, Option<Failure>) {
         (self.answer, self.failed)
     }
 
-    pub fn finish(self) -> Result<Answer, Failure> {
+    pub(crate) fn finish(self) -> Result<Answer, Failure> {
         match self.failed {
             Some(failure) => Err(failure),
             None => Ok(self.answer),

@@ -6,7 +6,7 @@ use super::seal::Seal;
 /// What an event of a stream says. Parts start in the order of their indexes, from 0, and may be
 /// open side by side. A part of text is never empty.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StreamEvent<'a> {
+pub(crate) enum StreamEvent<'a> {
     Start {
         id: &'a str,
         model: &'a str,
@@ -42,7 +42,7 @@ pub enum StreamEvent<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartKind<'a> {
+pub(crate) enum PartKind<'a> {
     Text,
     Thinking,
     Refusal,
@@ -60,12 +60,12 @@ pub enum PartKind<'a> {
 
 /// The names of what answers have and the neutral form has not.
 pub mod dropped {
-    pub const AUDIO: &str = "audio";
+    pub(crate) const AUDIO: &str = "audio";
     pub const CHOICES: &str = "choices";
-    pub const CITATIONS: &str = "citations";
-    pub const CUSTOM_TOOL_CALLS: &str = "custom_tool_calls";
-    pub const IMAGES: &str = "images";
-    pub const LOGPROBS: &str = "logprobs";
-    pub const REASONING_SIGNATURES: &str = "reasoning_signatures";
-    pub const SERVER_TOOLS: &str = "server_tools";
+    pub(crate) const CITATIONS: &str = "citations";
+    pub(crate) const CUSTOM_TOOL_CALLS: &str = "custom_tool_calls";
+    pub(crate) const IMAGES: &str = "images";
+    pub(crate) const LOGPROBS: &str = "logprobs";
+    pub(crate) const REASONING_SIGNATURES: &str = "reasoning_signatures";
+    pub(crate) const SERVER_TOOLS: &str = "server_tools";
 }

@@ -9,19 +9,19 @@ use super::size;
 const TEXT_CHARS: usize = 2_000;
 
 /// Code of a prompt that is too long, in OpenAI's words.
-pub const TOO_LONG_CODE: &str = "context_length_exceeded";
+pub(crate) const TOO_LONG_CODE: &str = "context_length_exceeded";
 
 /// The provider's answer cannot be read.
 pub fn unreadable() -> Failure {
     internal("The provider's answer cannot be read.")
 }
 
-pub fn ended_early() -> Failure {
+pub(crate) fn ended_early() -> Failure {
     internal("The provider's stream ended before its answer was whole.")
 }
 
 /// The process has no memory left for the answer.
-pub fn no_memory() -> Failure {
+pub(crate) fn no_memory() -> Failure {
     let message = "Too many bodies are in memory. Retry in a second.".to_owned();
     Failure { status: 503, kind: FailureKind::Overloaded, message, ..too_long() }
 }
@@ -57,7 +57,7 @@ pub fn read(status: u16, body: &[u8]) -> Failure {
 }
 
 /// Reads an error inside a stream or an answer of success. Its status is what its words stand for.
-pub fn read_in_band(raw: &str) -> Failure {
+pub(crate) fn read_in_band(raw: &str) -> Failure {
     let value = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
     of_value(None, &value)
 }

@@ -4,7 +4,7 @@
 const ID_CHARS: usize = 96;
 
 /// The provider's id without the prefix of its dialect, of characters that any dialect accepts.
-pub fn stem(id: &str) -> String {
+pub(crate) fn stem(id: &str) -> String {
     let prefixes = ["chatcmpl-", "msg_", "resp_", "gen-"];
     let bare = prefixes.iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
     let allowed = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');

@@ -170,7 +170,7 @@ fn write_value(value: &impl Serialize, out: &mut Vec<u8>) {
 
 /// Appends a text as a JSON string, with the same bytes as `serde_json`: that looks at each byte
 /// apart, which was half of what the translation of 8 KiB took.
-pub fn push_text(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn push_text(text: &str, out: &mut Vec<u8>) {
     out.reserve(text.len() + 2);
     out.push(b'"');
     let (chunks, rest) = text.as_bytes().as_chunks::<32>();

@@ -11,7 +11,7 @@ pub(crate) const ANSWER_PARTS: usize = 1_024;
 /// Passes events on between a reader and a writer: one start, ids for all tool calls, a fitting
 /// stop reason, one end.
 #[derive(Debug)]
-pub struct Normalizer {
+pub(crate) struct Normalizer {
     context: AnswerContext,
     /// The client's dialect has a place for seals.
     seals: bool,
@@ -29,7 +29,7 @@ pub struct Normalizer {
 }
 
 impl Normalizer {
-    pub fn new(context: AnswerContext, seals: bool) -> Self {
+    pub(crate) fn new(context: AnswerContext, seals: bool) -> Self {
         Normalizer {
             context,
             seals,
@@ -46,20 +46,20 @@ impl Normalizer {
     }
 
     /// The stream has its end: what comes after it is not of the answer.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
     /// Whether that end is an error.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
-    pub fn dropped(&self) -> &[&'static str] {
+    pub(crate) fn dropped(&self) -> &[&'static str] {
         &self.dropped
     }
 
-    pub fn pass(&mut self, event: StreamEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn pass(&mut self, event: StreamEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         if self.over {
             return;
         }

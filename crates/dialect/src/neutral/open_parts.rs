@@ -5,7 +5,7 @@ use super::seal::Seal;
 
 /// Gives parts their indexes. A part of text starts with its first text, so none is empty.
 #[derive(Debug)]
-pub struct OpenParts<K> {
+pub(crate) struct OpenParts<K> {
     open: Vec<(K, usize)>,
     next: usize,
 }
@@ -23,7 +23,7 @@ impl<K: Copy + PartialEq> OpenParts<K> {
     }
 
     /// Starts a part, in place of an open one of the same key.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         key: K,
         part: PartKind<'_>,
@@ -38,7 +38,7 @@ impl<K: Copy + PartialEq> OpenParts<K> {
     }
 
     /// More text of a part of text, which starts if it is not open.
-    pub fn text(
+    pub(crate) fn text(
         &mut self,
         key: K,
         part: PartKind<'_>,
@@ -56,14 +56,14 @@ impl<K: Copy + PartialEq> OpenParts<K> {
     }
 
     /// More arguments of a tool call, if it is open.
-    pub fn arguments(&mut self, key: K, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn arguments(&mut self, key: K, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(index) = self.index(key).filter(|_| !text.is_empty()) {
             each(StreamEvent::Delta { index, text });
         }
     }
 
     /// The seal of thinking, which may have no text at all.
-    pub fn seal(&mut self, key: K, seal: Seal, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn seal(&mut self, key: K, seal: Seal, each: &mut impl FnMut(StreamEvent<'_>)) {
         let index = match self.index(key) {
             Some(index) => index,
             None => self.start(key, PartKind::Thinking, each),
@@ -71,14 +71,14 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         each(StreamEvent::Sealed { index, seal });
     }
 
-    pub fn end(&mut self, key: K, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn end(&mut self, key: K, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(at) = self.open.iter().rposition(|(known, _)| *known == key) {
             let (_, index) = self.open.remove(at);
             each(StreamEvent::PartEnd { index });
         }
     }
 
-    pub fn end_all(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn end_all(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         for (_, index) in self.open.drain(..) {
             each(StreamEvent::PartEnd { index });
         }

@@ -46,7 +46,7 @@ pub enum Source {
 
 impl Source {
     /// Reads a URL, which may be a `data:` URL with base64 in it.
-    pub fn of_url(url: String) -> Self {
+    pub(crate) fn of_url(url: String) -> Self {
         let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(','))
         else {
             return Source::Url(url);
@@ -58,7 +58,7 @@ impl Source {
 
     /// Reads a file: a `data:` URL, a URL, or base64 alone, which is a PDF. A text file is decoded,
     /// if it is UTF-8.
-    pub fn of_file(file: String) -> Self {
+    pub(crate) fn of_file(file: String) -> Self {
         if !file.contains(':') {
             return Source::Inline { media_type: PDF.to_owned(), data: Base64(file) };
         }
@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// The URL, or the data as a `data:` URL.
-    pub fn to_url(&self) -> String {
+    pub(crate) fn to_url(&self) -> String {
         match self {
             Source::Url(url) => url.clone(),
             Source::Inline { media_type, data } => format!("data:{media_type};base64,{}", data.0),
@@ -99,7 +99,7 @@ pub struct File {
 
 impl File {
     /// A text file as text, with its name in front, for dialects that take no text files.
-    pub fn as_text(&self) -> Option<String> {
+    pub(crate) fn as_text(&self) -> Option<String> {
         let Source::Text(text) = &self.source else { return None };
         Some(self.name.as_ref().map_or_else(|| text.clone(), |name| format!("{name}\n\n{text}")))
     }

@@ -97,7 +97,7 @@ pub struct WebSearch {
 
 impl WebSearch {
     /// Calls back with each member of the place that is known.
-    pub fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
+    pub(crate) fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
         for (name, value) in ["city", "country", "region", "timezone"].iter().zip(place) {
             if let Some(value) = value {
                 write(name, value);
@@ -236,7 +236,7 @@ impl UsedFeatures {
     }
 
     /// Notes what kind of file it is, where that matters.
-    pub fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
+    pub(crate) fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
         let feature = match source {
             Source::Url(_) => Feature::FileUrls,
             Source::Inline { media_type, .. } if media_type != "application/pdf" => {
@@ -258,7 +258,7 @@ impl Request {
     }
 
     /// Adds text of the operator or developer: in front, or as a turn if there are turns already.
-    pub fn instruct(&mut self, texts: Vec<String>, path: &'static str, name: &'static str) {
+    pub(crate) fn instruct(&mut self, texts: Vec<String>, path: &'static str, name: &'static str) {
         if self.turns.is_empty() {
             self.system.extend(texts.into_iter().filter(|text| !text.is_empty()));
             self.uses.add(Feature::SystemText, path, name);
@@ -269,7 +269,7 @@ impl Request {
     }
 
     /// Adds a tool's result to the results before it.
-    pub fn answer_call(&mut self, result: ToolResult) {
+    pub(crate) fn answer_call(&mut self, result: ToolResult) {
         self.uses.add(Feature::ToolResults, "", "tool results");
         let last = self.turns.last().and_then(|turn| turn.content.last());
         let joins = matches!(last, Some(Part::ToolResult(_)));
@@ -277,7 +277,7 @@ impl Request {
     }
 
     /// All text of the operator or developer, also what stands between turns.
-    pub fn system_texts(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn system_texts(&self) -> impl Iterator<Item = &str> {
         let later = self.turns.iter().filter(|turn| turn.speaker == Speaker::System);
         let later = later.flat_map(|turn| &turn.content).filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
@@ -287,7 +287,7 @@ impl Request {
     }
 
     /// The turns of user and assistant in alternation, with the parts that a dialect takes.
-    pub fn alternating(&self, takes: fn(&Part) -> bool) -> Vec<(Speaker, Vec<&Part>)> {
+    pub(crate) fn alternating(&self, takes: fn(&Part) -> bool) -> Vec<(Speaker, Vec<&Part>)> {
         let mut turns: Vec<(Speaker, Vec<&Part>)> = Vec::new();
         for turn in self.turns.iter().filter(|turn| turn.speaker != Speaker::System) {
             let parts = turn.content.iter().filter(|part| takes(part));
@@ -305,14 +305,14 @@ impl Request {
     }
 
     /// Whether the model may call any tool.
-    pub fn has_tools(&self) -> bool {
+    pub(crate) fn has_tools(&self) -> bool {
         let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
         let of_provider = of_provider || !self.mcp_servers.is_empty();
         of_provider || !self.tools.is_empty()
     }
 
     /// The name of the end user, if OpenAI's API takes one of its length.
-    pub fn short_user(&self) -> Option<&str> {
+    pub(crate) fn short_user(&self) -> Option<&str> {
         self.user.as_deref().filter(|user| user.len() <= USER_NAME_BYTES)
     }
 

@@ -27,14 +27,14 @@ pub struct Seal {
 
 impl Seal {
     /// The text that a client keeps. [`Seal::from_text`] reads it again.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let value = URL_SAFE_NO_PAD.encode(self.value.to_string());
         format!("{MARK}{}.{value}", self.dialect)
     }
 
     /// The seal of another dialect in a text that the client sent back; `None` if the text is the
     /// dialect's own.
-    pub fn from_text(text: &str) -> Option<Seal> {
+    pub(crate) fn from_text(text: &str) -> Option<Seal> {
         let (dialect, value) = text.strip_prefix(MARK)?.split_once('.')?;
         let dialect = [MESSAGES, RESPONSES, GEMINI].into_iter().find(|known| *known == dialect)?;
         let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(value).ok()?).ok()?;

@@ -6,7 +6,7 @@ const TRANSLATED_VALUES: usize = 32_768;
 
 /// Whether a text has more objects and lists than [`TRANSLATED_VALUES`]: a few bytes of
 /// text each, but far more once they are read.
-pub fn is_too_large(json: &[u8]) -> bool {
+pub(crate) fn is_too_large(json: &[u8]) -> bool {
     // Each takes two bytes.
     json.len() > 2 * TRANSLATED_VALUES && values(json) > TRANSLATED_VALUES
 }

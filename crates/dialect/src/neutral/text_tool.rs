@@ -50,7 +50,7 @@ enum Place {
 
 /// Reads the text out of arguments as their pieces come.
 #[derive(Debug, Default)]
-pub struct TextArgument {
+pub(crate) struct TextArgument {
     place: Place,
     /// What cannot be told yet: the beginning, or a part of an escape.
     held: String,
@@ -58,7 +58,7 @@ pub struct TextArgument {
 
 impl TextArgument {
     /// Takes a piece, and gives what it adds to the text.
-    pub fn take(&mut self, piece: &str) -> String {
+    pub(crate) fn take(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
         if self.place == Place::Before {
             match beginning(&self.held) {
@@ -81,7 +81,7 @@ impl TextArgument {
     }
 
     /// What is left at the end.
-    pub fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 

@@ -61,7 +61,7 @@ struct ContentPart<'a> {
 }
 
 /// Reads a part; its texts are added to `text`.
-pub fn read(
+pub(crate) fn read(
     cursor: &mut Cursor<'_>,
     prompt: &mut PromptSize,
     text: &mut Vec<Range<usize>>,

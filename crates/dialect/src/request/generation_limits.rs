@@ -8,7 +8,7 @@ use rerouter_base::bounds;
 use rerouter_base::error::Error;
 
 /// Names of these members.
-pub const NAMES: &[&str] = &[
+pub(crate) const NAMES: &[&str] = &[
     // Limits of one answer: names of OpenAI and Anthropic, then of Gemini, Hugging Face, Ollama and
     // llama.cpp.
     "max_tokens",
@@ -55,7 +55,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// How an endpoint limits its answers.
-pub struct LimitRules {
+pub(crate) struct LimitRules {
     /// The limit of an answer that every server of the endpoint knows. Some ignore the other names.
     pub name: &'static str,
     /// Whether that limit includes thinking. It does with Anthropic, and elsewhere not everywhere.
@@ -66,7 +66,7 @@ pub struct LimitRules {
 
 /// Values of these members.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct GenerationLimits {
+pub(crate) struct GenerationLimits {
     /// The largest limit of one answer, in tokens.
     pub limit: Option<u64>,
     /// Whether the limit comes under the name that every server knows.
@@ -85,7 +85,7 @@ pub struct GenerationLimits {
 
 impl GenerationLimits {
     /// Reads the value of one of [`NAMES`].
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         cursor: &mut Cursor<'_>,
         name: &str,
@@ -160,7 +160,7 @@ impl GenerationLimits {
     }
 
     /// Number of answers, if the client sets it.
-    pub fn choices(&self) -> Option<u64> {
+    pub(crate) fn choices(&self) -> Option<u64> {
         let said = self.choices.is_some() || self.best_of.is_some();
         said.then(|| {
             self.choices.unwrap_or(1).max(1).saturating_mul(self.best_of.unwrap_or(1).max(1))
@@ -168,12 +168,12 @@ impl GenerationLimits {
     }
 
     /// Whether every server keeps to the limit of an answer.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.has_limit && !self.is_unlimited
     }
 
     /// Tokens of all answers at most.
-    pub fn answers(&self, rules: &LimitRules) -> u64 {
+    pub(crate) fn answers(&self, rules: &LimitRules) -> u64 {
         if !rules.generates {
             return 0;
         }

@@ -2,13 +2,13 @@
 //! audio and files count by their length.
 
 /// An image of unknown size: OpenAI's figure for a square one in high detail.
-pub const TOKENS_PER_IMAGE: u64 = 765;
+pub(crate) const TOKENS_PER_IMAGE: u64 = 765;
 /// An image in low detail.
-pub const TOKENS_PER_SMALL_IMAGE: u64 = 85;
+pub(crate) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
 /// A piece of audio: ten seconds or so.
-pub const TOKENS_PER_AUDIO: u64 = 100;
+pub(crate) const TOKENS_PER_AUDIO: u64 = 100;
 /// A file: a page.
-pub const TOKENS_PER_FILE: u64 = 250;
+pub(crate) const TOKENS_PER_FILE: u64 = 250;
 /// Characters of base64 that are a token of audio, as most is coded.
 const AUDIO_CHARACTERS: u64 = 2_000;
 /// Characters of base64 that are a token of audio where it is coded as tightly as can be (1.5
@@ -21,7 +21,7 @@ const TEXT_BYTES: u64 = 4;
 
 /// The size of a prompt.
 #[derive(Default)]
-pub struct PromptSize {
+pub(crate) struct PromptSize {
     pub messages: u64,
     pub images: u64,
     pub audio: u64,

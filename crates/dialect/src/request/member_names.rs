@@ -8,7 +8,7 @@ use rerouter_base::error::Error;
 
 /// The names of one object, while it is read.
 #[derive(Debug)]
-pub struct MemberNames {
+pub(crate) struct MemberNames {
     /// The prefix of field names in errors.
     within: &'static str,
     names: &'static [&'static str],
@@ -19,7 +19,7 @@ pub struct MemberNames {
 impl MemberNames {
     /// The names of one object. `within` is its path in errors, with a dot at the end unless it is
     /// empty.
-    pub fn of(within: &'static str, names: &'static [&'static str]) -> Self {
+    pub(crate) fn of(within: &'static str, names: &'static [&'static str]) -> Self {
         debug_assert!(names.len() <= 64, "one bit each");
         MemberNames { within, names, seen: 0 }
     }
@@ -28,7 +28,7 @@ impl MemberNames {
     ///
     /// # Errors
     /// 400 for a second member of one name, and for another spelling of a name.
-    pub fn find(&mut self, name: &MemberName<'_>) -> Result<&'static str, JsonError> {
+    pub(crate) fn find(&mut self, name: &MemberName<'_>) -> Result<&'static str, JsonError> {
         let written = name.written();
         if let Some((at, known)) =
             self.names.iter().enumerate().find(|(_, known)| known.as_bytes() == written)
@@ -58,7 +58,7 @@ impl MemberNames {
     }
 
     /// Whether some reader takes the member for one of these names.
-    pub fn is_like(name: &MemberName<'_>, names: &[&str]) -> bool {
+    pub(crate) fn is_like(name: &MemberName<'_>, names: &[&str]) -> bool {
         let text = name.text();
         names.iter().any(|known| reads_like(&text, known))
     }

@@ -1,11 +1,11 @@
 //! Requests: one bounded pass over the bytes of a body, which stay as they are. What members of a
 //! request say is read by `request_facts.rs` of its dialect, with the readers here.
 
-pub mod content_parts;
-pub mod generation_limits;
+pub(crate) mod content_parts;
+pub(crate) mod generation_limits;
 pub mod media;
-pub mod member_names;
-pub mod model_request;
+pub(crate) mod member_names;
+pub(crate) mod model_request;
 mod system_text;
 pub mod text;
 pub mod tools;

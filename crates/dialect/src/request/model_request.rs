@@ -14,9 +14,9 @@ use rerouter_base::error::Error;
 pub(super) const MODEL_BYTES: usize = 512;
 
 /// Tokens of a message beside its text: role and separators. A request takes as many once.
-pub const TOKENS_PER_MESSAGE: u64 = 4;
+pub(crate) const TOKENS_PER_MESSAGE: u64 = 4;
 /// Tokens of a tool call beside its name and arguments.
-pub const TOKENS_PER_CALL: u64 = 6;
+pub(crate) const TOKENS_PER_CALL: u64 = 6;
 
 /// A request, as routing and relaying see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Ceiling {
 }
 
 /// How the requests of an endpoint are read.
-pub struct RequestRules {
+pub(crate) struct RequestRules {
     /// The members that are acted on beside those of
     /// [`NAMES`](super::generation_limits::NAMES).
     pub acted_on: &'static [&'static str],
@@ -101,7 +101,7 @@ pub struct RequestRules {
 
 /// Collects what is read of a request while its body is read.
 #[derive(Default)]
-pub struct RequestBuilder {
+pub(crate) struct RequestBuilder {
     pub model: Option<Range<usize>>,
     pub request: ModelRequest,
     pub prompt: PromptSize,
@@ -119,7 +119,7 @@ pub struct RequestBuilder {
 
 impl RequestBuilder {
     /// The request, once its whole body is read.
-    pub fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
+    pub(crate) fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
         let RequestBuilder { model, mut request, prompt, limits, .. } = self;
         let Some(span) = model else {
             return Err(Error::invalid("model", "`model` is missing."));

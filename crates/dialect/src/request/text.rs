@@ -13,18 +13,18 @@ pub fn inside<'a>(cursor: &Cursor<'a>, span: &Range<usize>) -> &'a [u8] {
 }
 
 /// Estimated tokens of the string at `span`; 0 for another kind of value.
-pub fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
+pub(crate) fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
     if cursor.raw(span).first() == Some(&b'"') { tokens::estimate(inside(cursor, span)) } else { 0 }
 }
 
 /// Reads a string, without a copy as a rule; `None` for another kind of value.
-pub fn read_word<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, JsonError> {
+pub(crate) fn read_word<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, JsonError> {
     let span = cursor.skip()?;
     Ok(json::text(cursor.raw(&span)).filter(|_| cursor.raw(&span).first() == Some(&b'"')))
 }
 
 /// Reads the inside of a string, escapes included; empty for another kind of value.
-pub fn read_inside<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], JsonError> {
+pub(crate) fn read_inside<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], JsonError> {
     let is_text = cursor.kind()? == JsonKind::String;
     let span = cursor.skip()?;
     Ok(if is_text { inside(cursor, &span) } else { Default::default() })

@@ -15,7 +15,10 @@ const CLIENT_TOOLS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
 
 /// Reads `tools`: their number and size.
-pub fn read_tools(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), JsonError> {
+pub(crate) fn read_tools(
+    cursor: &mut Cursor<'_>,
+    builder: &mut RequestBuilder,
+) -> Result<(), JsonError> {
     // A server may take one tool for a list of one.
     if !matches!(cursor.kind()?, JsonKind::Array | JsonKind::Null) {
         builder.prompt.is_open = true;
@@ -38,13 +41,13 @@ pub fn read_tools(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Resu
 }
 
 /// The definition of a tool or function.
-pub struct ToolDefinition<'a> {
+pub(crate) struct ToolDefinition<'a> {
     kind: Option<Cow<'a, str>>,
     has_name: bool,
     pub tokens: u64,
 }
 
-pub fn read_definition<'a>(
+pub(crate) fn read_definition<'a>(
     cursor: &mut Cursor<'a>,
     builder: &mut RequestBuilder,
 ) -> Result<ToolDefinition<'a>, JsonError> {
@@ -73,7 +76,7 @@ pub fn read_definition<'a>(
 
 /// Reads the format that the answer must have. `names` are the members that hold its type and its
 /// schema; `schema` is the latter.
-pub fn read_format(
+pub(crate) fn read_format(
     cursor: &mut Cursor<'_>,
     mut names: MemberNames,
     schema: &str,

@@ -5,7 +5,7 @@ use crate::neutral::event::StreamEvent;
 use crate::neutral::failure;
 
 /// Reads a whole response as events.
-pub fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     match serde_json::from_str::<ResponseBody<'_>>(body) {
         Ok(response) => {
             let mut reader = ResponsesStreamReader::default();

@@ -7,7 +7,7 @@ use crate::neutral::part::{Part, Thinking, ToolCall};
 use crate::neutral::seal::Seal;
 
 /// Writes the response of an answer.
-pub fn write(answer: &Answer, out: &mut Vec<u8>) {
+pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     write_as(answer, status(&answer.stop), out);
 }
 

@@ -16,7 +16,7 @@ use crate::wire::tokens;
 use rerouter_base::error::Error;
 
 /// Reads a member of the request that is acted on.
-pub fn member(
+pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
     builder: &mut RequestBuilder,

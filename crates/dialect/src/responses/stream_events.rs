@@ -49,7 +49,7 @@ struct OutputItem<'a> {
 }
 
 /// What an event's data is.
-pub fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
+pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
         return EventKind::Done.into();
     }
@@ -144,7 +144,7 @@ fn unexplained() -> StreamError {
 }
 
 /// Whether an event that begins like this ends its stream. Such events repeat the whole answer.
-pub fn is_end(start: &[u8]) -> bool {
+pub(crate) fn is_end(start: &[u8]) -> bool {
     let fields = sse::fields(start);
     let ends = [&b"response.completed"[..], b"response.incomplete"];
     let data = fields.data.as_deref().unwrap_or_default();
@@ -155,7 +155,7 @@ pub fn is_end(start: &[u8]) -> bool {
 }
 
 /// Assembles the answer of a recorded stream.
-pub fn assemble(stream: &[u8]) -> Value {
+pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut parts = ResponseAssembly::default();
     each_object(stream, |event| parts.take(event));
     parts.whole()

@@ -35,7 +35,7 @@ struct ResponseStreamEvent<'a> {
 }
 
 #[derive(Deserialize)]
-pub struct ResponseBody<'a> {
+pub(crate) struct ResponseBody<'a> {
     #[serde(borrow, default)]
     id: JsonText<'a>,
     #[serde(borrow, default)]
@@ -143,14 +143,14 @@ struct ItemProgress {
 }
 
 #[derive(Debug, Default)]
-pub struct ResponsesStreamReader {
+pub(crate) struct ResponsesStreamReader {
     parts: OpenParts<PartKey>,
     items: Vec<ItemProgress>,
 }
 
 impl ResponsesStreamReader {
     /// Reads the data of an event.
-    pub fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         let Ok(event) = serde_json::from_str::<ResponseStreamEvent<'_>>(data) else {
             return each(StreamEvent::Failed(failure::unreadable()));
         };

@@ -11,7 +11,7 @@ use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::part::Part;
 
 #[derive(Debug, Default)]
-pub struct ResponsesStreamWriter {
+pub(crate) struct ResponsesStreamWriter {
     collected: AnswerBuilder,
     stem: String,
     /// The ids of the items, by their index.
@@ -22,7 +22,7 @@ pub struct ResponsesStreamWriter {
 }
 
 impl ResponsesStreamWriter {
-    pub fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         if self.broken {
             return;
         }
@@ -55,7 +55,7 @@ impl ResponsesStreamWriter {
     }
 
     /// Bytes of the answer so far.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.collected.bytes()
     }
 

@@ -38,7 +38,7 @@ pub struct StreamError {
 }
 
 /// How the streams of a dialect are read.
-pub struct StreamRules {
+pub(crate) struct StreamRules {
     /// What the data of an event is.
     pub look: fn(&SseFields<'_>, &[u8]) -> EventFacts,
     pub oversized: OversizedRule,
@@ -47,7 +47,7 @@ pub struct StreamRules {
 }
 
 /// What an event says that is too large to be parsed, beside that it is content.
-pub enum OversizedRule {
+pub(crate) enum OversizedRule {
     /// Its bytes count as text.
     Text,
     /// Whether it ends the stream, by its beginning.
@@ -124,13 +124,13 @@ pub fn place(part: &[u8], within: &[u8]) -> Option<Range<usize>> {
 }
 
 /// Where the text of a delta stands in the data of its event, if it is a string that is not empty.
-pub fn place_of_text(text: Option<&RawValue>, data: &[u8]) -> Option<Range<usize>> {
+pub(crate) fn place_of_text(text: Option<&RawValue>, data: &[u8]) -> Option<Range<usize>> {
     let text = text?.get().as_bytes();
     if text.len() > 2 && text.starts_with(b"\"") { place(text, data) } else { None }
 }
 
 /// Reads an error object; `message`, `code`, `type` and `status` in any form that providers use.
-pub fn read_error(raw: &str) -> StreamError {
+pub(crate) fn read_error(raw: &str) -> StreamError {
     let error: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
     let message = error.get("message").unwrap_or(&error);
     let message = message.as_str().map_or_else(|| raw.to_owned(), str::to_owned);

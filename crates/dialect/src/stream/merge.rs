@@ -27,7 +27,7 @@ pub fn extend(before: &mut Value, more: Value) {
 }
 
 /// Hands out the data of each event that is an object.
-pub fn each_object(stream: &[u8], mut each: impl FnMut(Map<String, Value>)) {
+pub(crate) fn each_object(stream: &[u8], mut each: impl FnMut(Map<String, Value>)) {
     let mut splitter = Splitter::with_limit(stream.len());
     let mut take = |event: SseEvent<'_>| {
         if let Some(data) = sse::fields(event.bytes()).data

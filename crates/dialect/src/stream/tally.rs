@@ -167,7 +167,8 @@ impl StreamTally {
     }
 
     /// Bytes of text that passed.
-    pub fn content_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn content_bytes(&self) -> u64 {
         self.counts.bytes
     }
 

@@ -36,7 +36,7 @@ pub enum Coding {
 
 impl Coding {
     /// The supported codings, as `Accept-Encoding` lists them.
-    pub const SUPPORTED: &str = "gzip, deflate, zstd, br";
+    pub(crate) const SUPPORTED: &str = "gzip, deflate, zstd, br";
 
     /// Reads the values of all `Content-Encoding` lines; `None` for a plain body.
     ///

@@ -304,10 +304,10 @@ impl Count {
 /// name in lower case. Those of other families are short, or part of the definitions.
 const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", MOST_TOOL_INSTRUCTIONS)];
 /// The most that any family adds.
-pub const MOST_TOOL_INSTRUCTIONS: u64 = 640;
+pub(crate) const MOST_TOOL_INSTRUCTIONS: u64 = 640;
 
 /// Tokens of the instructions on tool calls for this model.
-pub fn tool_instructions(model: &str) -> u64 {
+pub(crate) fn tool_instructions(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
     TOOL_INSTRUCTIONS
         .iter()

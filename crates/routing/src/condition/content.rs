@@ -35,18 +35,18 @@ impl TextPart {
     }
 
     /// The text of that signal.
-    pub fn of_signal(name: &str) -> Option<TextPart> {
+    pub(crate) fn of_signal(name: &str) -> Option<TextPart> {
         TextPart::ALL.into_iter().find(|part| part.signal() == name)
     }
 }
 
 /// The patterns of a document.
 #[derive(Debug, Default)]
-pub struct ContentPatterns(BTreeMap<TextPart, BTreeMap<String, Regex>>);
+pub(crate) struct ContentPatterns(BTreeMap<TextPart, BTreeMap<String, Regex>>);
 
 impl ContentPatterns {
     /// Adds a checked pattern under its hash.
-    pub fn add(&mut self, part: TextPart, pattern: &str) {
+    pub(crate) fn add(&mut self, part: TextPart, pattern: &str) {
         if let Ok(compiled) = pattern::compile(pattern) {
             self.0.entry(part).or_default().insert(hash(pattern.as_bytes()), compiled);
         }
@@ -59,7 +59,7 @@ impl ContentPatterns {
     /// Adds the matches that are not in `known`. `text` is called only for a text whose matches are
     /// not all known. Its matches stay unknown if it gives none, or another than the known ones are
     /// of. Returns whether all are known now.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         known: &mut BTreeMap<String, TextMatches>,
         text: impl Fn(TextPart) -> Option<String>,

@@ -27,7 +27,8 @@ use self::kind::{ValueKind, text_of};
 
 pub use self::check::{CEL_NODES, Uses};
 pub use self::compile::CEL_BYTES;
-pub use self::content::{ContentPatterns, TextPart};
+pub(crate) use self::content::ContentPatterns;
+pub use self::content::TextPart;
 pub use self::evaluation::EvaluationContext;
 pub use self::flaw::Flaw;
 pub use self::signals::Signals;

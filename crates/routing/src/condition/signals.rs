@@ -56,7 +56,7 @@ impl<'a> Signals<'a> {
 
     /// The signals that an expression names, with their values as text. The texts of a request are
     /// not among them.
-    pub fn named_in(&self, expression: &str) -> Vec<(&'static str, String)> {
+    pub(crate) fn named_in(&self, expression: &str) -> Vec<(&'static str, String)> {
         let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');
         let words: Vec<&str> = expression.split(|letter| !is_word(letter)).collect();
         let is_named = |name: &&str| {

@@ -51,7 +51,7 @@ struct SharedLease {
 
 impl Authority {
     /// Of a store that nobody shares: it never ends.
-    pub fn sole() -> Self {
+    pub(crate) fn sole() -> Self {
         Authority(None)
     }
 

@@ -59,7 +59,7 @@ impl fmt::Debug for PostgresTarget {
 
 impl PostgresTarget {
     /// Whether a text is the URL of a PostgreSQL database, and no other store.
-    pub fn is_url(text: &str) -> bool {
+    pub(crate) fn is_url(text: &str) -> bool {
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }
 

@@ -436,7 +436,7 @@ pub fn read_object<'a>(
 }
 
 /// Splits a text after the JSON string that it begins with, quotes included.
-pub fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut cursor = Cursor { text, at: 0, depth: 0 };
     let string = cursor.string().ok()?;
     text.split_at_checked(string.end)
@@ -444,7 +444,7 @@ pub fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Calls `each` for the members in the last part of an object, which begins with a member. Returns
 /// whether the part reads as such, and nothing follows it.
-pub fn read_last_members<'a>(
+pub(crate) fn read_last_members<'a>(
     part: &'a [u8],
     each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
 ) -> bool {

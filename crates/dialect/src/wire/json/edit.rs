@@ -44,7 +44,7 @@ pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
 }
 
 /// Removes the top-level members of these names, with their commas.
-pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
+pub(crate) fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
     let mut members: Vec<(Range<usize>, bool)> = Vec::new();
     read_object(body, |cursor, name| {
         let value = cursor.skip()?;

@@ -4,10 +4,11 @@ mod cursor;
 mod edit;
 
 pub use cursor::{
-    Cursor, JSON_WORD_BYTES, JsonError, JsonKind, MemberName, read_last_members, read_object,
-    read_part, split_string, text,
+    Cursor, JSON_WORD_BYTES, JsonError, JsonKind, MemberName, read_object, read_part, text,
 };
-pub use edit::{Edit, splice, without_members};
+pub(crate) use cursor::{read_last_members, split_string};
+pub(crate) use edit::without_members;
+pub use edit::{Edit, splice};
 
 #[cfg(test)]
 mod tests;
