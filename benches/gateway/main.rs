@@ -2,8 +2,8 @@
 //! threads, over loopback, in alternating windows.
 //!
 //! Three processes: this one (load generator and upstream), a Pingora proxy that only picks its
-//! peer ([`bare`]; same crates and profile as the gateway), and the other side. A window counts
-//! only if every request was answered and captures stored = requests answered. `cargo bench`
+//! peer ([`rerouter_bare`]; same crates and profile as the gateway), and the other side. A window
+//! counts only if every request was answered and captures stored = requests answered. `cargo bench`
 //! measures and prints; `cargo test` runs tiny windows of the same code, and holds the instructions
 //! of a request against `benches/instructions.txt` ([`guard`]).
 
@@ -11,7 +11,6 @@
 // outside.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub)]
 
-mod bare;
 mod chart;
 mod compare;
 mod figures;
@@ -123,7 +122,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
-        Some(bare::ROLE) => bare::serve(arguments.get(1..).unwrap_or_default()),
+        Some(rerouter_bare::ROLE) => rerouter_bare::serve(arguments.get(1..).unwrap_or_default()),
         Some(guard::WRITE) => guard::write(),
         // As other benches do it: `cargo bench` says `--bench`, `cargo test` does not.
         _ if arguments.iter().any(|argument| argument == "--bench") => measure(&Flags::parse()),

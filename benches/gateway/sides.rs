@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use rerouter_bare::ROLE;
 use serde_json::{Value, json};
 
+use crate::Result;
 use crate::load::connect;
 use crate::process::{Process, free_address};
-use crate::{Result, bare};
 
 pub const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 
@@ -36,9 +37,9 @@ impl Start {
 pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process> {
     let address = free_address()?;
     let mut command = start.command(&std::env::current_exe()?);
-    command.args([bare::ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
+    command.args([ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
     let mut process = Process::start("bare", &mut command, address, tempfile::tempdir()?)?;
-    process.data_path = Some(bare::ROLE);
+    process.data_path = Some(ROLE);
     process.credential = ADMIN.to_owned();
     process.wait_until(|_| connect(address).is_ok())?;
     Ok(process)

@@ -1,5 +1,6 @@
 //! Bare Pingora: a proxy that only picks its peer. What it costs is what any Pingora proxy costs.
 
+use std::error::Error;
 use std::io::Read;
 use std::net::SocketAddr;
 
@@ -9,9 +10,7 @@ use pingora::server::{RunArgs, Server};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service_with_name};
 
-use crate::Result;
-
-/// The first argument of this binary as the bare proxy: `bare LISTEN UPSTREAM THREADS`.
+/// The first argument of a binary as the bare proxy: `bare LISTEN UPSTREAM THREADS`.
 pub const ROLE: &str = "bare";
 
 struct Bare {
@@ -30,7 +29,7 @@ impl ProxyHttp for Bare {
 }
 
 /// Serves until standard input ends, which it does with the process that measures.
-pub fn serve(arguments: &[String]) -> Result<()> {
+pub fn serve(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [listen, upstream, threads] = arguments else {
         return Err("bare LISTEN UPSTREAM THREADS".into());
     };
