@@ -125,10 +125,10 @@ impl<'ast> Visit<'ast> for Surface {
         }
         for part in &item.items {
             match part {
-                syn::ImplItem::Fn(part) if !is_for_tests(&part.attrs) => {
-                    if self.publish(&part.sig.ident, &part.vis) {
-                        self.part(|own| own.visit_signature(&part.sig));
-                    }
+                syn::ImplItem::Fn(part)
+                    if !is_for_tests(&part.attrs) && self.publish(&part.sig.ident, &part.vis) =>
+                {
+                    self.part(|own| own.visit_signature(&part.sig));
                 }
                 syn::ImplItem::Const(part) if self.publish(&part.ident, &part.vis) => {
                     self.part(|own| own.visit_type(&part.ty));

@@ -48,7 +48,7 @@ pub enum ImageRule {
 
 impl PromptSize {
     /// Adds an image by its URL or its file in base64.
-    pub fn image(&mut self, image: &[u8], rule: ImageRule) {
+    pub(crate) fn image(&mut self, image: &[u8], rule: ImageRule) {
         let data = inline(image).unwrap_or(image);
         let found = look(data);
         let is_address = image.is_empty() || image.starts_with(b"http");
@@ -67,7 +67,7 @@ impl PromptSize {
     }
 
     /// Adds a piece of audio, in base64.
-    pub fn audio(&mut self, data: &[u8]) {
+    pub(crate) fn audio(&mut self, data: &[u8]) {
         let length = data.len() as u64;
         // Some servers take the URL of audio here.
         self.is_open |= data.starts_with(b"http");
@@ -78,7 +78,7 @@ impl PromptSize {
     }
 
     /// Adds a file, in base64, as a `data:` address or without its head.
-    pub fn file(&mut self, data: &[u8]) {
+    pub(crate) fn file(&mut self, data: &[u8]) {
         let bytes = data.len() as u64 / 4 * 3;
         // A server may go by the content rather than by the declared type.
         self.is_open = true;
