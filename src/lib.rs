@@ -1,10 +1,11 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is ten crates in `crates/`, made of rooms, one module each. A
-//! room uses only rooms that stand before it in this list, and its files form no import cycle.
-//! `tests/house/layering.rs` checks both, and that each external crate enters through few files.
-//! Paths on this page begin with the room:
+//! This page is the map. The source is ten crates in `crates/`, made of rooms, one module each.
+//! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
+//! uses only rooms of its crate that stand before it in this list. The files of a crate form no
+//! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
+//! with the room:
 //!
 //! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::future::join_all;
 use rerouter::internals::api::{Policy, ROUTES};
 use rerouter::internals::interface::Surface;
 use serde_json::{Value, json};
@@ -168,7 +169,7 @@ impl Lines {
     async fn is_absent(&self, key: &Key, id: &str) {
         let [own, ..] = &self.captures;
         let unknown = "req_00000000000000000000000000";
-        for (method, path) in [
+        let calls = [
             ("GET", "{id}".to_owned()),
             ("GET", "{id}?with=conversation,explanation".to_owned()),
             ("GET", format!("{{id}}/compare/{own}")),
@@ -177,13 +178,16 @@ impl Lines {
             ("POST", "{id}/reroute?dry_run=true".to_owned()),
             ("DELETE", "{id}".to_owned()),
             ("DELETE", "{id}?replays=true".to_owned()),
-        ] {
+        ];
+        // All at once: with a shared store each waits for a capture that may still come.
+        join_all(calls.map(async |(method, path)| {
             let path = |id: &str| format!("{REPLAY}/{}", path.replace("{id}", id));
             let answer = self.ask(method, &path(id), key).await;
             let nothing = self.ask(method, &path(unknown), key).await;
             assert_eq!(answer.status, 404, "{method} {}: {}", path(id), answer.text());
             assert_eq!(answer.json(), nothing.json(), "{method} {}", path(id));
-        }
+        }))
+        .await;
     }
 }
 

@@ -115,7 +115,9 @@ async fn a_node_and_a_gateway_with_wrong_clocks_agree_on_the_time() {
     let server = vllm().serve().await;
     let node = Node::enrol(&gateway, "b", json!({})).await;
     let environment = at_node.environment();
-    let mut process = Process::start_in(&gateway, &node, &server, &[], &environment);
+    // Its server says to the end that it has something to do.
+    let drain = ["--drain", "1"];
+    let mut process = Process::start_in(&gateway, &node, &server, &drain, &environment);
     until("it to report", async || reported(&gateway, &node, 3).await).await;
     assert_eq!(process.end().await, Some(0));
 }

@@ -18,6 +18,9 @@ BASE_URL = os.environ["REROUTER_BASE_URL"]
 MESSAGES = [{"role": "user", "content": "Is anybody there?"}]
 DIALECTS = ("chat", "messages", "responses")
 Said = collections.namedtuple("Said", "text thoughts calls stop usage")
+# One of each for all exchanges: a new one reads the authorities of TLS, which takes longer than a request.
+BY_OPENAI = openai.OpenAI(base_url=BASE_URL, api_key="sk-none", max_retries=0)
+BY_ANTHROPIC = anthropic.Anthropic(base_url=BASE_URL, api_key="sk-none", max_retries=0)
 
 
 def exchanges():
@@ -29,11 +32,11 @@ def exchanges():
 
 
 def openai_client(exchange, dialect):
-    return openai.OpenAI(base_url=f"{BASE_URL}/{exchange['id']}/{dialect}", api_key="sk-none", max_retries=0)
+    return BY_OPENAI.with_options(base_url=f"{BASE_URL}/{exchange['id']}/{dialect}")
 
 
 def anthropic_client(exchange):
-    return anthropic.Anthropic(base_url=f"{BASE_URL}/{exchange['id']}/messages", api_key="sk-none", max_retries=0)
+    return BY_ANTHROPIC.with_options(base_url=f"{BASE_URL}/{exchange['id']}/messages")
 
 
 def parsed(arguments):

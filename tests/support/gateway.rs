@@ -183,10 +183,10 @@ impl Setup {
             format!("file: {}", path("routing.yaml"))
         };
         server.push_str(&format!("routing: {{ {place}{} }}\n{}", self.routing_keys, self.server));
-        // See tests/store/postgres.rs.
+        // See tests/store/postgres.rs. A start after a kill waits for the lease from before it.
         if std::env::var_os("REROUTER_TEST_STORE").is_some() && !self.server.contains("store:") {
             let url = Cluster::shared().database().await;
-            server.push_str(&format!("store: {{ url: '{url}' }}\n"));
+            server.push_str(&format!("store: {{ url: '{url}', lease: 4s }}\n"));
         }
         let own = dir.path().join("rerouter.yaml");
         std::fs::write(&own, server).unwrap();
