@@ -1,40 +1,79 @@
-//! Each limit stands in the file that uses it, with its reason: the doc comment of a constant that
-//! is a whole number or a time.
+//! Every limit has its reason: a number or a time that is a constant of production code has a doc
+//! comment, which says what it bounds, in which unit, and why.
 
 use syn::visit::{self, Visit};
 
-use super::files::{is_for_tests, production};
+use crate::layering::{is_for_tests, production};
 
-/// Types of limits.
-const NUMBERS: [&str; 11] =
-    ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "Duration"];
+/// Types of a number or a time.
+const NUMBERS: [&str; 15] = [
+    "Duration", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32",
+    "u64", "u128", "usize",
+];
 
-/// Names of one file's limits that have no reason.
-#[derive(Default)]
-struct Unexplained(Vec<String>);
-
-impl Unexplained {
-    fn read(source: &str) -> Vec<String> {
-        let mut reader = Self::default();
-        reader.visit_file(&syn::parse_file(source).unwrap());
-        reader.0
+/// A number, a time, or several in a tuple or an array.
+fn is_number(kind: &syn::Type) -> bool {
+    match kind {
+        syn::Type::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| NUMBERS.iter().any(|number| last.ident == number)),
+        syn::Type::Tuple(tuple) => !tuple.elems.is_empty() && tuple.elems.iter().all(is_number),
+        syn::Type::Array(array) => is_number(&array.elem),
+        _ => false,
     }
+}
 
-    fn judge(&mut self, name: &syn::Ident, of: &syn::Type, attributes: &[syn::Attribute]) {
-        let syn::Type::Path(path) = of else { return };
-        let last = path.path.segments.last().unwrap();
-        let is_limit = NUMBERS.iter().any(|number| last.ident == number);
-        let explained = attributes.iter().any(|attribute| attribute.path().is_ident("doc"));
-        if is_limit && !explained {
+/// Whether there is a doc comment that says something.
+fn says_why(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(syn::MetaNameValue {
+            value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }),
+            ..
+        }) => attribute.path().is_ident("doc") && !text.value().trim().is_empty(),
+        _ => false,
+    })
+}
+
+/// Names of the constants without a reason.
+#[derive(Default)]
+struct Unreasoned(Vec<String>);
+
+impl Unreasoned {
+    fn judge(&mut self, name: &syn::Ident, kind: &syn::Type, attributes: &[syn::Attribute]) {
+        if is_number(kind) && !says_why(attributes) && !is_for_tests(attributes) {
             self.0.push(name.to_string());
         }
     }
 }
 
-impl<'ast> Visit<'ast> for Unexplained {
+impl<'ast> Visit<'ast> for Unreasoned {
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        self.judge(&item.ident, &item.ty, &item.attrs);
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        self.judge(&item.ident, &item.ty, &item.attrs);
+    }
+
+    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
+        self.judge(&item.ident, &item.ty, &item.attrs);
+    }
+
+    fn visit_trait_item_const(&mut self, item: &'ast syn::TraitItemConst) {
+        self.judge(&item.ident, &item.ty, &item.attrs);
+    }
+
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_for_tests(&item.attrs) {
             visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_item_impl(self, item);
         }
     }
 
@@ -43,45 +82,38 @@ impl<'ast> Visit<'ast> for Unexplained {
             visit::visit_item_fn(self, item);
         }
     }
+}
 
-    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.judge(&item.ident, &item.ty, &item.attrs);
-        visit::visit_item_const(self, item);
-    }
-
-    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.judge(&item.ident, &item.ty, &item.attrs);
-        visit::visit_item_static(self, item);
-    }
-
-    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
-        self.judge(&item.ident, &item.ty, &item.attrs);
-        visit::visit_impl_item_const(self, item);
-    }
+fn unreasoned(source: &str) -> Vec<String> {
+    let mut found = Unreasoned::default();
+    found.visit_file(&syn::parse_file(source).unwrap());
+    found.0
 }
 
 #[test]
-fn every_limit_has_a_reason() {
-    let of = |(path, source): (&String, &String)| {
-        let found = Unexplained::read(source).into_iter();
-        found.map(|name| format!("{path}: {name}")).collect::<Vec<_>>()
-    };
-    let unexplained: Vec<String> = production().iter().flat_map(of).collect();
-    assert!(unexplained.is_empty(), "{unexplained:#?}");
+fn every_limit_says_why() {
+    let found: Vec<String> = production()
+        .iter()
+        .flat_map(|(path, source)| {
+            unreasoned(source).into_iter().map(move |name| format!("{path}: {name}"))
+        })
+        .collect();
+    assert!(found.is_empty(), "without a doc comment:\n{}", found.join("\n"));
 }
 
 #[test]
-fn limits_without_a_reason_are_found() {
-    for (source, limits) in [
-        ("const LIMIT: usize = 1;", 1),
-        ("/// Bytes of a name.\nconst LIMIT: usize = 1;", 0),
-        ("static WAIT: std::time::Duration = Duration::from_secs(1);", 1),
-        ("impl S { pub const LIMIT: u64 = 1; }", 1),
-        ("fn f() { const LIMIT: i64 = 1; }", 1),
-        ("/// Longest wait.\nconst WAIT: Duration = Duration::from_secs(1);", 0),
-        ("const NAME: &str = \"name\"; fn f() { wait(Duration::from_secs(limit)); }", 0),
-        ("#[cfg(test)] mod tests { const LIMIT: usize = 1; }", 0),
-    ] {
-        assert_eq!(Unexplained::read(source).len(), limits, "{source}");
-    }
+fn planted_limits_without_a_reason_are_found() {
+    let planted = "const PLAIN: usize = 1; // No doc comment.\n\
+        #[doc(hidden)] pub const HIDDEN: Duration = Duration::ZERO;\n\
+        /// \nstatic EMPTY: f64 = 1.0;\n\
+        mod inner { pub(super) const PAIR: (u64, std::time::Duration) = LEASE; }\n\
+        impl Thing { const OWN: [u8; 2] = [1, 2]; }\n\
+        trait Kind { const OF: i64; }\n\
+        fn f() { const LOCAL: u32 = 1; }";
+    assert_eq!(unreasoned(planted), ["PLAIN", "HIDDEN", "EMPTY", "PAIR", "OWN", "OF", "LOCAL"]);
+    let fine = "/// Bytes of a head.\nconst HEAD: usize = 1;\n\
+        const NAME: &str = \"a\"; const TABLE: [(&str, u64); 0] = [];\n\
+        #[cfg(test)] const SEED: u64 = 1;\n\
+        #[cfg(test)] mod tests { const CASES: u32 = 9; }";
+    assert_eq!(unreasoned(fine), [""; 0]);
 }

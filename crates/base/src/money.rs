@@ -4,6 +4,7 @@
 /// is one.
 pub type NanoUsd = u64;
 
+/// Billionths of a dollar in one.
 const NANOS: f64 = 1e9;
 
 /// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.

@@ -15,7 +15,7 @@ pub(super) const IN_BAND: &str = "InBandError";
 /// Error type: the answer ended before its terminal event.
 pub(super) const CUT: &str = "Cut";
 /// Error type: the collected answer is larger than
-/// [`rerouter_dialect::neutral::answer_builder::COLLECT_BYTES`].
+/// [`COLLECT_BYTES`](rerouter_dialect::neutral::answer_builder::COLLECT_BYTES).
 pub(super) const TOO_LARGE: &str = "TooLarge";
 
 /// How an attempt failed.

@@ -35,7 +35,7 @@ pub struct Key {
     unsaved: AtomicBool,
 }
 
-/// Time of the last use of a key that was not used.
+/// A time before all others, in microseconds: of a key that nobody has used.
 const NEVER: i64 = i64::MIN;
 
 /// Whether a key may be used: the first of these that holds.

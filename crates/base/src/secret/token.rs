@@ -8,11 +8,11 @@ use crate::id::Random;
 use crate::secret::{MacKey, Secret, SecretBytes};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Random characters of a token: 178 bits.
+/// Random digits of a secret: 178 bits, beyond any guessing.
 const RANDOM: usize = 30;
-/// Characters of its checksum.
+/// Digits of the checksum: 32 bits fit into six.
 const CHECKSUM: usize = 6;
-/// Characters that say of which interface it is.
+/// Letters of a prefix of [`AUDIENCES`].
 const AUDIENCE: usize = 3;
 /// Length of a secret.
 const CHARS: usize = AUDIENCE + 1 + RANDOM + CHECKSUM;

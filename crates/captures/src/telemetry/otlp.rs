@@ -13,13 +13,13 @@ use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::Provider;
 
-/// Kind of a span: a request of a client.
+/// The kind of a span that answers a request, in OTLP.
 const SERVER: u8 = 2;
-/// Kind of a span: a request to a provider.
+/// The kind of a span that makes one.
 const CLIENT: u8 = 3;
-/// Status of a span that did not fail.
+/// The status of a span that nothing is said of, in OTLP.
 const UNSET: u8 = 0;
-/// Status of a span that failed.
+/// The status of a span that failed.
 const ERROR: u8 = 2;
 
 /// Names of providers in the conventions, by the end of their host.

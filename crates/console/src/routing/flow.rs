@@ -13,15 +13,21 @@ use crate::pieces;
 /// What the report calls requests without a target.
 pub(super) const NONE: &str = "none";
 
+/// Width of the names beside the bars, in pixels as all lengths here.
 const LABEL: f64 = 270.0;
+/// Width of a bar.
 const BAR: f64 = 12.0;
+/// Width between the bars: room for the bands to bend.
 const BANDS: f64 = 300.0;
+/// Above the first bar and below the last.
 const MARGIN: f64 = 8.0;
 /// Height of all requests together.
 const HEIGHT: f64 = 300.0;
+/// Height of the smallest bar or band: it can still be seen.
 const THINNEST: f64 = 1.0;
 /// A target is at least as high as its name.
 const ROW: f64 = 22.0;
+/// Between two bars.
 const ROW_GAP: f64 = 6.0;
 
 /// Requests from a target to a target, the largest first.

@@ -9,15 +9,21 @@ use super::fields::{percent, share};
 use super::graph::{NodeHealth, RouteEdge, RouteGraph, RouteNode};
 use crate::pieces;
 
+/// Around the picture, in pixels as all lengths here.
 const MARGIN: f64 = 8.0;
+/// Width of a node: usual names fit.
 const NODE_WIDTH: f64 = 210.0;
+/// Least height of a node: its name and a line below.
 const NODE_HEIGHT: f64 = 44.0;
 /// Between columns: room for the number on an edge.
 const COLUMN_GAP: f64 = 130.0;
+/// Between two nodes of a column.
 const ROW_GAP: f64 = 12.0;
 /// Between the ends of two edges at one node: the height of a number.
 const PORT: f64 = 16.0;
+/// Width of the edge of all requests: less than [`PORT`], so that edges lie side by side.
 const EDGE_WIDEST: f64 = 12.0;
+/// Width of an edge that few requests took: it can still be seen.
 const EDGE_THINNEST: f64 = 1.5;
 
 /// Places of all nodes and edges, in pixels.
@@ -122,6 +128,7 @@ pub(super) fn px(length: f64) -> String {
 pub(super) fn draw(graph: &RouteGraph, total: u64) -> Markup {
     let layout = layout(graph, total);
     let titles = ["Aliases", "Recipes", "Rules", "Targets"];
+    /// Height of the titles of the columns.
     const HEAD: f64 = 28.0;
     html! {
         svg.rt-picture role="img" aria-label="Aliases, recipes, rules and targets. The list below \

@@ -133,7 +133,7 @@ fn bound(query: &Query, name: &str, interval: UsageInterval) -> Result<Option<Ti
     at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
 
-/// Characters of a date, `2026-01-31`.
+/// Length of a date like 2026-11-21.
 const DATE: usize = 10;
 
 /// Reads a comma-separated list without duplicates.

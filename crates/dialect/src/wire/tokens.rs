@@ -11,9 +11,9 @@ const TOKEN: u64 = 1000;
 const WORD: u64 = 6;
 /// Each letter beyond that.
 const WORD_LETTER: u64 = 170;
-/// Letters of a word in capitals that are one token, and each beyond: fewer such words are known.
+/// Letters of a word in capitals that are one token: fewer such words are known.
 const CAPITALS: u64 = 5;
-/// Each letter beyond.
+/// Each letter beyond that.
 const CAPITAL: u64 = 300;
 /// Each letter of Western Europe that is not ASCII, beside its word: it breaks words in two.
 const ACCENT: u64 = 350;
@@ -23,17 +23,17 @@ const ACCENT_FURTHER: u64 = 1100;
 const SIGN_BEFORE_WORD: u64 = 450;
 /// Each further sign of a run.
 const SIGN: u64 = 180;
-/// Each repetition of a sign, beyond `TOGETHER` that are one token.
+/// Each repetition of a sign, beyond [`TOGETHER`].
 const REPEATED: u64 = 300;
-/// Repetitions of a sign that are one token.
+/// As many of a sign are one token together.
 const TOGETHER: u64 = 4;
-/// Each character of a line that is drawn of signs, beyond `DRAWN_TOGETHER`.
+/// Each repetition of a sign that lines are drawn with, beyond [`DRAWN_TOGETHER`].
 const DRAWN: u64 = 30;
-/// Characters of a drawn line that are one token.
+/// As many of such a sign are one token together.
 const DRAWN_TOGETHER: u64 = 48;
-/// Each blank of a run beyond as many as are one token together.
+/// Each blank of a run beyond [`BLANKS_TOGETHER`].
 const BLANK: u64 = 50;
-/// Blanks that are one token.
+/// As many blanks are one token together.
 const BLANKS_TOGETHER: u64 = 24;
 /// A line break after a sign, which often are one token together.
 const BREAK_AFTER_SIGN: u64 = 300;
