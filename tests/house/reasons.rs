@@ -3,7 +3,7 @@
 
 use syn::visit::{self, Visit};
 
-use crate::layering::{is_for_tests, production};
+use super::files::{is_for_tests, production};
 
 /// Types of a number or a time.
 const NUMBERS: [&str; 15] = [

@@ -12,10 +12,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::bounds::{
-    GRANT_AHEAD, GRANT_ANSWERED, GRANT_LEAN, GRANT_RECALL, GRANT_RECALL_AGAIN, GRANT_RECALL_SPENT,
-    GRANT_RESERVES, GRANT_SMALL, GRANTS,
-};
+use super::bounds;
 use super::draw::LimitOwner;
 use super::remaining::BudgetStatus;
 use rerouter_base::id::Random;
@@ -300,8 +297,8 @@ impl Account {
     fn may_recall(&self, amount: NanoUsd) -> bool {
         let here = self.used_with(amount).saturating_sub(self.now.others);
         let is_time = |asked| match self.since(asked) {
-            since if self.lacks(amount) => since >= GRANT_RECALL_SPENT,
-            since => since < GRANT_RECALL || since >= GRANT_RECALL_AGAIN,
+            since if self.lacks(amount) => since >= bounds::GRANT_RECALL_SPENT,
+            since => since < bounds::GRANT_RECALL || since >= bounds::GRANT_RECALL_AGAIN,
         };
         self.shared
             && self.now.others > 0
@@ -392,18 +389,18 @@ impl Account {
             return self.largest.max(1);
         }
         let quarter = self.budget.nano / 4;
-        let few = quarter.min(GRANT_SMALL);
+        let few = quarter.min(bounds::GRANT_SMALL);
         // A crash may cost a grant: at most a quarter of the budget, or one reserve.
-        let several = self.largest.saturating_mul(GRANT_RESERVES);
+        let several = self.largest.saturating_mul(bounds::GRANT_RESERVES);
         let reserves = several.min(quarter).max(self.largest);
-        (self.budget.nano / GRANTS).max(few).max(reserves).min(self.budget.nano).max(1)
+        (self.budget.nano / bounds::GRANTS).max(few).max(reserves).min(self.budget.nano).max(1)
     }
 
     /// The grants to make durable now, also for the next period if that is near. What it holds, if
     /// the store may have another grant than this account knows of.
     pub(super) fn wants(&mut self, at: Timestamp) -> Vec<GrantWish> {
         let near = at
-            .checked_add(GRANT_AHEAD)
+            .checked_add(bounds::GRANT_AHEAD)
             .map_or(self.now.period, |soon| period(self.budget.per, soon));
         let ahead = near > self.now.period && self.next.is_none_or(|next| next.period != near);
         let ahead = ahead.then(|| {
@@ -419,7 +416,7 @@ impl Account {
         });
         let wanted = self.wanted();
         if wanted.is_some_and(|wish| wish.recalls) {
-            let is_answered = |asked: &Timestamp| self.since(*asked) < GRANT_RECALL;
+            let is_answered = |asked: &Timestamp| self.since(*asked) < bounds::GRANT_RECALL;
             self.asked = self.asked.filter(is_answered).or(Some(at));
         }
         let wanted = wanted.or_else(|| self.is_unsure.then(|| self.holds()));
@@ -432,7 +429,7 @@ impl Account {
     /// from now on the rest counts no more.
     pub(super) fn give_back(&mut self, period: Period, at: Timestamp) -> Option<GrantWish> {
         self.turn(at);
-        self.lean_until = at.checked_add(GRANT_LEAN).unwrap_or(at);
+        self.lean_until = at.checked_add(bounds::GRANT_LEAN).unwrap_or(at);
         let PeriodSpend { granted, reserved, .. } = self.now;
         let used = self.now.used();
         let is_held = granted > used || reserved > 0 || self.is_unsure;
@@ -462,7 +459,7 @@ impl Account {
             self.now.spent = mine.saturating_add(grant.others);
             self.now.granted = grant.others.saturating_add(grant.held);
             let others_answered =
-                self.asked.is_some_and(|asked| self.since(asked) >= GRANT_ANSWERED);
+                self.asked.is_some_and(|asked| self.since(asked) >= bounds::GRANT_ANSWERED);
             self.settled = match grant.reserved.filter(|_| others_answered) {
                 Some(reserved) => grant.others.saturating_sub(reserved),
                 None => self.settled.min(grant.others),

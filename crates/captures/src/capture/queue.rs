@@ -12,11 +12,7 @@ use futures::FutureExt;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
-use super::bounds::{
-    CAPTURE_BATCH, CAPTURE_BURST, CAPTURE_LINGER, CAPTURE_LINGER_RECORDS, CAPTURE_LINGER_SHARE,
-    CAPTURE_QUEUE_BYTES, CAPTURE_QUEUE_RECORDS, CAPTURE_RETRY, CAPTURE_SETTLE_INTERVAL,
-    CAPTURE_SYNC, CAPTURE_TRIES,
-};
+use super::bounds;
 use super::pace::{CAPTURE_YIELD_MAX, CaptureRate, Effort, WritePace};
 use super::packed_capture::PackedCapture;
 use super::pending::{PendingCapture, PendingCaptures};
@@ -104,7 +100,8 @@ impl QueuedBytes {
 
     /// Whether the writer should not linger for more.
     fn is_enough(&self, records: usize, most: usize, bytes: usize) -> bool {
-        records >= CAPTURE_LINGER_RECORDS.min(most / 2) || bytes > self.limit / CAPTURE_LINGER_SHARE
+        records >= bounds::CAPTURE_LINGER_RECORDS.min(most / 2)
+            || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
     }
 
     fn release(&self, size: usize) {
@@ -143,7 +140,11 @@ pub struct CaptureWriter {
 impl CaptureQueue {
     /// A queue of the usual bounds, and its writer.
     pub fn new(metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
-        CaptureQueue::with_bounds(CAPTURE_QUEUE_RECORDS, CAPTURE_QUEUE_BYTES, metrics)
+        CaptureQueue::with_bounds(
+            bounds::CAPTURE_QUEUE_RECORDS,
+            bounds::CAPTURE_QUEUE_BYTES,
+            metrics,
+        )
     }
 
     fn with_bounds(
@@ -240,7 +241,7 @@ impl CaptureQueue {
         let settled = async {
             self.flush().await;
             while self.pending.has_any(&ending) {
-                tokio::time::sleep(CAPTURE_SETTLE_INTERVAL).await;
+                tokio::time::sleep(bounds::CAPTURE_SETTLE_INTERVAL).await;
                 self.flush().await;
             }
         };
@@ -260,7 +261,7 @@ impl CaptureWriter {
                 Err(_) => {
                     self.panicked("a round of the capture writer");
                     // A panic that needs no capture would come again at once.
-                    tokio::time::sleep(CAPTURE_RETRY).await;
+                    tokio::time::sleep(bounds::CAPTURE_RETRY).await;
                 }
             }
         }
@@ -270,7 +271,7 @@ impl CaptureWriter {
     /// Waits for a message, and stores what has come by then. Returns whether more may come.
     async fn round(&mut self, sink: &impl CaptureSink) -> bool {
         sink.faults().pass(PanicPoint::Round);
-        let first = match timeout(CAPTURE_SYNC, self.receiver.recv()).await {
+        let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
             Ok(Some(first)) => first,
             Ok(None) => return false,
             Err(_) => {
@@ -300,11 +301,12 @@ impl CaptureWriter {
         log::error!("panic in {what}: what it was at is lost, capturing goes on");
     }
 
-    /// Waits for more captures, until [`CAPTURE_LINGER`] after this one was offered.
+    /// Waits for more captures, until [`bounds::CAPTURE_LINGER`] after this one was offered.
     async fn linger(&self, since: Instant) {
         // It does not wait for the channel: each capture would wake this task at its request's
         // cost.
-        let until = tokio::time::Instant::now() + CAPTURE_LINGER.saturating_sub(since.elapsed());
+        let until =
+            tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
         // A wake-up may be left over from what was stored since.
         while !self.has_enough() && timeout_at(until, self.wake.notified()).await.is_ok() {}
     }
@@ -323,7 +325,11 @@ impl CaptureWriter {
     ) -> (Vec<QueuedCapture>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
         // Smaller batches while few captures wait: the effort is chosen anew for each.
-        let most = if self.pressure() == Effort::Usual { CAPTURE_BURST } else { CAPTURE_BATCH };
+        let most = if self.pressure() == Effort::Usual {
+            bounds::CAPTURE_BURST
+        } else {
+            bounds::CAPTURE_BATCH
+        };
         while let Some(message) = next.take() {
             *next = self.receiver.try_recv().ok();
             match message {
@@ -363,7 +369,7 @@ impl CaptureWriter {
         self.count("deleted", deleted.len() as u64);
         drop(deleted);
         let oldest = left.iter().map(|queued| queued.since).min();
-        let patience = CAPTURE_LINGER + CAPTURE_YIELD_MAX;
+        let patience = bounds::CAPTURE_LINGER + CAPTURE_YIELD_MAX;
         let pressure = self.pressure();
         let until = match pressure {
             Effort::Usual => oldest.map(|since| since + patience),
@@ -392,8 +398,8 @@ impl CaptureWriter {
         pace: WritePace,
     ) {
         let batch = Arc::new(batch);
-        let mut wait = CAPTURE_RETRY;
-        for left in (0..CAPTURE_TRIES).rev() {
+        let mut wait = bounds::CAPTURE_RETRY;
+        for left in (0..bounds::CAPTURE_TRIES).rev() {
             match sink.append(Arc::clone(&batch), pace).await {
                 Ok(stored) => return self.stored(stored, batch.len() - stored),
                 Err(_) if left > 0 => {

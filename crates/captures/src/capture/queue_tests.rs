@@ -138,11 +138,11 @@ async fn a_full_queue_drops_and_counts_and_never_waits() {
 #[tokio::test]
 async fn a_failing_store_is_tried_again_then_given_up() {
     let room = room(100, usize::MAX).await;
-    room.faults.fail_appends(CAPTURE_TRIES - 1);
+    room.faults.fail_appends(bounds::CAPTURE_TRIES - 1);
     assert!(room.queue.offer(captures(1).remove(0)));
     room.queue.flush().await;
     assert_eq!((room.kept(), room.counts()), (1, [1, 0, 0]));
-    room.faults.fail_appends(CAPTURE_TRIES);
+    room.faults.fail_appends(bounds::CAPTURE_TRIES);
     assert!(room.queue.offer(captures(2).remove(1)));
     room.queue.flush().await;
     assert_eq!((room.kept(), room.counts()), (1, [1, 0, 1]));
@@ -180,7 +180,7 @@ async fn a_call_of_before_does_not_end_the_wait_for_company() {
     while room.counts()[0] < 91 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(began.elapsed() >= CAPTURE_LINGER, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= bounds::CAPTURE_LINGER, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_burst_is_small_while_few_wait() {
         .map(|capture| PackedCapture::new(capture.into()).unwrap().size())
         .sum();
     for (limit, expected) in
-        [(usize::MAX, [CAPTURE_BURST, 300 - CAPTURE_BURST]), (2 * size, [300, 0])]
+        [(usize::MAX, [bounds::CAPTURE_BURST, 300 - bounds::CAPTURE_BURST]), (2 * size, [300, 0])]
     {
         let (queue, mut writer) = CaptureQueue::with_bounds(10_000, limit, Arc::clone(&metrics));
         assert_eq!(

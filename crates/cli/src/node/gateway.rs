@@ -16,9 +16,8 @@ use rerouter_base::id::{NodeId, Random, RequestId};
 use rerouter_base::secret::Secret;
 use rerouter_routing::BaseUrl;
 
-/// Longest wait of a node for the answer to a callback. With
-/// [`NODE_QUERY_TIMEOUT`](super::upstream::NODE_QUERY_TIMEOUT) it leaves time for two reports within
-/// a lease.
+/// Longest wait of a node for the answer to a callback. With `NODE_QUERY_TIMEOUT`
+/// it leaves time for two reports within a lease.
 pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GatewayClient {

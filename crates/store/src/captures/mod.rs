@@ -180,7 +180,7 @@ impl CaptureIndex {
     }
 
     /// Captures, newest first, older than `after`, up to `limit`. Looks at no more than
-    /// [`LIST_ROWS`] rows, or [`list::LIST_LOOKUPS`], so a page may be short although
+    /// [`LIST_ROWS`] rows, or `LIST_LOOKUPS`, so a page may be short although
     /// more follow.
     pub async fn list(
         &self,
