@@ -38,7 +38,7 @@ pub(crate) struct PromptSize {
 
 /// The rule by which an image counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ImageRule {
+pub(crate) enum ImageRule {
     /// OpenAI's; whether in low detail.
     OpenAi {
         small: bool,
