@@ -1,5 +1,5 @@
-//! What is public in a crate is named by another one, or part of what is. Only names are compared: a
-//! common one, such as `new`, counts as named.
+//! What is public in a crate is named by another one, or part of what is. Only names are compared:
+//! a common one, such as `new`, counts as named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
