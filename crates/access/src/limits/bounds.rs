@@ -14,13 +14,14 @@ pub(super) const GRANT_SMALL: u64 = 50_000_000;
 pub(super) const GRANT_AHEAD: Duration = Duration::from_secs(120);
 /// Time in which gateways give back what they do not use of a budget, once another one lacks it.
 pub(super) const GRANT_RECALL: Duration = Duration::from_secs(3);
-/// Time after which all have answered such a request who can: they look twice a second.
+/// Time after which each gateway that runs has answered a recall: gateways look for one twice a
+/// second.
 pub(super) const GRANT_ANSWERED: Duration = Duration::from_millis(1_500);
-/// Time between two such requests for one budget, while requests of others have reserved of it.
+/// Time between two recalls for one budget, while calls of other gateways have reserved of it.
 pub(super) const GRANT_RECALL_AGAIN: Duration = Duration::from_secs(5);
-/// The same where the others have spent it.
+/// Time between two recalls for one budget that the other gateways have spent.
 pub(super) const GRANT_RECALL_SPENT: Duration = Duration::from_secs(60);
-/// Time after it in which a gateway is granted no more than it needs.
+/// Time after a recall in which a gateway is granted no more than it needs.
 pub(super) const GRANT_LEAN: Duration = Duration::from_secs(10);
 /// Budgets, and sums of usage, written in one transaction: others write between two of them.
 pub(super) const USAGE_WRITE_ROWS: usize = 1_000;
