@@ -5,7 +5,7 @@
 //! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
 //! uses only rooms of its crate that stand before it in this list. The files of a crate form no
 //! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
-//! with the room:
+//! with the room. Where a crate is one room, the folder of the room is the crate's `src`:
 //!
 //! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
@@ -71,7 +71,7 @@
 //!     ├ shadow::send     shadow.rs: a copy for another target, if one is drawn; its own task
 //!     ├ call             call.rs: InferenceCall, shared with the hooks; plan.rs: its targets
 //!     ├ proxy            wrap.rs: Wrap, the session that Pingora's proxy gets
-//!     │ └ ProxyHooks     mod.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
+//!     │ └ ProxyHooks     lib.rs: Pingora's hooks (ProxyHttp), for each target of the plan:
 //!     │   ├ peer         attempt.rs: the next target of the plan (call.rs, begin_attempt), its
 //!     │   │              permit (attempt_guard.rs) and its address (peers.rs)
 //!     │   ├ write_request  provider_headers.rs: head, credential, body with `model` renamed, or
@@ -159,12 +159,12 @@
 //!   `tests/access/identity.rs`, and a section of `docs/reference/api.md`, which a test checks; one
 //!   that people call often: an example, by `tests/house/api_examples.rs`. For a new
 //!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
-//! - a page of the console: its file in `console/`, a row of `PAGES` in `console/mod.rs`, for the
+//! - a page of the console: its file in `console/`, a row of `PAGES` in `console/lib.rs`, for the
 //!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their
 //!   line in `console/assets.rs`; a scenario in `tests/console/`, and `docs/console.md`. What it
 //!   needs of the gateway it gets from the API
 //! - a dialect: its folder in `dialect/`, its variant in `dialect/dialect.rs`, a row in the tables
-//!   of `dialect/mod.rs`, and for a new protocol of providers its word in `dialect/protocol.rs` and
+//!   of `dialect/lib.rs`, and for a new protocol of providers its word in `dialect/protocol.rs` and
 //!   in `api/schemas.json`
 //! - a feature of requests that is translated, dropped or refused: the table in
 //!   `dialect/feature.rs`, the readers and writers of the dialects
@@ -194,7 +194,7 @@
 //!   `secret/credential_names.rs`
 //! - a limit of the program: a constant with its reason in the file that uses it; `bounds.rs`, if
 //!   several crates do
-//! - a command: its file in `cli/`, its row in `cli/mod.rs`, and the tables that
+//! - a command: its file in `cli/`, its row in `cli/lib.rs`, and the tables that
 //!   `rerouter man --markdown` prints for `docs/reference/cli.md`
 //! - a warning about a document: `routing/compile/warnings.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`

@@ -62,7 +62,7 @@ fn below(file: &Path, folder: &Path) -> String {
 /// that only declares rooms.
 pub(crate) fn place(name: &str, path: &str) -> Option<String> {
     match (path, room(name, path) == name) {
-        ("lib.rs", true) => Some(format!("{name}/mod.rs")),
+        ("lib.rs", true) => Some(format!("{name}/lib.rs")),
         ("lib.rs", false) => None,
         (_, true) => Some(format!("{name}/{path}")),
         (_, false) => Some(path.to_owned()),

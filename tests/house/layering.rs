@@ -172,8 +172,11 @@ fn crates_depend_on_crates_above() {
             "{other} left {only:?}"
         );
     }
-    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    assert!(workspace.contains("unsafe_code = \"forbid\""));
+    let manifest = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    assert!(manifest("Cargo.toml").contains("unsafe_code = \"forbid\""));
+    for path in ["Cargo.toml", "benches/bare/Cargo.toml"] {
+        assert!(manifest(path).contains("[lints]\nworkspace = true"), "{path}");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ mod dialect;
 pub mod embeddings;
 pub mod endpoint;
 pub mod feature;
-pub mod gemini;
+pub(crate) mod gemini;
 mod json_writer;
 mod members;
 pub mod messages;

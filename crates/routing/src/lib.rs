@@ -22,7 +22,7 @@ mod estimate_correction;
 mod fixtures;
 pub mod health;
 mod inputs;
-pub mod keywords;
+pub(crate) mod keywords;
 pub mod language;
 mod name_patterns;
 mod names;

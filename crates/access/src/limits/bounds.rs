@@ -1,4 +1,4 @@
-//! Limits of budgets that several files of the room share, or that would fill `budget.rs`.
+//! Limits of budgets. Most are of `budget.rs`; several files of the room use the others.
 
 use std::time::Duration;
 

@@ -245,7 +245,8 @@ impl Limiter {
     }
 
     /// How many subjects are remembered.
-    pub fn subjects(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn subjects(&self) -> usize {
         self.counted.len()
     }
 }

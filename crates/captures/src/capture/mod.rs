@@ -9,7 +9,7 @@ mod export_json;
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 pub mod fixtures;
 mod import_json;
-pub mod pace;
+pub(crate) mod pace;
 pub(crate) mod packed_capture;
 pub(crate) mod packed_head;
 mod packing;

@@ -46,7 +46,7 @@ pub async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiRe
     })
 }
 
-pub async fn version(_app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
+pub(super) async fn version(_app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     // Set by CI builds.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
@@ -67,7 +67,7 @@ pub fn may_register(app: &App) -> Result<()> {
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
-pub async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     may_register(app)?;
     let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
@@ -103,7 +103,7 @@ pub async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiRe
 }
 
 /// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
-pub async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let mut fields = BodyFields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
@@ -159,7 +159,7 @@ pub async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResul
 }
 
 /// `POST /v1/auth/logout`: ends the session with its cookie and its token.
-pub async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (_, session) = logged_in(who)?;
     BodyFields::read_if_any(request)?.finish()?;
     let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
@@ -174,7 +174,7 @@ pub async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
 
 /// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
 /// logins.
-pub async fn password(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn password(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let (user, session) = logged_in(who)?;
     let mut fields = BodyFields::read(request)?;
     let current = Secret::new(fields.text("current_password")?);
@@ -207,7 +207,7 @@ pub async fn password(app: &App, who: &Principal, request: &ApiRequest) -> ApiRe
     Ok(answer::confirmed(answer::no_content(), unconfirmed))
 }
 
-pub async fn me(_app: &App, who: &Principal, _request: &ApiRequest) -> ApiResult {
+pub(super) async fn me(_app: &App, who: &Principal, _request: &ApiRequest) -> ApiResult {
     let (mut me, auth) = match who {
         Principal::Admin => {
             let me = json!({

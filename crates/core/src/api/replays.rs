@@ -155,7 +155,7 @@ pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
 
 /// `DELETE /v1/router/replay`: all captures that match everything that is named. A call that breaks
 /// off may be repeated, and goes on.
-pub async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let query = Query::read(request.uri().query(), ERASED_BY)?;
     if ERASED_BY.iter().all(|name| query.get(name).is_none()) {
         let why = "Say what to delete: name `user`, `key` or `until`, or several of them.";

@@ -13,7 +13,7 @@ pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
 pub(crate) mod stream_events;
-pub mod stream_options;
+pub(crate) mod stream_options;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
 pub mod usage_strip;

@@ -6,7 +6,7 @@ pub(crate) mod answer_reader;
 pub(super) mod request_writer;
 pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
-pub mod usage;
+pub(crate) mod usage;
 
 use std::fmt::Write;
 

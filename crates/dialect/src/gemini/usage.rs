@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::super::usage::{PartialUsage, Usage, UsageRules, read_count};
 use crate::wire::json;
 
-pub const USAGE: UsageRules = UsageRules { read, read_ending };
+pub(crate) const USAGE: UsageRules = UsageRules { read, read_ending };
 
 const NAME: &[u8] = b"\"usageMetadata\"";
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// A message as a chat completion: text, thinking, tool calls, stop reason and usage. What a chat
 /// completion has no field for (citations, results of server tools) is left out. What the message
 /// leaves out is missing.
-pub fn as_chat_completion(message: &Value) -> Value {
+pub(crate) fn as_chat_completion(message: &Value) -> Value {
     let blocks =
         message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts = |kind: &str, field: &str| -> Option<String> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use rerouter_base::error::Error;
 
 /// The type of an error of this status, as the API documents them.
-pub fn error_type(status: u16) -> &'static str {
+pub(crate) fn error_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
         402 => "billing_error",

@@ -12,6 +12,6 @@ pub(crate) fn stem(id: &str) -> String {
 }
 
 /// The id of a tool call that the provider gave none: the same whenever it is read.
-pub fn call_id(answer: &str, number: usize) -> String {
+pub(crate) fn call_id(answer: &str, number: usize) -> String {
     format!("call_{}_{number}", stem(answer))
 }

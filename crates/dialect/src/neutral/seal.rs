@@ -5,9 +5,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-pub const MESSAGES: &str = "messages";
-pub const RESPONSES: &str = "responses";
-pub const GEMINI: &str = "gemini";
+pub(crate) const MESSAGES: &str = "messages";
+pub(crate) const RESPONSES: &str = "responses";
+pub(crate) const GEMINI: &str = "gemini";
 
 /// What the text begins with. No provider's own signature has a dot.
 const MARK: &str = "rerouter.";

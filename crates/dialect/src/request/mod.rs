@@ -3,12 +3,12 @@
 
 pub(crate) mod content_parts;
 pub(crate) mod generation_limits;
-pub mod media;
+pub(crate) mod media;
 pub(crate) mod member_names;
 pub(crate) mod model_request;
 mod system_text;
 pub mod text;
-pub mod tools;
+pub(crate) mod tools;
 
 use std::ops::Range;
 

@@ -24,12 +24,12 @@
 //!   Pingora binds in `run`, and panics there if an address is taken.
 //! - **Open files**: the limit of your process is not changed. Connections beyond it are refused,
 //!   and a warning says so.
-//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log goes
-//!   to standard output or [`Environment::access_log`], unless `access_log: { format: off }`.
+//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. Targets name the
+//!   crate, as `rerouter_gateway::server`; each begins with `rerouter`. The access log goes to
+//!   standard output or [`Environment::access_log`], unless `access_log: { format: off }`.
 //! - **Signals**: your server decides when to stop. SIGHUP is received, to reload the documents.
 //! - **Shutdown**: after a graceful signal Pingora waits for `grace_period_seconds`. Requests end
-//!   and captures are written meanwhile; the rest is cut off. [`drain::drained`] resolves when
-//!   nothing is left, for a server that can stop earlier.
+//!   and captures are written meanwhile; the rest is cut off.
 
 mod announce;
 mod backup;

@@ -1,4 +1,4 @@
--- What keeps the tables in memory of several gateways alike (src/store/cluster/).
+-- What keeps the tables in memory of several gateways alike (crates/store/src/cluster/).
 
 -- One row for each object that a mutation changed. `rev` has no gaps and is in the order of
 -- commits. `mark` tells two histories with the same numbers apart, after a fail-over that lost

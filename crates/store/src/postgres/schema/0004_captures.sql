@@ -1,4 +1,4 @@
--- The index of captures of all gateways (src/store/captures/), as in SQLite, and what only several
+-- The index of captures of all gateways (crates/store/src/captures/), as in SQLite, and what only several
 -- gateways need of it.
 
 -- The range of segment numbers of each data directory, and the gateway that uses it.
