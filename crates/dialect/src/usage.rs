@@ -57,7 +57,7 @@ impl Usage {
 }
 
 /// How the usage of whole answers is read.
-pub struct UsageRules {
+pub(crate) struct UsageRules {
     /// From an answer, which may be cut off.
     pub read: fn(&[u8]) -> Option<Usage>,
     /// From the last bytes of an answer.

@@ -1,6 +1,7 @@
 //! The boundary: from bytes on a connection to calls into the rooms above, and back. `accept` takes
 //! connections, `edge` takes requests, `pipeline` has their stages, and Pingora's proxy calls the
-//! hooks here. The map, `src/lib.rs` of the root package, walks through an inference request and a reroute, file by file.
+//! hooks here. The map, `src/lib.rs` of the root package, walks through an inference request and a
+//! reroute, file by file.
 //!
 //! ```text
 //! accept → http1_head | http2 → edge → pipeline → wrap → Pingora → attempt, relay
