@@ -1,5 +1,5 @@
--- The index of captures of all gateways (crates/store/src/captures/), as in SQLite, and what only several
--- gateways need of it.
+-- The index of captures of all gateways (crates/store/src/captures/), as in SQLite, and what only
+-- several gateways need of it.
 
 -- The range of segment numbers of each data directory, and the gateway that uses it.
 CREATE TABLE capture_slots (
