@@ -5,8 +5,8 @@
 //! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
 //! uses only rooms of its crate that stand before it in this list. The files of a crate form no
 //! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
-//! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The crates
-//! and their rooms:
+//! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The
+//! crates and their rooms:
 //!
 //! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
