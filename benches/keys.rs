@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use http::HeaderMap;
-use rerouter::internals::auth::{Auth, KeyState, token};
+use rerouter::internals::auth::{Auth, token};
 use rerouter::internals::id::Random;
 use rerouter::internals::interface::{Interface, Surface};
 use rerouter::internals::secret::Secret;
-use rerouter::internals::store::Store;
+use rerouter::internals::store::{KeyState, Store};
 
 use stored_keys::{SAMPLE, auth, fill, now, shown};
 

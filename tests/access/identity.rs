@@ -368,7 +368,7 @@ async fn every_scope_is_asked_for() {
     let ann = gateway.session("ann@example.com").await;
     let id = gateway.manage("GET", "/v1/auth/me", &ann, None).await.json()["id"].clone();
     let mut keys: BTreeMap<(String, &str), String> = BTreeMap::new();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let Policy::Scope(scope) = route.policy else { continue };
         let surface = Surface::of(route.path);
         let (name, path) = match surface.interface() {

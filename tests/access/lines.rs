@@ -49,7 +49,7 @@ async fn the_key_of_getting_started_infers_and_nothing_else() {
     let capture = answer.request_id();
     let before = gateway.capture(&capture).await;
     let (mut refused, mut commands) = (0, BTreeSet::new());
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let (surface, method) = (Surface::of(route.path), route.method.as_str());
         // Its own capture and itself: nothing is refused because it is not there.
         let own = if route.path.starts_with(REPLAY) { &capture } else { &key.id };

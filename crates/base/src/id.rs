@@ -1,11 +1,13 @@
 //! Identifiers: a prefix and 26 lower-case Crockford base32 digits of a UUIDv7 (RFC 9562 section
 //! 5.7), so that ids sort by creation. An id is independent of the secret of its object.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Precision of the time in an id, in microseconds.
@@ -165,6 +167,20 @@ macro_rules! ids {
         impl From<$name> for Arc<str> {
             fn from(id: $name) -> Self {
                 id.0
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": concat!("^", $prefix) })
             }
         }
 

@@ -1,32 +1,19 @@
 //! Which interface a path belongs to, and so the envelope of its errors. Decided by whole path
 //! segments before anything else, so that unknown routes have the right envelope too.
 
-use serde::{Deserialize, Serialize};
-
-/// One of the three interfaces; each has its own key table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interface {
-    /// Accounts, users, nodes and their keys.
-    Pin,
-    /// The collection of agents.
-    Agent,
-    /// Inference, captures and routing.
-    Router,
+crate::words! {
+    /// One of the three interfaces; each has its own key table.
+    pub enum Interface {
+        /// Accounts, users, nodes and their keys.
+        Pin = "pin",
+        /// The collection of agents.
+        Agent = "agent",
+        /// Inference, captures and routing.
+        Router = "router",
+    }
 }
 
 impl Interface {
-    pub const ALL: [Interface; 3] = [Interface::Pin, Interface::Agent, Interface::Router];
-
-    /// The word used in configuration, metrics and records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Interface::Pin => "pin",
-            Interface::Agent => "agent",
-            Interface::Router => "router",
-        }
-    }
-
     /// The prefix of the interface's keys.
     pub fn key_prefix(self) -> &'static str {
         match self {
@@ -34,11 +21,6 @@ impl Interface {
             Interface::Agent => "agt",
             Interface::Router => "rtr",
         }
-    }
-
-    /// The interface of a word of [`Interface::as_str`].
-    pub fn parse(word: &str) -> Option<Self> {
-        Interface::ALL.into_iter().find(|i| i.as_str() == word)
     }
 }
 

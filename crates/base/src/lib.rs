@@ -24,3 +24,4 @@ pub mod trace_context;
 pub mod turns;
 pub mod unread;
 pub mod url;
+mod words;

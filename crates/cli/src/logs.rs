@@ -17,8 +17,8 @@ use super::replay::{CAPTURES, Filters};
 use super::table::clean;
 use super::terminal::{self, TextStyle, styled};
 use rerouter_base::clock::Clock;
-use rerouter_core::api::PAGE_MAX;
 use rerouter_core::config::Env;
+use rerouter_records::page::PAGE_MAX;
 
 /// Time between two looks of `logs --follow`.
 const LOGS_INTERVAL: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use super::client::ApiClient;
 use super::failure::CommandFailure;
 use super::output::print;
 use super::table::TextTable;
-use rerouter_core::api::PAGE_MAX;
+use rerouter_records::page::PAGE_MAX;
 
 /// Calls `each` with the records of a list, newest first, `limit` at most. Returns how many the
 /// gateway could not read.

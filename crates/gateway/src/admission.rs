@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn anonymous_callers_use_only_the_routes_that_the_contract_opens() {
         let mut open = Vec::new();
-        for route in ROUTES {
+        for route in ROUTES.iter() {
             match Admission::of(route, PathParams::default(), Principal::Anonymous) {
                 Ok(_) => open.push(format!("{} {}", route.method, route.path)),
                 Err(error) => {

@@ -285,8 +285,8 @@ fn duration(time: Duration) -> String {
 mod tests {
     use super::*;
     use rerouter_access::limits::rate::RateLeft;
-    use rerouter_access::limits::{BudgetStatus, LimitOwner, RateStatus};
-    use rerouter_store::{Budget, Per};
+    use rerouter_access::limits::{BudgetStatus, RateStatus};
+    use rerouter_store::{Budget, LimitOwner, Per};
 
     #[test]
     fn durations_are_openai_s() {

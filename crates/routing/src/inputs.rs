@@ -286,14 +286,15 @@ pub struct Abilities {
     pub capabilities: Option<Vec<String>>,
 }
 
-/// State of a breaker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BreakerState {
-    #[default]
-    Closed,
-    Open,
-    HalfOpen,
+rerouter_base::words! {
+    /// State of a breaker.
+    #[derive(Default)]
+    pub enum BreakerState {
+        #[default]
+        Closed = "closed",
+        Open = "open",
+        HalfOpen = "half_open",
+    }
 }
 
 /// Times as RFC 3339 text with microseconds.

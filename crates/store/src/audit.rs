@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
@@ -16,9 +17,10 @@ use rerouter_base::id::{AuditId, Random, RequestId};
 macro_rules! actions {
     ($($name:ident $word:literal $meaning:literal;)*) => {
         /// What an audit row says was done.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        #[schemars(inline)]
         pub enum Action {
-            $(#[doc = $meaning] $name,)*
+            $(#[doc = $meaning] #[serde(rename = $word)] $name,)*
         }
 
         impl Action {
@@ -94,7 +96,7 @@ impl Action {
 }
 
 /// The object of an action.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditTarget {
     /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture`,
     /// `captures` or, of an import, `request`.

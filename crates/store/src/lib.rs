@@ -62,7 +62,7 @@ mod value;
 mod worker;
 
 pub use attempts::AttemptLimit;
-pub use audit::{Action, Event};
+pub use audit::{Action, AuditTarget, Event};
 pub use audit_query::{AuditFilter, AuditRow};
 pub use captures::CaptureFilter;
 pub use captures::{ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows};
@@ -78,7 +78,7 @@ pub use handle::Store;
 pub use keys::KEYS_PER_OWNER;
 pub use latency::LatencyCounts;
 pub use limits::Limits;
-pub use limits::{Budget, LIMIT_MODELS, Per, covers};
+pub use limits::{Budget, LimitOwner, Per, covers};
 pub use migrate::migrate;
 pub use node_reports::NodeReport;
 pub use nodes::SpentNonce;
@@ -89,9 +89,9 @@ pub use reroutes::{KnownReroute, NamedReroute, RerouteAnswer};
 pub use reroutes::{REPEATS_AGE, REPEATS_SHARE, REPEATS_SHARE_BYTES, REROUTE_CLAIM};
 pub use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
-pub use rows::{Actor, KeyRow, KeyStatus};
+pub use rows::{Actor, KeyRow, KeyState, KeyStatus};
 pub use rows::{
-    AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, PreviousNodeSecret,
+    AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, NodeStatus, PreviousNodeSecret,
     Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};

@@ -2,32 +2,48 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::KEYS_PER_OWNER;
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 
 /// Patterns of `limits.models`: each request is matched against all of them.
-pub const LIMIT_MODELS: usize = 100;
+const LIMIT_MODELS: usize = 100;
+/// Characters of a pattern of `limits.models`.
+const LIMIT_MODEL_CHARS: usize = 256;
+/// Largest `limits.rpm`: more than one gateway answers in a minute.
+const LIMIT_RPM: u64 = 100_000_000;
+/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
+/// bits twice.
+const LIMIT_TPM: u64 = 10_000_000_000;
+/// Largest `limits.concurrency`: beyond the connections of any gateway.
+const LIMIT_CONCURRENCY: u64 = 1_000_000;
+/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
+const LIMIT_USD: u64 = 100_000_000;
 
 /// Days of the longest month: what a budget a day is at most in a month.
 const DAYS: u64 = 31;
 
-/// The time that a budget is for, in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Per {
-    /// From midnight to midnight.
-    Day,
-    /// From the first of a month to the first of the next.
-    Month,
+rerouter_base::words! {
+    /// The time that a budget is for, in UTC.
+    pub enum Per {
+        /// From midnight to midnight.
+        Day = "day",
+        /// From the first of a month to the first of the next.
+        Month = "month",
+    }
 }
 
-/// Money for a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Money per day or month in UTC. Targets without a price are refused with 403. Without
+/// `max_tokens` a request reserves 1,024 tokens, or what is left. An answer that costs more than its
+/// reserve is charged in full and may exceed the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// How much; in documents dollars, as a number.
+    /// US dollars.
     #[serde(rename = "usd", serialize_with = "to_dollars", deserialize_with = "from_dollars")]
+    #[schemars(with = "f64", range(max = LIMIT_USD), extend("exclusiveMinimum" = 0))]
     pub nano: NanoUsd,
     pub per: Per,
 }
@@ -72,24 +88,33 @@ fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D
     }
 }
 
-/// What a key or user may use up. A limit that is not set does not limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An absent limit does not apply. A key never has wider limits than the key that created it. Its
+/// usage also counts for all of its ancestors and for its user. Only ROUTER keys have rpm, tpm,
+/// concurrency and budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Requests per minute: a token bucket that holds one minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = LIMIT_RPM))]
     pub rpm: Option<u64>,
-    /// Tokens a minute, of prompts and answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Tokens per minute, of prompts and answers: reserved by estimate, settled by usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = LIMIT_TPM))]
     pub tpm: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Concurrent requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = LIMIT_CONCURRENCY))]
     pub concurrency: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The names that clients may ask for: exact, or a beginning and `*`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Model names that the key may request; a trailing `*` matches any rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LIMIT_MODELS), inner(length(min = 1, max = LIMIT_MODEL_CHARS)))]
     pub models: Option<Vec<String>>,
-    /// Live keys that the owner may have when another is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Number of live keys up to which the key may create keys for its owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = KEYS_PER_OWNER))]
     pub keys_per_user: Option<u64>,
 }
 
@@ -99,12 +124,20 @@ impl Limits {
         self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
     }
 
+    /// The first limit that is set of those for which requests, tokens or money are counted.
+    pub fn counted(&self) -> Option<&'static str> {
+        let set = [
+            ("rpm", self.rpm.is_some()),
+            ("tpm", self.tpm.is_some()),
+            ("concurrency", self.concurrency.is_some()),
+            ("budget", self.budget.is_some()),
+        ];
+        set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+
     /// Whether anything is counted for it: requests, tokens or money.
     pub fn are_counted(&self) -> bool {
-        self.rpm.is_some()
-            || self.tpm.is_some()
-            || self.concurrency.is_some()
-            || self.budget.is_some()
+        self.counted().is_some()
     }
 
     /// Fills what is not set from `outer`.
@@ -183,6 +216,26 @@ impl fmt::Display for Budget {
             Per::Month => "month",
         };
         write!(f, "{} USD a {per}", dollars(self.nano))
+    }
+}
+
+rerouter_base::words! {
+    /// Whose limit it is.
+    pub enum LimitOwner {
+        Key = "key",
+        /// A key from which it descends.
+        KeyAbove = "key_above",
+        User = "user",
+    }
+}
+
+impl fmt::Display for LimitOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LimitOwner::Key => "your key",
+            LimitOwner::KeyAbove => "a key above yours",
+            LimitOwner::User => "your user",
+        })
     }
 }
 

@@ -14,6 +14,13 @@ impl From<BTreeMap<String, String>> for Pairs {
     }
 }
 
+impl Pairs {
+    /// As a map of their own.
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        self.0.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+}
+
 impl Serialize for Pairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))

@@ -17,14 +17,14 @@ use jiff::Timestamp;
 use super::Auth;
 use super::cookie::{SessionCookie, read_cookie};
 use super::csrf::has_explicit_authorization;
-use super::key_table::{Key, KeyState};
+use super::key_table::Key;
 use super::principal::{AgentCredential, Credential, Principal, RESERVED_SCOPES};
 use super::session_table::SessionSecret;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::interface::{Interface, Surface};
 use rerouter_base::secret::{Secret, constant_time_eq, token};
-use rerouter_store::{KeyRow, Role, UserRow};
+use rerouter_store::{KeyRow, KeyState, Role, UserRow};
 
 /// Headers that carry a key on the data plane, after `Authorization`; the first that is present
 /// decides.

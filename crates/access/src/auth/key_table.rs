@@ -14,7 +14,7 @@ use super::key_counts::{CountedKey, KeyCounts};
 use super::principal::RESERVED_SCOPES;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
-use rerouter_store::{KeyRow, KeyStatus};
+use rerouter_store::{KeyRow, KeyState, KeyStatus};
 
 /// Keys that a list visits under one lock of the table: nobody waits long for it.
 pub(super) const KEY_LIST_STEP: usize = 128;
@@ -37,35 +37,6 @@ pub struct Key {
 
 /// A time before all others, in microseconds: of a key that nobody has used.
 const NEVER: i64 = i64::MIN;
-
-/// Whether a key may be used: the first of these that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    /// Ended by its owner or an admin.
-    Revoked,
-    Expired,
-    Inactive,
-    Active,
-}
-
-impl KeyState {
-    /// The word in records, filters and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            KeyState::Revoked => "revoked",
-            KeyState::Expired => "expired",
-            KeyState::Inactive => "inactive",
-            KeyState::Active => "active",
-        }
-    }
-
-    /// Reads the word back.
-    pub fn parse(word: &str) -> Option<Self> {
-        [KeyState::Revoked, KeyState::Expired, KeyState::Inactive, KeyState::Active]
-            .into_iter()
-            .find(|known| known.as_str() == word)
-    }
-}
 
 impl Key {
     /// The row of the store.

@@ -42,7 +42,6 @@ pub use csrf::check_origin;
 pub use first_admin::FirstAdminLink;
 pub use identify::{has_explicit_credential, unauthorized};
 pub use key_table::Key;
-pub use key_table::KeyState;
 pub use maintenance::SWEEP_INTERVAL;
 pub use password::{PASSWORD_QUEUE, Passwords};
 pub use principal::{

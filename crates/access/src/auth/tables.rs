@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use super::Auth;
 use super::agents::Agents;
-use super::key_table::{Key, KeyState};
+use super::key_table::Key;
 use super::principal::{CaptureLevel, Principal, REPLAY_ALL_SCOPE};
 use rerouter_base::id::{AgentId, KeyId, SessionId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{
-    Change, Committed, Follower, KeyRow, Reach, Reload, Store, StoreError, UserRow,
+    Change, Committed, Follower, KeyRow, KeyState, Reach, Reload, Store, StoreError, UserRow,
 };
 
 /// The tables of [`Auth`], and others that follow the store after them.

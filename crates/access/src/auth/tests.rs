@@ -11,8 +11,8 @@ use rerouter_base::error::Kind;
 use rerouter_base::id::{Random, SessionId};
 use rerouter_base::interface::{Interface, Surface};
 use rerouter_base::secret::SecretBytes;
-use rerouter_store::fixtures;
 use rerouter_store::{Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Store};
+use rerouter_store::{KeyState, fixtures};
 
 type Headers = Vec<(&'static str, String)>;
 

@@ -13,11 +13,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::bounds;
-use super::draw::LimitOwner;
 use super::remaining::BudgetStatus;
 use rerouter_base::id::Random;
 use rerouter_base::money::NanoUsd;
-use rerouter_store::{Budget, BudgetShare, Per};
+use rerouter_store::{Budget, BudgetShare, LimitOwner, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
 pub(crate) type Period = i64;

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::budget::{Account, Period, period};
-use super::draw::{Caps, Draw, LimitOwner, Subject};
+use super::draw::{Caps, Draw, Subject};
 use super::grant_queue::GrantQueue;
 use super::rate::Bucket;
 use super::remaining::{ConcurrencyStatus, RateStatus, Remaining};
 use rerouter_base::money::NanoUsd;
+use rerouter_store::LimitOwner;
 
 /// What counts as spent of budgets that have no account yet.
 #[derive(Default)]

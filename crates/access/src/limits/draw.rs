@@ -1,10 +1,8 @@
 //! The keys and users whose limits a request draws on.
 
-use std::fmt;
-
 use crate::auth::{Auth, Principal};
 use rerouter_base::id::{KeyId, UserId};
-use rerouter_store::{Budget, KeyRow, Limits};
+use rerouter_store::{Budget, KeyRow, LimitOwner, Limits};
 
 /// A key or a user. The order of subjects is the order in which they are locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,36 +47,6 @@ pub struct Draw {
     pub caps: Caps,
     /// What the client reads of it.
     pub whose: LimitOwner,
-}
-
-/// The owner of a limit as clients see it: no id, as it may belong to someone else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOwner {
-    Key,
-    /// A key from which it descends.
-    KeyAbove,
-    User,
-}
-
-impl LimitOwner {
-    /// The word in answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LimitOwner::Key => "key",
-            LimitOwner::KeyAbove => "key_above",
-            LimitOwner::User => "user",
-        }
-    }
-}
-
-impl fmt::Display for LimitOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LimitOwner::Key => "your key",
-            LimitOwner::KeyAbove => "a key above yours",
-            LimitOwner::User => "your user",
-        })
-    }
 }
 
 impl Draw {

@@ -63,7 +63,7 @@ use rerouter_base::error::Error;
 use rerouter_base::money::NanoUsd;
 
 pub use budget::Reserve;
-pub use draw::{Caps, Draw, LimitOwner, Subject, draws, draws_of_key};
+pub use draw::{Caps, Draw, Subject, draws, draws_of_key};
 pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;
 pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};

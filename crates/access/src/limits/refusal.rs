@@ -7,13 +7,12 @@ use jiff::Timestamp;
 
 use super::budget::{BudgetShortage, Reserve};
 use super::counters::SubjectCounters;
-use super::draw::LimitOwner;
 use super::rate::Bucket;
 use super::remaining::{BudgetStatus, ConcurrencyStatus, RateStatus};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::money::dollars;
-use rerouter_store::Per;
+use rerouter_store::{LimitOwner, Per};
 
 /// A limit that has no room for a request.
 pub(super) enum LimitHit {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::draw::LimitOwner;
 use super::rate::RateLeft;
 use rerouter_base::money::NanoUsd;
-use rerouter_store::Budget;
+use rerouter_store::{Budget, LimitOwner};
 
 /// Of each limit, the one that binds first; `None` where nothing limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::tests::{World, at, day, draw};
 use super::*;
 use rerouter_base::error::Kind;
-use rerouter_store::{Budget, Limits, Per};
+use rerouter_store::{Budget, LimitOwner, Limits, Per};
 
 /// What a request reserves that says nothing of the length of its answer.
 const OPEN: Reserve = Reserve { least: 10, most: 5_000 };

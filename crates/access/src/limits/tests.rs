@@ -15,8 +15,8 @@ use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
 use rerouter_store::fixtures;
 use rerouter_store::{
-    Budget, Faults, KeyRow, Limits, Per, Store, UsageColumn, UsageKey, UsageQuery, UsageSums,
-    UserRow,
+    Budget, Faults, KeyRow, LimitOwner, Limits, Per, Store, UsageColumn, UsageKey, UsageQuery,
+    UsageSums, UserRow,
 };
 
 pub(super) fn at(micros: i64) -> Timestamp {

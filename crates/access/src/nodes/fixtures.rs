@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Heartbeat, NodeLoad, NodeStatus, Nodes};
+use super::{Heartbeat, NodeLoad, Nodes};
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::Random;
 use rerouter_base::secret::{Secret, SecretBytes};
 use rerouter_store::fixtures;
-use rerouter_store::{NodeModel, NodeRow, Registration};
+use rerouter_store::{NodeModel, NodeRow, NodeStatus, Registration};
 
 pub fn nodes() -> Nodes {
     Nodes::new(&SecretBytes::new([1; 32]))

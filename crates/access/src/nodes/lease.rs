@@ -5,6 +5,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::nonces::SpentNonces;
+use rerouter_store::NodeStatus;
 
 /// The last heartbeat of a node.
 #[derive(Default)]
@@ -39,37 +40,6 @@ pub struct NodeLoad {
     pub running: u32,
     /// Requests in its queue.
     pub queued: u32,
-}
-
-/// Status that a node reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodeStatus {
-    #[default]
-    Ready,
-    /// It takes no new requests.
-    Draining,
-    Error,
-}
-
-impl NodeStatus {
-    /// The word of a heartbeat.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NodeStatus::Ready => "ready",
-            NodeStatus::Draining => "draining",
-            NodeStatus::Error => "error",
-        }
-    }
-
-    /// Parses the word of a heartbeat.
-    pub fn parse(word: &str) -> Option<NodeStatus> {
-        match word {
-            "ready" => Some(NodeStatus::Ready),
-            "draining" => Some(NodeStatus::Draining),
-            "error" => Some(NodeStatus::Error),
-            _ => None,
-        }
-    }
 }
 
 /// A heartbeat of a node.

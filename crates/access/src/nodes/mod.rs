@@ -12,7 +12,6 @@ mod node;
 mod nonces;
 mod ready;
 mod round_robin;
-mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,15 +27,15 @@ use crate::auth::signature::Signed;
 use rerouter_base::bounds;
 use rerouter_base::id::{NodeId, Random};
 use rerouter_base::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
+use rerouter_records::node::NodeState;
 use rerouter_routing::health::{ProviderState, TargetStatus};
 use rerouter_routing::{Authorities, BaseUrl, Provider};
-use rerouter_store::{Change, Committed, Follower, NodeReport, NodeRow, Reload};
+use rerouter_store::{Change, Committed, Follower, NodeReport, NodeRow, NodeStatus, Reload};
 
-pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad};
 pub use self::node::NodeSnapshot;
 pub use self::nonces::NonceError;
 pub use self::ready::ReadyNode;
-pub use self::state::NodeState;
 
 /// All nodes. Clones share the table.
 #[derive(Clone)]

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use super::lease::{Lease, NodeLoad, NodeStatus};
+use super::lease::{Lease, NodeLoad};
 use super::ready::ReadyNode;
 use super::round_robin::RoundRobin;
-use super::state::NodeState;
 use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
+use rerouter_records::node::NodeState;
 use rerouter_routing::health::{ProviderState, TargetState, TargetStatus};
 use rerouter_routing::{Abilities, BreakerState, Provider};
-use rerouter_store::NodeRow;
+use rerouter_store::{NodeRow, NodeStatus};
 
 /// One node as it is now.
 pub(super) struct NodeEntry {

@@ -1,32 +1,29 @@
 //! Agents: named presets that clients use as a model. AGENT is one tenant: every caller sees all
 //! agents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::ETAG;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::body::{BodyFields, check_pairs, merge};
+use super::body::check_pairs;
+use super::call::{Answer, Call};
 use super::conditional::{self, IfMatch};
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, audit};
+use super::page;
 use crate::app::App;
 use rerouter_access::auth::{Agent, AgentCredential, Principal};
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::AgentId;
 use rerouter_dialect::wire::json::read_object;
+use rerouter_records::agent::{AgentRecord, NewAgent};
+use rerouter_records::page::{Page, PageQuery};
+use rerouter_records::patch::MergePatch;
 use rerouter_store::{Action, AgentRow, StoreError};
 
 /// Characters of an agent's name: those of a DNS label.
 const AGENT_NAME_CHARS: usize = 63;
-/// Characters of an agent's description.
-const AGENT_DESCRIPTION_CHARS: usize = 1_024;
 /// Bytes of an agent's instructions: they go with each of its requests.
 const AGENT_INSTRUCTIONS: usize = 32 << 10;
 /// Tools of an agent: as many as OpenAI takes in a request.
@@ -40,78 +37,65 @@ const AGENT_STOPS: usize = 4;
 /// Bytes of such a sequence.
 const AGENT_STOP_BYTES: usize = 256;
 
-pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let now = app.clock.now();
-    let preset = AgentFields::read(BodyFields::read(request)?)?;
-    check_model(app, &preset.model)?;
-    let agent = preset.row(AgentId::new(now, &app.random), who, (now, now));
-    let location =
-        HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
-    let mut response = shown(StatusCode::CREATED, &agent, &agent.etag());
-    let event = audit::event(app, who, request, Action::AgentCreate, "agent", agent.id.as_str());
-    let committed =
-        app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
-            StoreError::Conflict => name_taken(),
-            StoreError::LimitReached => {
-                Error::new(Kind::Conflict, "The maximum number of agents is reached.")
-            }
-            other => other.into(),
-        })?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    response.headers_mut().insert(LOCATION, location);
-    Ok(answer::confirmed(response, unconfirmed))
+pub(super) async fn create(call: Call<'_>, new: NewAgent) -> Result<Answer<AgentRecord>> {
+    let (app, now) = (call.app, call.now());
+    check(&new)?;
+    check_model(app, &new.model)?;
+    let agent = row(new, AgentId::new(now, &app.random), call.who, (now, now));
+    let (record, etag) = (AgentRecord::from(&agent), agent.etag());
+    let store = call.noting(Action::AgentCreate, "agent", agent.id.as_str());
+    let committed = store.create_agent(agent).await.map_err(|error| match error {
+        StoreError::Conflict => name_taken(),
+        StoreError::LimitReached => {
+            Error::new(Kind::Conflict, "The maximum number of agents is reached.")
+        }
+        other => other.into(),
+    })?;
+    let path = format!("/v1/agents/{}", record.id);
+    tagged(call.commit(&committed, record).await?, &etag)?.at(&path)
 }
 
-pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (after, limit) = page::after_id(request.uri().query(), "an agent", AgentId::parse)?;
-    let found = app.auth.agents().page(after.as_ref(), limit + 1);
-    let found = found.iter().map(|agent| record(agent)).collect();
-    Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
+pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page<AgentRecord>>> {
+    let after = page::after(query.after.as_deref(), "an agent", AgentId::parse)?;
+    let found = call.app.auth.agents().page(after.as_ref(), query.limit + 1);
+    let found = found.iter().map(|agent| AgentRecord::from(&***agent)).collect();
+    Ok(Page::of(found, query.limit, |agent: &AgentRecord| agent.id.to_string()).into())
 }
 
 /// `GET /v1/agents/{id or name}`
-pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let agent = find(app, request)?;
-    let mut response = shown(StatusCode::OK, &agent, agent.etag());
-    if conditional::has(request.headers(), agent.etag()) {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response.headers_mut().remove(CONTENT_TYPE);
-        *response.body_mut() = Bytes::new();
+pub(super) async fn get(call: Call<'_>) -> Result<Answer<AgentRecord>> {
+    let agent = find(call)?;
+    let answer = tagged(AgentRecord::from(&**agent).into(), agent.etag())?;
+    match conditional::has(call.request.headers(), agent.etag()) {
+        true => Ok(answer.not_modified()),
+        false => Ok(answer),
     }
-    Ok(response)
 }
 
 /// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
 /// fields; with `If-Match` they are 412.
-pub(super) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let condition = IfMatch::read(request.headers())?;
-    let patch = BodyFields::read(request)?.into_object();
-    if let Some(name) = patch.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-        return Err(Error::invalid(name.clone(), format!("Unknown field {name}.")));
-    }
+pub(super) async fn patch(
+    call: Call<'_>,
+    patch: MergePatch<NewAgent>,
+) -> Result<Answer<AgentRecord>> {
+    let condition = IfMatch::read(call.request.headers())?;
     for _ in 0..AGENT_TRIES {
-        let agent = find(app, request)?;
+        let agent = find(call)?;
         condition.check(agent.etag())?;
-        let preset = AgentFields::read(BodyFields::from(merged(&agent, &patch)))?;
-        if preset.model != agent.model {
-            check_model(app, &preset.model)?;
+        let new = patch.apply("", &NewAgent::from(&**agent))?;
+        check(&new)?;
+        if new.model != agent.model {
+            check_model(call.app, &new.model)?;
         }
-        let changed = preset.row(agent.id.clone(), who, (agent.created_at, agent.updated_at));
+        let changed = row(new, agent.id.clone(), call.who, (agent.created_at, agent.updated_at));
         if changed == **agent {
-            return Ok(shown(StatusCode::OK, &agent, agent.etag()));
+            return tagged(AgentRecord::from(&changed).into(), agent.etag());
         }
-        let changed = AgentRow { updated_at: app.clock.now(), ..changed };
-        let response = shown(StatusCode::OK, &changed, &changed.etag());
-        let event =
-            audit::event(app, who, request, Action::AgentUpdate, "agent", agent.id.as_str());
-        match app.store.noting(event).update_agent(changed, agent.etag().to_owned()).await {
-            Ok(committed) => {
-                let unconfirmed = app.store.acknowledge(committed.rev).await?;
-                return Ok(answer::confirmed(response, unconfirmed));
-            }
+        let changed = AgentRow { updated_at: call.now(), ..changed };
+        let (record, etag) = (AgentRecord::from(&changed), changed.etag());
+        let store = call.noting(Action::AgentUpdate, "agent", agent.id.as_str());
+        match store.update_agent(changed, agent.etag().to_owned()).await {
+            Ok(committed) => return tagged(call.commit(&committed, record).await?, &etag),
             // The concurrent change is in memory already: try again.
             Err(StoreError::Stale | StoreError::NotFound) => {}
             Err(StoreError::Conflict) => return Err(name_taken()),
@@ -122,31 +106,29 @@ pub(super) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> A
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let condition = IfMatch::read(request.headers())?;
-    let agent = find(app, request)?;
+pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
+    let condition = IfMatch::read(call.request.headers())?;
+    let agent = find(call)?;
     condition.check(agent.etag())?;
     let seen = condition.names_one().then(|| agent.etag().to_owned());
-    let event = audit::event(app, who, request, Action::AgentDelete, "agent", agent.id.as_str());
-    let committed = app.store.noting(event).delete_agent(&agent.id, seen).await.map_err(
-        |error| match error {
-            StoreError::Stale => Error::new(
-                Kind::PreconditionFailed,
-                "The agent has changed. Read it again, then retry.",
-            ),
-            other => other.into(),
-        },
-    )?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    Ok(answer::confirmed(answer::no_content(), unconfirmed))
+    let store = call.noting(Action::AgentDelete, "agent", agent.id.as_str());
+    let committed = store.delete_agent(&agent.id, seen).await.map_err(|error| match error {
+        StoreError::Stale => Error::new(
+            Kind::PreconditionFailed,
+            "The agent has changed. Read it again, then retry.",
+        ),
+        other => other.into(),
+    })?;
+    call.commit(&committed, ()).await
 }
 
-fn find(app: &App, request: &ApiRequest) -> Result<Arc<Agent>> {
-    let params = request.extensions().get::<PathParams>();
-    params
-        .and_then(|params| app.auth.agents().find(params.first()))
-        .ok_or_else(|| Error::not_found("agent"))
+fn find(call: Call<'_>) -> Result<Arc<Agent>> {
+    call.app.auth.agents().find(call.id()).ok_or_else(|| Error::not_found("agent"))
+}
+
+/// An answer with the entity tag of its agent.
+fn tagged(answer: Answer<AgentRecord>, etag: &str) -> Result<Answer<AgentRecord>> {
+    answer.with(ETAG, &format!("\"{etag}\""))
 }
 
 fn name_taken() -> Error {
@@ -162,94 +144,42 @@ fn check_model(app: &App, model: &str) -> Result<()> {
     }
 }
 
-/// The fields of an agent that a client writes.
-struct AgentFields {
-    name: String,
-    description: Option<String>,
-    model: String,
-    instructions: Option<String>,
-    defaults: Map<String, Value>,
-    tools: Vec<Value>,
-    metadata: BTreeMap<String, String>,
+/// Checks what a client writes, the model aside.
+fn check(new: &NewAgent) -> Result<()> {
+    check_name(&new.name)?;
+    if new.instructions.as_ref().is_some_and(|text| text.len() > AGENT_INSTRUCTIONS) {
+        let why = format!("instructions may have up to {AGENT_INSTRUCTIONS} bytes.");
+        return Err(Error::invalid("instructions", why));
+    }
+    new.defaults.as_ref().map_or(Ok(()), check_defaults)?;
+    new.tools.as_ref().map_or(Ok(()), |tools| check_tools(tools))?;
+    new.metadata.as_ref().map_or(Ok(()), |metadata| check_pairs("metadata", metadata))
 }
 
-const FIELDS: [&str; 7] =
-    ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
-
-impl AgentFields {
-    /// Reads all fields; 400 names the first invalid one.
-    fn read(mut fields: BodyFields) -> Result<Self> {
-        let name = fields.text("name")?;
-        check_name(&name)?;
-        let description: Option<String> = fields.take("description", "a string")?;
-        if description.as_ref().is_some_and(|text| text.chars().count() > AGENT_DESCRIPTION_CHARS) {
-            let most = AGENT_DESCRIPTION_CHARS;
-            return Err(Error::invalid(
-                "description",
-                format!("description may have up to {most} characters."),
-            ));
-        }
-        let model = fields.text("model")?;
-        let instructions: Option<String> = fields.take("instructions", "a string")?;
-        if instructions.as_ref().is_some_and(|text| text.len() > AGENT_INSTRUCTIONS) {
-            return Err(Error::invalid(
-                "instructions",
-                format!("instructions may have up to {} bytes.", AGENT_INSTRUCTIONS),
-            ));
-        }
-        let defaults: Map<String, Value> =
-            fields.take("defaults", "an object")?.unwrap_or_default();
-        check_defaults(&defaults)?;
-        let tools: Vec<Value> = fields.take("tools", "a list of tools")?.unwrap_or_default();
-        check_tools(&tools)?;
-        let metadata: BTreeMap<String, String> =
-            fields.take("metadata", "an object of strings")?.unwrap_or_default();
-        check_pairs("metadata", &metadata)?;
-        fields.finish()?;
-        Ok(AgentFields { name, description, model, instructions, defaults, tools, metadata })
-    }
-
-    /// The agent's record as written by `who`, with the times of its creation and last update.
-    fn row(
-        self,
-        id: AgentId,
-        who: &Principal,
-        (created_at, updated_at): (Timestamp, Timestamp),
-    ) -> AgentRow {
-        let AgentFields { name, description, model, instructions, defaults, tools, metadata } =
-            self;
-        // The data plane must know whether the writer had a credential.
-        let trusted = !matches!(
-            who,
-            Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous
-        );
-        AgentRow {
-            id,
-            name,
-            description,
-            model,
-            instructions,
-            defaults,
-            tools,
-            trusted,
-            metadata,
-            created_at,
-            updated_at,
-        }
-    }
-}
-
-/// Applies a merge patch to the fields of an agent.
-fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
-    let mut said = Map::new();
-    if let Value::Object(mut record) = record(agent) {
-        said.extend(
-            FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), record.remove(*name)?))),
-        );
-    }
-    match merge(Value::Object(said), Value::Object(patch.clone())) {
-        Value::Object(merged) => merged,
-        _ => Map::new(),
+/// The agent as written by `who`, with the times of its creation and last update.
+fn row(
+    new: NewAgent,
+    id: AgentId,
+    who: &Principal,
+    (created_at, updated_at): (Timestamp, Timestamp),
+) -> AgentRow {
+    // The data plane must know whether the writer had a credential.
+    let trusted = !matches!(
+        who,
+        Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous
+    );
+    AgentRow {
+        id,
+        name: new.name,
+        description: new.description,
+        model: new.model,
+        instructions: new.instructions,
+        defaults: new.defaults.unwrap_or_default(),
+        tools: new.tools.unwrap_or_default(),
+        trusted,
+        metadata: new.metadata.unwrap_or_default(),
+        created_at,
+        updated_at,
     }
 }
 
@@ -344,21 +274,4 @@ fn check_tools(tools: &[Value]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn shown(status: StatusCode, agent: &AgentRow, etag: &str) -> Response<Bytes> {
-    let mut response = answer::json(status, &record(agent));
-    conditional::tag(&mut response, etag);
-    response
-}
-
-fn record(agent: &AgentRow) -> Value {
-    json!({
-        "object": "agent", "id": agent.id, "name": agent.name, "description": agent.description,
-        "model": agent.model,
-        "instructions": agent.instructions, "defaults": agent.defaults, "tools": agent.tools,
-        "trusted": agent.trusted,
-        "metadata": agent.metadata, "created_at": rfc3339(agent.created_at),
-        "updated_at": rfc3339(agent.updated_at),
-    })
 }

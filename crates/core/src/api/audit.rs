@@ -4,24 +4,17 @@
 
 use std::net::IpAddr;
 
-use http::StatusCode;
-use jiff::Timestamp;
-use serde_json::{Value, json};
-
-use super::answer;
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, ClientOrigin};
+use super::call::{Answer, Call};
+use super::page;
+use super::route::{ApiRequest, ClientOrigin};
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{AuditId, RequestId, UserId};
+use rerouter_records::audit::{AuditEvent, AuditQuery};
+use rerouter_records::page::Page;
 pub use rerouter_store::Action;
-use rerouter_store::{AuditFilter, AuditRow, Event};
-
-/// Query parameters of the list.
-pub(super) const PARAMETERS: &[&str] =
-    &["limit", "after", "since", "until", "actor", "action", "target"];
+use rerouter_store::{AuditFilter, Event};
 
 /// The routes whose success writes a row, with its action. A `PATCH` that disables a user writes
 /// [`Action::UserDisable`].
@@ -114,41 +107,19 @@ pub async fn foreign(
 }
 
 /// `GET /v1/audit`, newest first.
-pub async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), PARAMETERS)?;
-    let limit = query.limit()?;
+pub(super) async fn list(call: Call<'_>, query: AuditQuery) -> Result<Answer<Page<AuditEvent>>> {
     let malformed = || Error::invalid("after", "after must be the id of an audit row.");
-    let after =
-        query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
-    let time = |name: &str| match query.get(name) {
-        None => Ok(None),
-        Some(text) => text
-            .parse::<Timestamp>()
-            .map(Some)
-            .map_err(|_| Error::invalid(name, format!("{name} must be an RFC 3339 time."))),
-    };
-    let unknown =
-        || Error::invalid("action", "Unknown action; the OpenAPI document lists all actions.");
+    let after = page::after(query.after.as_deref(), "an audit row", AuditId::parse)?;
     let filter = AuditFilter {
-        since: time("since")?,
-        until: time("until")?,
-        actor: query.get("actor").map(str::to_owned),
-        action: query
-            .get("action")
-            .map(|word| Action::parse(word).ok_or_else(unknown))
-            .transpose()?,
-        target: query.get("target").map(str::to_owned),
+        since: query.since.map(|since| since.0),
+        until: query.until.map(|until| until.0),
+        actor: query.actor,
+        action: query.action,
+        target: query.target,
     };
-    let found = app.store.audit(filter, limit + 1, after).await?.ok_or_else(malformed)?;
-    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
-}
-
-fn record(row: &AuditRow) -> Value {
-    json!({
-        "object": "audit_event", "id": row.id, "at": rfc3339(row.at), "actor": row.actor,
-        "action": row.action, "target": row.target,
-        "request_id": row.request, "address": row.address,
-    })
+    let found = call.app.store.audit(filter, query.limit + 1, after).await?;
+    let found = found.ok_or_else(malformed)?.into_iter().map(AuditEvent::from).collect();
+    Ok(Page::of(found, query.limit, |event: &AuditEvent| event.id.to_string()).into())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt;
 
 use http::Method;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::route::{ApiRequest, MERGE_PATCH};
@@ -21,55 +21,54 @@ pub(super) const METADATA_NAME_CHARS: usize = 64;
 /// Characters of a value in `metadata`.
 const METADATA_VALUE_CHARS: usize = 512;
 
+/// The JSON object of a required body.
+pub(super) fn object(request: &ApiRequest) -> Result<Map<String, Value>> {
+    if request.body().is_empty() {
+        return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
+    }
+    object_if_any(request)
+}
+
+/// The JSON object of an optional body; an empty one counts as `{}`.
+pub(super) fn object_if_any(request: &ApiRequest) -> Result<Map<String, Value>> {
+    if request.body().is_empty() {
+        return Ok(Map::new());
+    }
+    if !is_json(request) {
+        let why = "The body must be application/json.";
+        return Err(Error::new(Kind::UnsupportedMediaType, why));
+    }
+    let Members { members, twice } = serde_json::from_slice(request.body()).map_err(|error| {
+        Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
+    })?;
+    match twice {
+        Some(name) => Err(Error::invalid(name.clone(), format!("Duplicate field {name}."))),
+        None => Ok(members),
+    }
+}
+
+/// The members of an object, and the first name that is there twice.
+#[derive(Default)]
+struct Members {
+    members: Map<String, Value>,
+    twice: Option<String>,
+}
+
 /// The fields of a body that are not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct BodyFields {
     left: BTreeMap<String, Value>,
-    twice: Option<String>,
 }
 
 impl BodyFields {
     /// Reads a required body.
     pub(super) fn read(request: &ApiRequest) -> Result<Self> {
-        if request.body().is_empty() {
-            return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
-        }
-        Self::read_if_any(request)
+        object(request).map(Self::from)
     }
 
     /// Reads an optional body; an empty one counts as `{}`.
     pub(super) fn read_if_any(request: &ApiRequest) -> Result<Self> {
-        if request.body().is_empty() {
-            return Ok(BodyFields::default());
-        }
-        if !is_json(request) {
-            return Err(Error::new(
-                Kind::UnsupportedMediaType,
-                "The body must be application/json.",
-            ));
-        }
-        let fields: BodyFields = serde_json::from_slice(request.body()).map_err(|error| {
-            Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
-        })?;
-        match fields.twice {
-            Some(name) => Err(Error::invalid(name.clone(), format!("Duplicate field {name}."))),
-            None => Ok(fields),
-        }
-    }
-
-    /// Whether a field is present and not null.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.left.get(name).is_some_and(|value| !value.is_null())
-    }
-
-    /// Whether a field is present, null included.
-    pub(super) fn speaks_of(&self, name: &str) -> bool {
-        self.left.contains_key(name)
-    }
-
-    /// Whether a field is null, by which a merge patch removes it.
-    pub(super) fn is_null(&self, name: &str) -> bool {
-        self.left.get(name).is_some_and(Value::is_null)
+        object_if_any(request).map(Self::from)
     }
 
     /// Takes a field; `None` if absent or null. `what` describes the expected value.
@@ -84,20 +83,6 @@ impl BodyFields {
                 .map(Some)
                 .map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
         }
-    }
-
-    /// Applies the merge patch (RFC 7396) of a field to its value `before`: `None` if the field is
-    /// absent, else the new value, if any.
-    pub(super) fn patched<T: DeserializeOwned>(
-        &mut self,
-        name: &str,
-        before: &impl Serialize,
-        what: &str,
-    ) -> Result<Option<Option<T>>> {
-        let Some(patch) = self.left.remove(name) else { return Ok(None) };
-        let before = serde_json::to_value(before).map_err(Error::internal)?;
-        self.left.insert(name.to_owned(), merge(before, patch));
-        self.take(name, what).map(Some)
     }
 
     /// Takes a required string.
@@ -115,24 +100,17 @@ impl BodyFields {
     }
 }
 
-impl BodyFields {
-    /// The fields that were not taken.
-    pub(super) fn into_object(self) -> Map<String, Value> {
-        self.left.into_iter().collect()
-    }
-}
-
 impl From<Map<String, Value>> for BodyFields {
     fn from(object: Map<String, Value>) -> Self {
-        BodyFields { left: object.into_iter().collect(), twice: None }
+        BodyFields { left: object.into_iter().collect() }
     }
 }
 
-impl<'de> Deserialize<'de> for BodyFields {
+impl<'de> Deserialize<'de> for Members {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = BodyFields;
+            type Value = Members;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -141,34 +119,18 @@ impl<'de> Deserialize<'de> for BodyFields {
             fn visit_map<A: MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> std::result::Result<BodyFields, A::Error> {
-                let mut fields = BodyFields::default();
+            ) -> std::result::Result<Members, A::Error> {
+                let mut found = Members::default();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
-                    if fields.left.insert(name.clone(), value).is_some() {
-                        fields.twice.get_or_insert(name);
+                    if found.members.insert(name.clone(), value).is_some() {
+                        found.twice.get_or_insert(name);
                     }
                 }
-                Ok(fields)
+                Ok(found)
             }
         }
         deserializer.deserialize_map(Object)
     }
-}
-
-/// Applies a merge patch (RFC 7396 section 2).
-pub(super) fn merge(target: Value, patch: Value) -> Value {
-    let Value::Object(patch) = patch else { return patch };
-    let mut merged = match target {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    };
-    for (name, value) in patch {
-        let before = merged.shift_remove(&name).unwrap_or_default();
-        if !value.is_null() {
-            merged.insert(name, merge(before, value));
-        }
-    }
-    Value::Object(merged)
 }
 
 fn is_json(request: &ApiRequest) -> bool {

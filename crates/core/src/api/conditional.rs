@@ -1,7 +1,7 @@
 //! Conditional requests (RFC 9110 section 13): `If-Match` for changes, `If-None-Match` for reads.
 
-use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName};
 
 use rerouter_base::error::{Error, Kind, Result};
 
@@ -59,13 +59,6 @@ pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     }
 }
 
-/// Adds the entity tag to a response.
-pub(super) fn tag<T>(response: &mut Response<T>, etag: &str) {
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{etag}\"")) {
-        response.headers_mut().insert(ETAG, tag);
-    }
-}
-
 struct Malformed;
 
 fn read(
@@ -110,6 +103,7 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
-use serde_json::json;
-
-use super::body::BodyFields;
-use super::pin::{check_new_password, normal_email, of_new_user, user_json};
+use super::call::Call;
+use super::pin::{check_new_password, normal_email, of_new_user};
 use super::route::{ApiRequest, ApiResult};
-use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::secret::Secret;
+use rerouter_records::account::{Login, Registered, User};
 use rerouter_store::{Action, Role, StoreError, UserRow};
 
 /// Whether there is no admin, nor a disabled one.
@@ -37,12 +34,11 @@ pub fn check(app: &App, token: &str) -> Result<()> {
 /// Makes the account of a body `{"email", "password"}`, once.
 pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
     check(app, token)?;
-    let mut fields = BodyFields::read(request)?;
-    let email = normal_email(&fields.text("email")?)?;
-    let password = Secret::new(fields.text("password")?);
-    fields.finish()?;
-    check_new_password("password", &password)?;
-    let password = app.passwords.hash(password).await?;
+    let call = Call { app, who: &Principal::Anonymous, request };
+    let asked: Login = call.body()?;
+    let email = normal_email(&asked.email)?;
+    check_new_password("password", &asked.password)?;
+    let password = app.passwords.hash(asked.password).await?;
     let now = app.clock.now();
     let user = UserRow {
         id: UserId::new(now, &app.random),
@@ -55,10 +51,9 @@ pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
         limits: Default::default(),
         created_at: now,
     };
-    let body = json!({"user": user_json(&user)});
-    let (action, who) = (Action::UserCreate, Principal::Anonymous);
-    let event = audit::event(app, &who, request, action, "user", user.id.as_str());
-    let committed = app.store.noting(event).create_first_admin(user).await;
+    let body = Registered { user: User::from(&user) };
+    let store = call.noting(Action::UserCreate, "user", user.id.as_str());
+    let committed = store.create_first_admin(user).await;
     if let Ok(_) | Err(StoreError::Stale) = &committed {
         app.first_admin.spend();
         // There is none where a terminal showed the link.
@@ -68,6 +63,5 @@ pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
         StoreError::Stale => Error::new(Kind::Conflict, "There is an admin already: sign in."),
         other => of_new_user(other),
     })?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    Ok(answer::confirmed(answer::json(StatusCode::CREATED, &body), unconfirmed))
+    call.commit(&committed, body).await?.respond(201)
 }

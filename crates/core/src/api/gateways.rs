@@ -2,36 +2,29 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, audit};
+use super::call::{Answer, Call};
 use crate::app::App;
-use rerouter_access::auth::Principal;
-use rerouter_base::clock::rfc3339;
-use rerouter_base::error::{Error, Kind};
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_records::gateway::{GatewayObject, GatewayRecord, GatewayState};
+use rerouter_records::page::Page;
 use rerouter_store::{Action, GatewayRow};
 
 /// Gateways in one answer: all there are.
 const GATEWAYS: usize = 10_000;
 
 /// `GET /v1/gateways`; none where the store is not shared.
-pub(super) async fn list(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let found = app.store.gateways().await?;
-    let records = found.iter().map(|row| record(app, row)).collect();
-    Ok(answer::json(StatusCode::OK, &page::list(records, GATEWAYS)))
+pub(super) async fn list(call: Call<'_>) -> Result<Answer<Page<GatewayRecord>>> {
+    let found = call.app.store.gateways().await?;
+    let found = found.iter().map(|row| record(call.app, row)).collect();
+    Ok(Page::of(found, GATEWAYS, |gateway: &GatewayRecord| gateway.id.clone()).into())
 }
 
 /// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had
 /// `on_lease_lost: serve_stale`. One that lives registers anew.
-pub(super) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let event = audit::event(app, who, request, Action::GatewayForget, "gateway", id);
+pub(super) async fn forget(call: Call<'_>) -> Result<Answer<()>> {
+    let (app, id) = (call.app, call.id());
     let rows = app.store.gateways().await?;
     let row = rows.iter().find(|row| row.id == id).ok_or_else(|| Error::not_found("gateway"))?;
     let conflict = |why| Err(Error::new(Kind::Conflict, why).retry_after(lease(app, row)));
@@ -42,8 +35,9 @@ pub(super) async fn forget(app: &App, who: &Principal, request: &ApiRequest) -> 
     if left_us(app, row) > 0 {
         return conflict("This gateway has a lease, so it lives, or did a moment ago.");
     }
-    match app.store.noting(event).forget_gateway(row).await? {
-        true => Ok(answer::no_content()),
+    let store = call.noting(Action::GatewayForget, "gateway", id);
+    match store.forget_gateway(row).await? {
+        true => Ok(().into()),
         false => conflict("This gateway has a lease, so it lives, or did a moment ago."),
     }
 }
@@ -63,19 +57,28 @@ fn left_us(app: &App, row: &GatewayRow) -> i64 {
 }
 
 /// A gateway, with its lease by the clock of the database.
-fn record(app: &App, row: &GatewayRow) -> Value {
+fn record(app: &App, row: &GatewayRow) -> GatewayRecord {
     let left_ms = left_us(app, row) / 1_000;
-    let state = match (row.fenced, left_ms > 0) {
-        (true, _) => "fenced",
-        (false, true) => "serving",
-        (false, false) => "silent",
-    };
-    let time = |at: i64| Timestamp::from_microsecond(at).ok().map(rfc3339);
-    json!({
-        "object": "gateway", "id": row.id, "name": row.name, "address": row.address,
-        "version": row.version, "self": app.store.is_process(&row.process), "state": state,
-        "lease_ms": left_ms, "serves_stale": row.serves_stale, "applied": row.applied,
-        "lag": row.lag, "document": row.document, "registered_at": time(row.registered_at),
-        "renewed_at": time(row.renewed_at), "clock_offset_ms": row.clock_ahead / 1_000,
-    })
+    let time = |at: i64| Timestamp::from_microsecond(at).ok().map(Into::into);
+    GatewayRecord {
+        object: GatewayObject::It,
+        id: row.id.clone(),
+        name: row.name.clone(),
+        address: row.address.clone(),
+        version: row.version.clone(),
+        is_self: app.store.is_process(&row.process),
+        state: match (row.fenced, left_ms > 0) {
+            (true, _) => GatewayState::Fenced,
+            (false, true) => GatewayState::Serving,
+            (false, false) => GatewayState::Silent,
+        },
+        lease_ms: left_ms,
+        serves_stale: row.serves_stale,
+        applied: row.applied,
+        lag: row.lag,
+        document: row.document.clone(),
+        registered_at: time(row.registered_at),
+        renewed_at: time(row.renewed_at),
+        clock_offset_ms: row.clock_ahead / 1_000,
+    }
 }

@@ -1,41 +1,37 @@
 //! Signed callbacks of nodes: register, heartbeat, events, deregister. A node reports about itself
 //! only, and only within its enrolment.
 
-use std::collections::BTreeMap;
-
-use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
-
-use super::body::{BodyFields, METADATA_NAME_CHARS, check_pairs};
+use super::body::{METADATA_NAME_CHARS, check_pairs};
+use super::call::{Answer, Call};
 use super::node_endpoint::may_serve_at;
+use super::nodes;
 use super::nodes::NODE_TEXT_BYTES;
-use super::page::Query;
-use super::route::{ApiRequest, ApiResult, ClientOrigin};
-use super::{answer, nodes};
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_access::nodes::{Heartbeat, HeartbeatError, NodeLoad, NodeStatus};
+use rerouter_access::nodes::{Heartbeat, HeartbeatError, NodeLoad};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::Secret;
+pub use rerouter_records::node::NODE_MODELS;
+use rerouter_records::node::{
+    EventLevel, NewRegistration, NodeEvents, NodeEventsTaken, NodeHeartbeat, NodeLease,
+    NodeLeaving, NodeRegistered,
+};
 use rerouter_routing::MODEL_NAME_BYTES;
-use rerouter_store::{Change, NodeModel, NodeReport, NodeRow, Registration, StoreError, covers};
+use rerouter_store::{
+    Change, NodeModel, NodeReport, NodeRow, NodeStatus, Registration, StoreError, covers,
+};
 
-/// Models that a node serves at once.
-pub const NODE_MODELS: usize = 64;
-/// Events of a node in one body.
-const NODE_EVENTS: usize = 1_000;
-
-pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let ((id, signed_s), now) = (node(who)?, app.clock.now());
-    let asked = RegistrationRequest::read(request)?;
+pub(super) async fn register(
+    call: Call<'_>,
+    asked: NewRegistration,
+) -> Result<Answer<NodeRegistered>> {
+    let (app, (id, signed_s), now) = (call.app, node(call.who)?, call.now());
+    check(&asked)?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     within_enrolment(&row, &asked.models)?;
-    let client = request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default();
-    may_serve_at(app, &row, &nodes::place(&asked.endpoint)?, &client).await?;
+    may_serve_at(app, &row, &nodes::place(&asked.endpoint)?, &call.client()).await?;
     let seal = |key: Secret| {
         let sealed = app.nodes.seal_key(id, &key, &app.random);
         sealed.ok_or_else(|| Error::internal("cannot seal a node's key"))
@@ -50,7 +46,7 @@ pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
         api_key: asked.api_key.map(seal).transpose()?,
         models: asked.models,
         max_concurrency: asked.max_concurrency,
-        labels: asked.labels,
+        labels: asked.labels.unwrap_or_default(),
     };
     let committed = app.store.register_node(id, registration).await.map_err(gone)?;
     let epoch = committed
@@ -75,49 +71,24 @@ pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -
         // Another process of this node has registered since.
         return Err(gone(StoreError::Conflict));
     }
-    let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({
-            "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease
-        }),
-    ))
-}
-
-struct RegistrationRequest {
-    version: String,
-    endpoint: String,
-    api_key: Option<Secret>,
-    models: Vec<NodeModel>,
-    max_concurrency: Option<u32>,
-    labels: BTreeMap<String, String>,
-}
-
-impl RegistrationRequest {
-    fn read(request: &ApiRequest) -> Result<Self> {
-        let mut fields = BodyFields::read(request)?;
-        let version = fields.text("version")?;
-        bounded("version", &version)?;
-        let endpoint = fields.text("endpoint")?;
-        nodes::place(&endpoint)?;
-        let api_key = fields.take::<String>("api_key", "a string")?.map(Secret::new);
-        if !api_key.as_ref().is_none_or(is_api_key) {
-            let most = NODE_TEXT_BYTES;
-            let detail = format!("api_key must be 1 to {most} visible ASCII characters.");
-            return Err(Error::invalid("api_key", detail));
-        }
-        let models = read_models(&mut fields)?;
-        let models = models.ok_or_else(|| Error::invalid("models", "models is required."))?;
-        let max_concurrency = fields.take("max_concurrency", "a whole number from 1")?;
-        if max_concurrency == Some(0) {
-            let detail = "max_concurrency must be a whole number from 1.";
-            return Err(Error::invalid("max_concurrency", detail));
-        }
-        let labels = fields.take("labels", "an object of strings")?.unwrap_or_default();
-        check_pairs("labels", &labels)?;
-        fields.finish()?;
-        Ok(RegistrationRequest { version, endpoint, api_key, models, max_concurrency, labels })
+    Ok(NodeRegistered {
+        node: nodes::record(&shown),
+        heartbeat_interval_s: bounds::NODE_HEARTBEAT.as_secs(),
+        lease_s: bounds::NODE_LEASE.as_secs(),
     }
+    .into())
+}
+
+fn check(asked: &NewRegistration) -> Result<()> {
+    bounded("version", &asked.version)?;
+    nodes::place(&asked.endpoint)?;
+    if !asked.api_key.as_ref().is_none_or(is_api_key) {
+        let most = NODE_TEXT_BYTES;
+        let detail = format!("api_key must be 1 to {most} visible ASCII characters.");
+        return Err(Error::invalid("api_key", detail));
+    }
+    check_models(&asked.models)?;
+    asked.labels.as_ref().map_or(Ok(()), |labels| check_pairs("labels", labels))
 }
 
 fn is_api_key(key: &Secret) -> bool {
@@ -125,27 +96,16 @@ fn is_api_key(key: &Secret) -> bool {
     (1..=NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
 }
 
-pub(super) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let (id, signed_s) = node(who)?;
-    let mut fields = BodyFields::read(request)?;
-    let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
-    let required = |name: &str| Error::invalid(name, format!("{name} is required."));
-    let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
-    let status = fields.text("status")?;
-    let status = NodeStatus::parse(&status)
-        .ok_or_else(|| Error::invalid("status", "status must be ready, draining or error."))?;
-    let running: u32 =
-        fields.take("running", "a whole number")?.ok_or_else(|| required("running"))?;
-    let queued: u32 = fields.take("queued", "a whole number")?.ok_or_else(|| required("queued"))?;
-    let models = read_models(&mut fields)?;
-    fields.finish()?;
+pub(super) async fn heartbeat(call: Call<'_>, told: NodeHeartbeat) -> Result<Answer<NodeLease>> {
+    let (app, (id, signed_s)) = (call.app, node(call.who)?);
+    let NodeHeartbeat { epoch, seq, status, running, queued, models } = told;
+    models.as_ref().map_or(Ok(()), |models| check_models(models))?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     if let Some(models) = &models {
         within_enrolment(&row, models)?;
     }
     let report = Heartbeat { epoch, signed_s, seq, status, load: NodeLoad { running, queued } };
-    app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
+    app.nodes.report(id, report, call.now()).map_err(|untaken| match untaken {
         HeartbeatError::Seq => Error::new(Kind::Conflict, SEQ),
         HeartbeatError::Epoch => gone(StoreError::Conflict),
         HeartbeatError::Unregistered => {
@@ -170,10 +130,7 @@ pub(super) async fn heartbeat(app: &App, who: &Principal, request: &ApiRequest) 
         let committed = app.store.amend_node(id, before.epoch, Some(models)).await.map_err(gone)?;
         app.store.acknowledge(committed.rev).await?;
     }
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({ "lease_s": bounds::NODE_LEASE.as_secs(), "actions": [] }),
-    ))
+    Ok(NodeLease { lease_s: bounds::NODE_LEASE.as_secs(), actions: Vec::new() }.into())
 }
 
 const SEQ: &str = "seq must increase with each heartbeat.";
@@ -188,45 +145,12 @@ async fn tell_others(app: &App, report: NodeReport) -> bool {
     })
 }
 
-/// An event of a node.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeEvent {
-    id: String,
-    at: String,
-    level: String,
-    message: String,
-    #[serde(default)]
-    data: Value,
-}
-
 /// `POST /v1/agent/events`: writes events to the log, each id once, also across restarts.
-pub(super) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let (id, _) = node(who)?;
-    let mut fields = BodyFields::read(request)?;
-    let what = "a list of {\"id\", \"at\", \"level\", \"message\", \"data\"?}";
-    let events: Vec<NodeEvent> = fields
-        .take("events", what)?
-        .ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
-    fields.finish()?;
-    if events.len() > NODE_EVENTS {
-        return Err(Error::invalid(
-            "events",
-            format!("events may have up to {} entries.", NODE_EVENTS),
-        ));
-    }
-    for event in &events {
-        if event.id.is_empty() || event.id.len() > METADATA_NAME_CHARS {
-            return Err(Error::invalid(
-                "events",
-                format!("The id of an event must have 1 to {} bytes.", METADATA_NAME_CHARS),
-            ));
-        }
-        if event.at.parse::<jiff::Timestamp>().is_err() {
-            return Err(Error::invalid("events", "The at of an event must be an RFC 3339 time."));
-        }
-        level(&event.level)?;
+pub(super) async fn events(call: Call<'_>, told: NodeEvents) -> Result<Answer<NodeEventsTaken>> {
+    let (app, (id, _), events) = (call.app, node(call.who)?, told.events);
+    if events.iter().any(|event| !(1..=METADATA_NAME_CHARS).contains(&event.id.len())) {
+        let why = format!("The id of an event must have 1 to {METADATA_NAME_CHARS} bytes.");
+        return Err(Error::invalid("events", why));
     }
     let ids = events.iter().map(|event| event.id.clone()).collect();
     // Stored before they are logged: repetitions during a store failure do not flood the log.
@@ -239,31 +163,24 @@ pub(super) async fn events(app: &App, who: &Principal, request: &ApiRequest) -> 
         } else {
             event.data.to_string().chars().take(NODE_TEXT_BYTES).collect()
         };
-        log::log!(level(&event.level)?, "{id} at {}: {message:?} {data:?}", event.at);
+        log::log!(level(event.level), "{id} at {}: {message:?} {data:?}", event.at);
     }
     let accepted = new.iter().filter(|new| **new).count();
-    Ok(answer::json(
-        StatusCode::ACCEPTED,
-        &json!({ "accepted": accepted, "duplicates": new.len() - accepted }),
-    ))
+    Ok(NodeEventsTaken { accepted, duplicates: new.len() - accepted }.into())
 }
 
-pub(super) async fn deregister(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let mut fields = BodyFields::read_if_any(request)?;
-    let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
-    fields.finish()?;
-    let (id, signed_s) = node(who)?;
+pub(super) async fn deregister(call: Call<'_>, told: NodeLeaving) -> Result<Answer<()>> {
+    let (app, (id, signed_s)) = (call.app, node(call.who)?);
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     if let Some(registration) = &row.registration {
-        if registration.is_after(epoch, signed_s) {
+        if registration.is_after(told.epoch, signed_s) {
             // An old process must not deregister its successor.
             return Err(gone(StoreError::Conflict));
         }
         let committed = app.store.amend_node(id, registration.epoch, None).await.map_err(gone)?;
         app.store.acknowledge(committed.rev).await?;
     }
-    Ok(answer::no_content())
+    Ok(().into())
 }
 
 /// The calling node, and its signature's time in seconds since the epoch.
@@ -293,16 +210,12 @@ fn gone(error: StoreError) -> Error {
     }
 }
 
-fn level(word: &str) -> Result<log::Level> {
-    match word {
-        "debug" => Ok(log::Level::Debug),
-        "info" => Ok(log::Level::Info),
-        "warn" | "warning" => Ok(log::Level::Warn),
-        "error" => Ok(log::Level::Error),
-        _ => Err(Error::invalid(
-            "events",
-            "The level of an event must be debug, info, warn or error.",
-        )),
+fn level(level: EventLevel) -> log::Level {
+    match level {
+        EventLevel::Debug => log::Level::Debug,
+        EventLevel::Info => log::Level::Info,
+        EventLevel::Warn | EventLevel::Warning => log::Level::Warn,
+        EventLevel::Error => log::Level::Error,
     }
 }
 
@@ -316,48 +229,21 @@ fn bounded(name: &str, text: &str) -> Result<()> {
     ))
 }
 
-fn read_models(fields: &mut BodyFields) -> Result<Option<Vec<NodeModel>>> {
-    let Some(models) = fields
-        .take::<Vec<NodeModel>>("models", "a list of {\"id\", \"context\"?, \"capabilities\"?}")?
-    else {
-        return Ok(None);
-    };
+fn check_models(models: &[NodeModel]) -> Result<()> {
     let well = |id: &str| {
         (1..=MODEL_NAME_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let most = NODE_MODELS;
-    if models.len() > most || !models.iter().all(|model| well(&model.id)) {
-        return Err(Error::invalid(
-            "models",
-            format!("models may have up to {most} entries, with ids of visible ASCII characters."),
-        ));
-    }
-    if models.iter().any(|model| model.context == Some(0)) {
-        return Err(Error::invalid(
-            "models",
-            "context must be a whole number from 1; omit it if unknown.",
-        ));
-    }
-    let words = |model: &NodeModel| {
-        model
-            .capabilities
-            .as_ref()
-            .is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64))
-    };
-    if !models.iter().all(words) {
-        return Err(Error::invalid(
-            "models",
-            "capabilities may have up to 16 entries of up to 64 bytes.",
-        ));
+    if !models.iter().all(|model| well(&model.id)) {
+        let why = "The id of a model must be visible ASCII characters.";
+        return Err(Error::invalid("models", why));
     }
     let twice = models
         .iter()
         .enumerate()
         .any(|(at, model)| models.iter().take(at).any(|other| other.id == model.id));
-    if twice {
-        Err(Error::invalid("models", "Two models have the same id."))
-    } else {
-        Ok(Some(models))
+    match twice {
+        true => Err(Error::invalid("models", "Two models have the same id.")),
+        false => Ok(()),
     }
 }
 

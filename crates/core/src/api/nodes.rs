@@ -3,21 +3,16 @@
 
 use std::time::Duration;
 
-use http::header::LOCATION;
-use http::{HeaderValue, StatusCode};
-use serde_json::{Value, json};
-
-use super::body::{BodyFields, check_name};
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, audit};
+use super::body::check_name;
+use super::call::{Answer, Call};
+use super::page;
 use crate::app::App;
-use rerouter_access::auth::Principal;
 use rerouter_access::nodes::NodeSnapshot;
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::{Secret, token};
+use rerouter_records::node::{NewNode, NoBody, NodeObject, NodeRecord, NodeWithSecret};
+use rerouter_records::page::{Page, PageQuery};
 use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 use rerouter_store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
@@ -31,26 +26,20 @@ const NODE_ROTATION: Duration = Duration::from_secs(600);
 /// Prefix of node secrets.
 const AUDIENCE: &str = "nod";
 
-pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let now = app.clock.now();
-    let mut fields = BodyFields::read(request)?;
-    let name = fields.text("name")?;
-    check_name(&name)?;
-    let models: Vec<String> =
-        fields.take("models", "a list of patterns")?.unwrap_or_else(|| vec!["*".to_owned()]);
+pub(super) async fn create(call: Call<'_>, new: NewNode) -> Result<Answer<NodeWithSecret>> {
+    let (app, now) = (call.app, call.now());
+    check_name(&new.name)?;
+    let models = new.models.unwrap_or_else(|| vec!["*".to_owned()]);
     check_patterns(&models)?;
-    let endpoint: Option<String> = fields.take("endpoint", "a URL")?;
-    if let Some(endpoint) = &endpoint {
+    if let Some(endpoint) = &new.endpoint {
         place(endpoint)?;
     }
-    fields.finish()?;
     let id = NodeId::new(now, &app.random);
     let secret = token::mint(AUDIENCE, &app.random);
     let node = NodeRow {
-        name,
+        name: new.name,
         models,
-        endpoint,
+        endpoint: new.endpoint,
         generation: 1,
         secret: sealed(app, &id, 1, &secret)?,
         previous: None,
@@ -59,52 +48,40 @@ pub(super) async fn create(app: &App, who: &Principal, request: &ApiRequest) -> 
         registration: None,
         id: id.clone(),
     };
-    let event = audit::event(app, who, request, Action::NodeCreate, "node", id.as_str());
-    let committed =
-        app.store.noting(event).create_node(node).await.map_err(|error| match error {
-            StoreError::Conflict => {
-                Error::new(Kind::Conflict, "A node with this name already exists.")
-            }
-            StoreError::LimitReached => {
-                Error::new(Kind::Conflict, "The maximum number of nodes is reached.")
-            }
-            other => other.into(),
-        })?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    let mut response = answer::secret_json(StatusCode::CREATED, &with_secret(app, &id, &secret)?);
-    response.headers_mut().insert(
-        LOCATION,
-        HeaderValue::from_str(&format!("/v1/nodes/{id}")).map_err(Error::internal)?,
-    );
-    Ok(answer::confirmed(response, unconfirmed))
+    let store = call.noting(Action::NodeCreate, "node", id.as_str());
+    let committed = store.create_node(node).await.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "A node with this name already exists."),
+        StoreError::LimitReached => {
+            Error::new(Kind::Conflict, "The maximum number of nodes is reached.")
+        }
+        other => other.into(),
+    })?;
+    let made = with_secret(app, &id, &secret)?;
+    call.commit(&committed, made).await?.secret().at(&format!("/v1/nodes/{id}"))
 }
 
-pub(super) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    let (after, limit) = page::after_id(request.uri().query(), "a node", NodeId::parse)?;
-    let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
-    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page<NodeRecord>>> {
+    let after = page::after(query.after.as_deref(), "a node", NodeId::parse)?;
+    let found = call.app.nodes.page(after.as_ref(), query.limit + 1, call.now());
+    let found = found.iter().map(record).collect();
+    Ok(Page::of(found, query.limit, |node: &NodeRecord| node.id.to_string()).into())
 }
 
-pub(super) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
+pub(super) async fn get(call: Call<'_>) -> Result<Answer<NodeRecord>> {
+    Ok(record(&find(call)?).into())
 }
 
-pub(super) async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let node = find(app, request)?;
-    let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
-    let committed = app.store.noting(event).delete_node(&node.row.id).await?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    Ok(answer::confirmed(answer::no_content(), unconfirmed))
+pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
+    let node = find(call)?;
+    let store = call.noting(Action::NodeDelete, "node", node.row.id.as_str());
+    let committed = store.delete_node(&node.row.id).await?;
+    call.commit(&committed, ()).await
 }
 
 /// `POST /v1/nodes/{id}/rotate`. The old secret stays valid until the new one is used, at most
 /// [`NODE_ROTATION`].
-pub(super) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    BodyFields::read_if_any(request)?.finish()?;
-    let (old, now) = (find(app, request)?.row, app.clock.now());
+pub(super) async fn rotate(call: Call<'_>, _: NoBody) -> Result<Answer<NodeWithSecret>> {
+    let (app, old, now) = (call.app, find(call)?.row, call.now());
     let generation = old.generation + 1;
     let secret = token::mint(AUDIENCE, &app.random);
     let expires_at = now.checked_add(NODE_ROTATION).map_err(Error::internal)?;
@@ -115,16 +92,14 @@ pub(super) async fn rotate(app: &App, who: &Principal, request: &ApiRequest) -> 
         rotated_at: Some(now),
         ..NodeRow::clone(&old)
     };
-    let event = audit::event(app, who, request, Action::NodeRotate, "node", old.id.as_str());
-    let committed =
-        app.store.noting(event).rotate_node(next).await.map_err(|error| match error {
-            StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation came first."),
-            StoreError::NotFound => Error::not_found("node"),
-            other => other.into(),
-        })?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    let response = answer::secret_json(StatusCode::OK, &with_secret(app, &old.id, &secret)?);
-    Ok(answer::confirmed(response, unconfirmed))
+    let store = call.noting(Action::NodeRotate, "node", old.id.as_str());
+    let committed = store.rotate_node(next).await.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation came first."),
+        StoreError::NotFound => Error::not_found("node"),
+        other => other.into(),
+    })?;
+    let made = with_secret(app, &old.id, &secret)?;
+    Ok(call.commit(&committed, made).await?.secret())
 }
 
 fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Vec<u8>> {
@@ -134,19 +109,15 @@ fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Ve
 }
 
 /// The record with the secret, which only this answer shows.
-fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
+fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<NodeWithSecret> {
     let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
-    let mut record = record(&shown);
-    if let Value::Object(fields) = &mut record {
-        fields.insert("secret".into(), secret.expose().into());
-    }
-    Ok(record)
+    Ok(NodeWithSecret { record: record(&shown), secret: secret.expose().to_owned() })
 }
 
-fn find(app: &App, request: &ApiRequest) -> Result<NodeSnapshot> {
-    let id =
-        request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
-    id.and_then(|id| app.nodes.show(&id, app.clock.now())).ok_or_else(|| Error::not_found("node"))
+fn find(call: Call<'_>) -> Result<NodeSnapshot> {
+    NodeId::parse(call.id())
+        .and_then(|id| call.app.nodes.show(&id, call.now()))
+        .ok_or_else(|| Error::not_found("node"))
 }
 
 fn check_patterns(patterns: &[String]) -> Result<()> {
@@ -177,27 +148,24 @@ pub(super) fn place(endpoint: &str) -> Result<BaseUrl> {
         .map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
 }
 
-pub(super) fn record(shown: &NodeSnapshot) -> Value {
+pub(super) fn record(shown: &NodeSnapshot) -> NodeRecord {
     let row = &shown.row;
-    let registered = row.registration.as_ref().map(|registration| {
-        let at = jiff::Timestamp::from_microsecond(registration.at_us).ok().map(rfc3339);
-        json!({
-            "at": at, "epoch": registration.epoch, "version": registration.version,
-            "endpoint": registration.endpoint, "models": registration.models,
-            "max_concurrency": registration.max_concurrency, "labels": registration.labels,
-        })
-    });
-    json!({
-        "object": "node", "id": row.id, "name": row.name, "models": row.models,
-        "endpoint": row.endpoint,
-        "state": shown.standing.as_str(), "running": shown.load.running,
-        "queued": shown.load.queued, "inflight": shown.inflight,
-        "breaker": shown.breaker,
-        "lease_expires_at": shown.lease_until.map(rfc3339), "registered": registered,
-        "generation": row.generation,
-        "previous_secret_expires_at": row.previous.as_ref().map(
-            |previous| rfc3339(previous.expires_at)
-        ),
-        "created_at": rfc3339(row.created_at), "rotated_at": row.rotated_at.map(rfc3339),
-    })
+    NodeRecord {
+        object: NodeObject::It,
+        id: row.id.clone(),
+        name: row.name.clone(),
+        models: row.models.clone(),
+        endpoint: row.endpoint.clone(),
+        state: shown.standing,
+        running: shown.load.running,
+        queued: shown.load.queued,
+        inflight: shown.inflight,
+        breaker: shown.breaker,
+        lease_expires_at: shown.lease_until.map(Into::into),
+        registered: row.registration.as_ref().map(Into::into),
+        generation: row.generation,
+        previous_secret_expires_at: row.previous.as_ref().map(|old| old.expires_at.into()),
+        created_at: row.created_at.into(),
+        rotated_at: row.rotated_at.map(Into::into),
+    }
 }

@@ -7,12 +7,8 @@ use serde_json::{Value, json};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::url::decode;
+use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
 use rerouter_store::Reach;
-
-/// Entries of a page of a list.
-pub const PAGE_MAX: usize = 100;
-/// Entries of a page when the caller names none.
-pub(super) const PAGE_DEFAULT: usize = 20;
 
 /// A query in which every parameter is known and unique.
 #[derive(Debug)]
@@ -21,20 +17,22 @@ pub(super) struct Query(BTreeMap<String, String>);
 impl Query {
     /// Reads a query; 400 for parameters that are not `known`.
     pub(super) fn read(query: Option<&str>, known: &[&str]) -> Result<Self> {
+        Query::of(Query::pairs(query)?, known)
+    }
+
+    /// The parameters of a query; 400 if one is there twice.
+    pub(super) fn pairs(query: Option<&str>) -> Result<BTreeMap<String, String>> {
         let mut values = BTreeMap::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let malformed = || Error::invalid(name, "The query is not validly percent-encoded.");
             let (name, value) =
                 (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
-            if !known.contains(&name.as_str()) {
-                return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
-            }
             if values.insert(name.clone(), value).is_some() {
                 return Err(Error::invalid(name.clone(), format!("Duplicate parameter {name}.")));
             }
         }
-        Ok(Query(values))
+        Ok(values)
     }
 
     /// As [`Query::read`], for parameters that come in a body.
@@ -67,24 +65,25 @@ impl Query {
     }
 }
 
-/// The entry after which a page of a list begins, and its limit.
-pub(super) fn after_id<T>(
-    query: Option<&str>,
+/// The entry after which a page of a list begins.
+pub(super) fn after<T>(
+    text: Option<&str>,
     what: &str,
     parse: impl Fn(&str) -> Option<T>,
-) -> Result<(Option<T>, usize)> {
-    let query = Query::read(query, &["limit", "after"])?;
-    let parse = |text| {
-        parse(text)
-            .ok_or_else(|| Error::invalid("after", format!("after must be the id of {what}.")))
-    };
-    Ok((query.get("after").map(parse).transpose()?, query.limit()?))
+) -> Result<Option<T>> {
+    let wrong = || Error::invalid("after", format!("after must be the id of {what}."));
+    text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
 /// Whose entries a list has: those in reach, of the `owner` that is asked for. Only admins ask for
 /// those of others.
 pub(super) fn narrowed(query: &Query, reach: Reach, what: &str) -> Result<Reach> {
-    match (query.get("owner"), reach.owner()) {
+    within(query.get("owner"), reach, what)
+}
+
+/// As [`narrowed`], of a typed query.
+pub(super) fn within(owner: Option<&str>, reach: Reach, what: &str) -> Result<Reach> {
+    match (owner, reach.owner()) {
         (None, _) => Ok(reach),
         (Some(owner), None) => Ok(Reach::Owner(UserId::known(owner))),
         (Some(owner), Some(own)) if owner == own.as_str() => Ok(reach),

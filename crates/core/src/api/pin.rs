@@ -1,18 +1,25 @@
 //! PIN: health, version, accounts and sessions.
 
+use http::StatusCode;
 use http::header::SET_COOKIE;
-use http::{HeaderValue, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::body::{BodyFields, check_name};
-use super::route::{ApiRequest, ApiResult, ClientOrigin};
+use super::body::check_name;
+use super::call::{Answer, Call};
+use super::route::{ApiRequest, ApiResult};
 use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie};
-use rerouter_base::clock::{rfc3339, wrong_clock};
+use rerouter_base::clock::wrong_clock;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{SessionId, UserId};
 use rerouter_base::secret::{Secret, token};
+use rerouter_records::account::{
+    Authentication, CredentialKind, LoggedIn, Login, PasswordChange, Registered, Registration,
+    TokenType, User, Version,
+};
+use rerouter_records::node::NoBody;
+use rerouter_records::user::EMAIL_BYTES;
 use rerouter_store::{Action, Role, SessionRow, StoreError, UserRow};
 
 /// Live sessions of a user: a new one ends the oldest.
@@ -21,8 +28,6 @@ pub(super) const SESSIONS_PER_USER: usize = 20;
 pub const PASSWORD_MIN: usize = 8;
 /// Longest password in bytes: hashing stays cheap to refuse.
 pub const PASSWORD_MAX: usize = 1024;
-/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3, without its brackets).
-const EMAIL_MAX: usize = 254;
 
 pub async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
     Ok(match app.unready().await {
@@ -46,17 +51,17 @@ pub async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiRe
     })
 }
 
-pub(super) async fn version(_app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
+pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {
     // Set by CI builds.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({
-            "name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit,
-            "api": ["v1"]
-        }),
-    ))
+    Ok(Version {
+        name: "rerouter".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: commit.to_owned(),
+        api: vec!["v1".to_owned()],
+    }
+    .into())
 }
 
 /// 403 unless registration is open. Checked before the body is read.
@@ -67,49 +72,42 @@ pub fn may_register(app: &App) -> Result<()> {
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
-pub(super) async fn register(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn register(call: Call<'_>, new: Registration) -> Result<Answer<Registered>> {
+    let (app, client) = (call.app, call.client());
     may_register(app)?;
-    let mut fields = BodyFields::read(request)?;
-    let email = normal_email(&fields.text("email")?)?;
-    let password = Secret::new(fields.text("password")?);
-    let name: Option<String> = fields.take("name", "a string")?;
-    fields.finish()?;
-    check_new_password("password", &password)?;
-    name.as_deref().map_or(Ok(()), check_name)?;
-    let now = app.clock.now();
-    app.throttle.check_registration(client(request).address, now)?;
-    let place = app.passwords.slot(client(request).address)?;
-    app.throttle.register(client(request).address, now)?;
-    app.auth.count_registration(&app.store, client(request).address).await?;
+    let email = normal_email(&new.email)?;
+    check_new_password("password", &new.password)?;
+    new.name.as_deref().map_or(Ok(()), check_name)?;
+    let now = call.now();
+    app.throttle.check_registration(client.address, now)?;
+    let place = app.passwords.slot(client.address)?;
+    app.throttle.register(client.address, now)?;
+    app.auth.count_registration(&app.store, client.address).await?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
     }
     let user = UserRow {
         id: UserId::new(now, &app.random),
         email,
-        name,
+        name: new.name,
         role: Role::User,
-        password: app.passwords.hash_at(place, password).await?,
+        password: app.passwords.hash_at(place, new.password).await?,
         disabled: false,
         labels: std::collections::BTreeMap::new(),
         limits: Default::default(),
         created_at: now,
     };
-    let body = json!({"user": user_json(&user)});
-    let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
-    let committed = app.store.noting(event).create_user(user).await.map_err(of_new_user)?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    Ok(answer::confirmed(answer::json(StatusCode::CREATED, &body), unconfirmed))
+    let body = Registered { user: User::from(&user) };
+    let store = call.noting(Action::UserCreate, "user", user.id.as_str());
+    let committed = store.create_user(user).await.map_err(of_new_user)?;
+    call.commit(&committed, body).await
 }
 
 /// `POST /v1/auth/login`: a session with two secrets, a cookie and a token for programs.
-pub(super) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let mut fields = BodyFields::read(request)?;
-    let email = normal_email(&fields.text("email")?)?;
-    let password = Secret::new(fields.text("password")?);
-    fields.finish()?;
+pub(super) async fn login(call: Call<'_>, asked: Login) -> Result<Answer<LoggedIn>> {
+    let (Call { app, who, request }, client) = (call, call.client());
+    let (email, password) = (normal_email(&asked.email)?, asked.password);
     check_shown_password("password", &password)?;
-    let client = client(request);
     app.throttle.check_login(&email, client.address, app.clock.now())?;
     // Before the throttle: a request refused for lack of capacity is not an attempt.
     let place = app.passwords.slot(client.address)?;
@@ -137,10 +135,12 @@ pub(super) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> A
         expires_at: now.checked_add(absolute).map_err(Error::internal)?,
         last_seen: now,
     };
-    let body = json!({
-        "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer",
-        "expires_at": rfc3339(session.expires_at),
-    });
+    let body = LoggedIn {
+        user: User::from(&*user),
+        token: bearer.expose().to_owned(),
+        token_type: TokenType::Bearer,
+        expires_at: session.expires_at.into(),
+    };
     let via = Credential::Session(session.id.clone());
     let logged_in = Principal::User { user: user.clone(), via };
     let (action, id) = (Action::SessionCreate, user.id.as_str());
@@ -151,50 +151,38 @@ pub(super) async fn login(app: &App, who: &Principal, request: &ApiRequest) -> A
         note_refusal(app, who, request, Some(&user.id));
         return Err(wrong_password());
     }
-    let unconfirmed = app.store.acknowledge(begun?.rev).await?;
-    let mut response = answer::secret_json(StatusCode::OK, &body);
-    let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, absolute));
-    response.headers_mut().insert(SET_COOKIE, cookie.map_err(Error::internal)?);
-    Ok(answer::confirmed(response, unconfirmed))
+    let answer = call.commit(&begun?, body).await?.secret();
+    answer.with(SET_COOKIE, &set_cookie(&cookie, client.secure, absolute))
 }
 
 /// `POST /v1/auth/logout`: ends the session with its cookie and its token.
-pub(super) async fn logout(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (_, session) = logged_in(who)?;
-    BodyFields::read_if_any(request)?.finish()?;
-    let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
-    let committed = app.store.noting(event).end_session(session).await?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    let mut response = answer::no_content();
-    let cookie =
-        HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
-    response.headers_mut().insert(SET_COOKIE, cookie);
-    Ok(answer::confirmed(response, unconfirmed))
+pub(super) async fn logout(call: Call<'_>, _: NoBody) -> Result<Answer<()>> {
+    let (_, session) = logged_in(call.who)?;
+    let store = call.noting(Action::SessionEnd, "session", session.as_str());
+    let committed = store.end_session(session).await?;
+    let answer = call.commit(&committed, ()).await?;
+    answer.with(SET_COOKIE, &clear_cookie(call.client().secure))
 }
 
 /// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
 /// logins.
-pub(super) async fn password(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+pub(super) async fn password(call: Call<'_>, asked: PasswordChange) -> Result<Answer<()>> {
+    let (Call { app, who, request }, client) = (call, call.client());
     let (user, session) = logged_in(who)?;
-    let mut fields = BodyFields::read(request)?;
-    let current = Secret::new(fields.text("current_password")?);
-    let new = Secret::new(fields.text("new_password")?);
-    fields.finish()?;
+    let (current, new) = (asked.current_password, asked.new_password);
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
-    app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
+    app.throttle.check_login(&user.email, client.address, app.clock.now())?;
     let (place, next) = (app.passwords.slot(None)?, app.passwords.slot(None)?);
-    app.throttle.login(&user.email, client(request).address, app.clock.now())?;
-    app.auth.count_login(&app.store, &user.email, client(request).address).await?;
+    app.throttle.login(&user.email, client.address, app.clock.now())?;
+    app.auth.count_login(&app.store, &user.email, client.address).await?;
     if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));
         return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
     }
     let hash = app.passwords.hash_at(next, new).await?;
-    let event = audit::event(app, who, request, Action::PasswordChange, "user", user.id.as_str());
-    let committed = app
-        .store
-        .noting(event)
+    let committed = call
+        .noting(Action::PasswordChange, "user", user.id.as_str())
         .change_password(&user.id, user.password.clone(), hash, session)
         .await
         .map_err(|error| match error {
@@ -203,33 +191,33 @@ pub(super) async fn password(app: &App, who: &Principal, request: &ApiRequest) -
             }
             other => other.into(),
         })?;
-    let unconfirmed = app.store.acknowledge(committed.rev).await?;
-    Ok(answer::confirmed(answer::no_content(), unconfirmed))
+    call.commit(&committed, ()).await
 }
 
-pub(super) async fn me(_app: &App, who: &Principal, _request: &ApiRequest) -> ApiResult {
-    let (mut me, auth) = match who {
+pub(super) async fn me(call: Call<'_>) -> Result<Answer<User>> {
+    let (user, kind, key_id) = match call.who {
         Principal::Admin => {
-            let me = json!({
-                "id": UserId::admin(), "email": null, "name": "admin", "role": "admin",
-                "created_at": null
-            });
-            (me, json!({"type": "admin_key"}))
+            let admin = User {
+                id: UserId::admin(),
+                email: None,
+                name: Some("admin".to_owned()),
+                role: Role::Admin,
+                created_at: None,
+                auth: None,
+            };
+            (admin, CredentialKind::AdminKey, None)
         }
         Principal::User { user, via: Credential::Key(key) } => {
-            (user_json(user), json!({"type": "api_key", "key_id": key.id}))
+            (User::from(&**user), CredentialKind::ApiKey, Some(key.id.clone()))
         }
         Principal::User { user, via: Credential::Session(_) } => {
-            (user_json(user), json!({"type": "session"}))
+            (User::from(&**user), CredentialKind::Session, None)
         }
         Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => {
             return Err(Error::new(Kind::Unauthorized, "The caller is not authenticated."));
         }
     };
-    if let Value::Object(me) = &mut me {
-        me.insert("auth".to_owned(), auth);
-    }
-    Ok(answer::json(StatusCode::OK, &me))
+    Ok(User { auth: Some(Authentication { kind, key_id }), ..user }.into())
 }
 
 /// The user and session of the caller; 403 for a key.
@@ -290,20 +278,6 @@ pub(super) fn of_new_user(error: StoreError) -> Error {
     }
 }
 
-/// The record of a user; the built-in one has neither e-mail nor creation time.
-pub(super) fn user_json(user: &UserRow) -> Value {
-    let real = user.id != UserId::admin();
-    let (email, created_at) = (real.then_some(&user.email), real.then(|| rfc3339(user.created_at)));
-    json!({
-        "id": user.id, "email": email, "name": user.name, "role": user.role,
-        "created_at": created_at
-    })
-}
-
-fn client(request: &ApiRequest) -> ClientOrigin {
-    request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default()
-}
-
 /// Normalizes an e-mail address: lower-case, one `@` between two parts without blanks.
 pub(super) fn normal_email(given: &str) -> Result<String> {
     let email = given.to_lowercase();
@@ -311,7 +285,7 @@ pub(super) fn normal_email(given: &str) -> Result<String> {
     let well =
         matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());
     if well
-        && email.len() <= EMAIL_MAX
+        && email.len() <= EMAIL_BYTES
         && !email.chars().any(|c| c.is_whitespace() || c.is_control())
     {
         Ok(email)

@@ -12,6 +12,7 @@ use rerouter_access::auth::Principal;
 use rerouter_access::nodes;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::Error;
+use rerouter_records::node::NodeState;
 use rerouter_routing::health::TargetStatus;
 use rerouter_routing::{BreakerState, NODES, Protocol, Provider, Target};
 
@@ -77,7 +78,7 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
         node.row.registration.as_ref().and_then(|registration| registration.max_concurrency)
     };
     let ready: Vec<&(nodes::NodeSnapshot, TargetStatus)> =
-        behind.iter().filter(|(node, _)| node.standing == nodes::NodeState::Ready).collect();
+        behind.iter().filter(|(node, _)| node.standing == NodeState::Ready).collect();
     let all = || ready.iter().map(|(_, shown)| shown);
     let rank = |breaker: BreakerState| match breaker {
         BreakerState::Closed => 0,

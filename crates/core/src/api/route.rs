@@ -120,7 +120,8 @@ pub type ProgressHandler =
 /// The future of a handler.
 type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ApiResult> + Send + 'a>>;
 
-/// One row of the table.
+/// What a request is matched with, and what answers it.
+#[derive(Clone)]
 pub struct Route {
     pub method: Method,
     /// Path pattern: `{name}` matches one segment, `{name...}` at the end one or more. Also the

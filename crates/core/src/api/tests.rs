@@ -23,7 +23,9 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COO
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{ClientOrigin, PathParams, ProgressStep, agents, evaluate, keys, pin};
+use super::evaluate;
+use super::operations::OPERATIONS;
+use super::{ApiRequest, ApiResult, ClientOrigin, PathParams, ProgressStep, Responder};
 use crate::app::{App, AppParts, EVALUATIONS};
 use crate::config;
 use rerouter_access::auth::{Auth, Principal};
@@ -40,6 +42,55 @@ use rerouter_captures::archive::Archive;
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
 use rerouter_store::{Faults, Store};
+
+/// Handlers by the id of their operation, in which `{}` stands for the interface of the path.
+macro_rules! handlers {
+    ($($module:ident { $($name:ident $id:literal)* })*) => {
+        $(#[allow(dead_code)]
+        pub(super) mod $module {
+            use super::super::*;
+            $(pub(in super::super) async fn $name(
+                app: &App,
+                who: &Principal,
+                request: &ApiRequest,
+            ) -> ApiResult {
+                handle($id, app, who, request).await
+            })*
+        })*
+    };
+}
+mod handlers {
+    handlers! {
+        keys {
+            create "create{}Key" list "list{}Keys" get "get{}Key" patch "patch{}Key"
+            revoke "revoke{}Key" rotate "rotate{}Key"
+        }
+        agents {
+            create "createAgent" list "listAgents" get "getAgent" patch "changeAgent"
+            delete "deleteAgent"
+        }
+        pin {
+            register "register" login "login" me "me" logout "logout" password "changePassword"
+        }
+        users {
+            create "createUser" list "listUsers" get "getUser" update "updateUser"
+            delete "deleteUser"
+        }
+    }
+}
+use handlers::{agents, keys, pin};
+
+async fn handle(id: &str, app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    let interface = format!("{:?}", Surface::of(request.uri().path()).interface());
+    let id = id.replace("{}", &interface);
+    let mut all = OPERATIONS.iter().copied().flatten();
+    let Responder::Direct(handler, _) =
+        all.find(|operation| operation.id == id).unwrap().route.responder
+    else {
+        panic!("{id} has no handler")
+    };
+    handler(app, who, request).await
+}
 
 struct TestApi {
     app: App,

@@ -1,12 +1,12 @@
 //! The first ROUTER key of a gateway that nobody has configured.
 
 use super::{BootError, Gateway};
-use rerouter_access::auth::{KeyState, Principal, SESSION_SCOPES};
+use rerouter_access::auth::{Principal, SESSION_SCOPES};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_base::secret::{Secret, token};
 use rerouter_core::config::{Listener, Server};
-use rerouter_store::{Action, Event, KeyRow, KeyStatus};
+use rerouter_store::{Action, Event, KeyRow, KeyState, KeyStatus};
 
 impl Gateway {
     /// Makes a ROUTER key, unless there are or were any. It makes the others, and reads what they

@@ -11,12 +11,12 @@ use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
-use rerouter_access::auth::KeyState;
-use rerouter_access::nodes;
 use rerouter_base::error::Error;
 use rerouter_base::interface::Interface;
 use rerouter_core::app::App;
+use rerouter_records::node::NodeState;
 use rerouter_routing::BreakerState;
+use rerouter_store::KeyState;
 
 pub(super) struct MetricsPages {
     app: Arc<App>,
@@ -42,7 +42,7 @@ impl MetricsPages {
         }
         self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
         self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
-        for state in nodes::NodeState::ALL {
+        for state in NodeState::ALL {
             self.app.metrics.nodes(state.as_str(), self.app.nodes.count(state, now));
         }
         // Computed on each request: an open breaker becomes half-open by time alone.

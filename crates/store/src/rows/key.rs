@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::Columns;
@@ -12,27 +13,26 @@ use crate::{Limits, Pairs, StoreError};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 
-/// Whether a key is switched on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyStatus {
-    Active,
-    Inactive,
-}
-
-impl KeyStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            KeyStatus::Active => "active",
-            KeyStatus::Inactive => "inactive",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        [KeyStatus::Active, KeyStatus::Inactive].into_iter().find(|status| status.as_str() == word)
+rerouter_base::words! {
+    /// Whether a key is switched on.
+    pub enum KeyStatus {
+        Active = "active",
+        Inactive = "inactive",
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+rerouter_base::words! {
+    /// Whether a key may be used: the first of these that holds.
+    pub enum KeyState {
+        /// Ended by its owner or an admin.
+        Revoked = "revoked",
+        Expired = "expired",
+        Inactive = "inactive",
+        Active = "active",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Actor {
     /// `api_key`, `session`, `admin_key`, `cloud_key` or `anonymous`.
     #[serde(rename = "type")]

@@ -14,10 +14,10 @@ pub use document::DocumentRow;
 pub(super) use document::document;
 #[cfg(test)]
 pub(super) use key::PreviousSecret;
-pub use key::{Actor, KeyPatch, KeyRow, KeyStatus, NewSecret, Seen};
+pub use key::{Actor, KeyPatch, KeyRow, KeyState, KeyStatus, NewSecret, Seen};
 pub(super) use key::{key, key_with};
 pub(super) use node::node;
-pub use node::{NodeModel, NodeRow, PreviousNodeSecret, Registration};
+pub use node::{NodeModel, NodeRow, NodeStatus, PreviousNodeSecret, Registration};
 pub use session::SessionRow;
 pub(super) use session::{session, session_id};
 pub(super) use user::user;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
@@ -88,15 +89,32 @@ impl fmt::Debug for Registration {
     }
 }
 
+rerouter_base::words! {
+    /// Status that a node reports.
+    #[derive(Default)]
+    pub enum NodeStatus {
+        #[default]
+        Ready = "ready",
+        /// It takes no new requests.
+        Draining = "draining",
+        Error = "error",
+    }
+}
+
 /// A model that a node serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeModel {
     pub id: String,
-    /// Context window in tokens.
+    /// Tokens of prompt and answer together; the node gets no longer requests. Null or absent: no
+    /// limit.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub context: Option<u64>,
+    /// Subset of `tools`, `vision`, `json`, `audio`; the node gets no requests that need others.
+    /// Null or absent: all.
     #[serde(default)]
+    #[schemars(length(max = 16), inner(length(max = 64)))]
     pub capabilities: Option<Vec<String>>,
 }
 

@@ -4,32 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use crate::columns::Columns;
 use crate::sql::Row;
 use crate::{Limits, StoreError};
 use rerouter_base::id::UserId;
 
-/// The role of a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Sees own keys and captures only.
-    User,
-    Admin,
-}
-
-impl Role {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::User => "user",
-            Role::Admin => "admin",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        [Role::User, Role::Admin].into_iter().find(|role| role.as_str() == word)
+rerouter_base::words! {
+    /// The role of a user.
+    pub enum Role {
+        /// Sees own keys and captures only.
+        User = "user",
+        Admin = "admin",
     }
 }
 

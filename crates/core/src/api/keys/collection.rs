@@ -1,7 +1,6 @@
 //! The collections of keys: one for each interface.
 
-use crate::api::route::{ApiRequest, PathParams};
-use crate::app::App;
+use crate::api::call::Call;
 use rerouter_access::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
@@ -51,34 +50,25 @@ const COLLECTIONS: &[KeyCollection] = &[
 ];
 
 /// Returns the collection that a path names, and the user on whose behalf the caller acts.
-pub(super) fn enter(
-    who: &Principal,
-    request: &ApiRequest,
-) -> Result<(&'static KeyCollection, UserId)> {
-    let interface = Surface::of(request.uri().path()).interface();
+pub(super) fn enter(call: Call<'_>) -> Result<(&'static KeyCollection, UserId)> {
+    let interface = Surface::of(call.request.uri().path()).interface();
     let collection = COLLECTIONS
         .iter()
         .find(|collection| collection.interface == interface)
         .ok_or_else(|| Error::not_found("route"))?;
-    who.require(collection.needed)?;
-    let user = match who {
+    call.who.require(collection.needed)?;
+    let user = match call.who {
         Principal::AgentTenant { .. } => UserId::tenant(),
-        _ => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
+        who => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
     };
     Ok((collection, user))
 }
 
 /// Returns the key that a path names; 404 also if it is out of reach.
-pub(super) fn find(
-    app: &App,
-    collection: &KeyCollection,
-    who: &Principal,
-    request: &ApiRequest,
-) -> Result<std::sync::Arc<Key>> {
-    let id =
-        request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));
-    let reach = app.auth.reach(who);
-    id.and_then(|id| app.auth.key(collection.interface, &id))
+pub(super) fn find(call: Call<'_>, collection: &KeyCollection) -> Result<std::sync::Arc<Key>> {
+    let (auth, reach) = (&call.app.auth, call.app.auth.reach(call.who));
+    KeyId::parse(call.id())
+        .and_then(|id| auth.key(collection.interface, &id))
         .filter(|key| reach.covers(&key.row().owner, Some(&key.row().id)))
         .ok_or_else(|| Error::not_found("key"))
 }

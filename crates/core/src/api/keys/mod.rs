@@ -17,6 +17,6 @@ mod usage;
 pub(super) use create::KEY_DESCENT;
 pub(super) use create::create;
 pub(super) use patch::patch;
-pub(super) use read::{PARAMETERS, get, list};
+pub(super) use read::{get, list};
 pub(super) use revoke::revoke;
 pub(super) use rotate::rotate;

@@ -5,64 +5,42 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::change::{check_labels, end};
 use super::collection::{KeyCollection, enter, find};
 use super::permission::{acting, changed_meanwhile, is_open, may_end, may_hold};
 use super::record::shown;
-use crate::api::body::{BodyFields, check_name, check_pairs};
-use crate::api::page::Query;
-use crate::api::route::{ApiRequest, ApiResult};
-use crate::api::{answer, audit, limits};
+use crate::api::body::{check_name, check_pairs};
+use crate::api::call::{Answer, Call};
+use crate::api::limits;
 use crate::app::App;
-use rerouter_access::auth::{AgentCredential, Credential, Key, KeyState, Principal};
-use rerouter_base::clock::rfc3339;
+use rerouter_access::auth::{AgentCredential, Credential, Key, Principal};
 use rerouter_base::error::{Error, Kind, Result};
-use rerouter_store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, StoreError};
+use rerouter_records::Time;
+use rerouter_records::key::{KeyPatch, KeyRecord};
+use rerouter_records::patch::Patch;
+use rerouter_store::{Action, KeyRow, KeyState, KeyStatus, Limits, Seen, StoreError};
 
 /// Tries of a key's patch when other changes come between.
 const PATCH_TRIES: usize = 8;
 
-/// BodyFields that restrict a key: no key changes them of itself or of an ancestor.
-const RESTRICTIONS: [&str; 3] = ["limits", "labels", "status"];
-
 /// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
-pub(crate) async fn patch(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let (collection, _) = enter(who, request)?;
-    Query::read(request.uri().query(), &[])?;
+pub(crate) async fn patch(call: Call<'_>, patch: KeyPatch) -> Result<Answer<KeyRecord>> {
+    let ((collection, _), Call { app, who, .. }) = (enter(call)?, call);
     // After a concurrent change the patch is applied again, to the new state.
     for _ in 0..PATCH_TRIES {
-        let fields = BodyFields::read_if_any(request)?;
-        let now = app.clock.now();
-        let found = find(app, collection, who, request);
-        let key = match &found {
-            Ok(key) => key,
-            // Errors of the patch itself come before 404.
-            Err(_) => {
-                return Err(check_alone(fields, collection)
-                    .err()
-                    .or(found.err())
-                    .unwrap_or_else(|| Error::not_found("key")));
-            }
-        };
-        let (patch, seen) = PatchedKey { app, who, collection, key, now }.decide(fields)?;
-        let event =
-            audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
-        match app.store.noting(event).patch_key(&key.row().id, patch, seen).await {
+        let (key, now) = (find(call, collection), call.now());
+        // Errors of the patch itself come before 404.
+        let wanted = Wanted::of(&patch, collection, key.as_ref().ok().map(|key| &**key.row()))?;
+        let key = key?;
+        let changed = PatchedKey { app, who, key: &key, now };
+        let (change, seen) = changed.decide(&patch, wanted)?;
+        let store = call.noting(Action::KeyUpdate, "key", key.row().id.as_str());
+        match store.patch_key(&key.row().id, change, seen).await {
             Ok(committed) => {
-                let unconfirmed = app.store.acknowledge(committed.rev).await?;
-                for change in &committed.changes {
-                    if let Change::Key(row) = change {
-                        app.limits.expect_key(&app.auth, row, &app.store, now).await;
-                    }
-                }
-                let key = find(app, collection, who, request)?;
-                let response = answer::json(StatusCode::OK, &shown(&key, now));
-                return Ok(answer::confirmed(response, unconfirmed));
+                let key = find(call, collection)?;
+                return call.commit(&committed, shown(&key, now)).await;
             }
             Err(StoreError::Conflict) if still_acting(app, who) => {}
             Err(error) => return Err(changed_meanwhile(error)),
@@ -80,64 +58,58 @@ fn still_acting(app: &App, who: &Principal) -> bool {
     })
 }
 
-/// Checks a patch of a key that does not exist.
-fn check_alone(mut fields: BodyFields, collection: &KeyCollection) -> Result<()> {
-    let nothing: BTreeMap<String, String> = BTreeMap::new();
-    name(&mut fields, "")?;
-    pairs(&mut fields, "metadata", &nothing)?;
-    pairs(&mut fields, "labels", &nothing)?;
-    status(&mut fields, KeyStatus::Active)?;
-    wanted_limits(&mut fields, collection, &Limits::default())?;
-    fields.patched::<String>("expires_at", &Value::Null, "an RFC 3339 time")?;
-    fields.finish()
+/// The values that a patch asks for.
+struct Wanted {
+    metadata: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
+    limits: Option<Limits>,
 }
 
-fn name(fields: &mut BodyFields, before: &str) -> Result<Option<String>> {
-    let Some(name) = fields.patched::<String>("name", &before, "a string")? else {
-        return Ok(None);
-    };
-    let name = name.ok_or_else(|| Error::invalid("name", "name must not be null."))?;
-    check_name(&name)?;
-    Ok(Some(name))
-}
-
-fn pairs(
-    fields: &mut BodyFields,
-    name: &str,
-    before: &impl Serialize,
-) -> Result<Option<BTreeMap<String, String>>> {
-    let pairs = fields
-        .patched::<BTreeMap<String, String>>(name, before, "an object of strings")?
-        .map(Option::unwrap_or_default);
-    if let Some(pairs) = &pairs {
-        check_pairs(name, pairs)?;
+impl Wanted {
+    fn of(patch: &KeyPatch, collection: &KeyCollection, row: Option<&KeyRow>) -> Result<Self> {
+        patch.name.set().map_or(Ok(()), |name| check_name(name))?;
+        let limits = row.map(|row| row.limits.clone()).unwrap_or_default();
+        let limits = limits::merged(&limits, &patch.limits)?;
+        let metadata = row.map(|row| row.metadata.to_map()).unwrap_or_default();
+        let labels = row.map(|row| row.labels.clone()).unwrap_or_default();
+        Ok(Wanted {
+            metadata: merged("metadata", metadata, &patch.metadata)?,
+            labels: merged("labels", labels, &patch.labels)?,
+            limits: limits
+                .map(|limits| limits::allowed(collection.interface, limits))
+                .transpose()?,
+        })
     }
-    Ok(pairs)
 }
 
-fn status(fields: &mut BodyFields, before: KeyStatus) -> Result<Option<KeyStatus>> {
-    let Some(word) = fields.patched::<String>("status", &before.as_str(), "active or inactive")?
-    else {
-        return Ok(None);
+/// The pairs of a field after a merge patch; `None` if the patch has none.
+fn merged(
+    field: &str,
+    before: BTreeMap<String, String>,
+    patch: &Patch<BTreeMap<String, Option<String>>>,
+) -> Result<Option<BTreeMap<String, String>>> {
+    let pairs = match patch {
+        Patch::Absent => return Ok(None),
+        Patch::Null => BTreeMap::new(),
+        Patch::Set(changes) => {
+            let mut pairs = before;
+            for (name, value) in changes {
+                match value {
+                    Some(value) => pairs.insert(name.clone(), value.clone()),
+                    None => pairs.remove(name),
+                };
+            }
+            pairs
+        }
     };
-    let known = word.and_then(|word| KeyStatus::parse(&word));
-    known.map(Some).ok_or_else(|| Error::invalid("status", "status must be active or inactive."))
-}
-
-fn wanted_limits(
-    fields: &mut BodyFields,
-    collection: &KeyCollection,
-    before: &Limits,
-) -> Result<Option<Limits>> {
-    let merged = fields.patched::<Map<String, Value>>("limits", before, "an object")?;
-    merged.map(|merged| limits::read(collection.interface, merged.unwrap_or_default())).transpose()
+    check_pairs(field, &pairs)?;
+    Ok(Some(pairs))
 }
 
 /// A patch under way: the key, and who changes it.
 struct PatchedKey<'a> {
     app: &'a App,
     who: &'a Principal,
-    collection: &'static KeyCollection,
     key: &'a Key,
     now: Timestamp,
 }
@@ -148,41 +120,41 @@ impl PatchedKey<'_> {
     }
 
     /// Returns the changes, and the state that the decision rests on.
-    fn decide(&self, mut fields: BodyFields) -> Result<(KeyPatch, Seen)> {
+    fn decide(&self, patch: &KeyPatch, wanted: Wanted) -> Result<(rerouter_store::KeyPatch, Seen)> {
         let row = self.row();
-        let touched =
-            RESTRICTIONS.into_iter().filter(|name| fields.speaks_of(name)).collect::<Vec<_>>();
-        let name = name(&mut fields, &row.name)?;
-        let metadata = pairs(&mut fields, "metadata", &row.metadata)?;
-        let labels = pairs(&mut fields, "labels", &row.labels)?;
-        let status = status(&mut fields, row.status)?;
-        let limits = wanted_limits(&mut fields, self.collection, &row.limits)?;
-        let before = row.expires_at.map(rfc3339);
-        let expires_at = fields.patched::<String>("expires_at", &before, "an RFC 3339 time")?;
-        fields.finish()?;
+        // What restricts a key: no key changes it of itself or of an ancestor.
+        let restricting = [
+            ("limits", patch.limits.is_present()),
+            ("labels", patch.labels.is_present()),
+            ("status", patch.status.is_present()),
+        ];
+        let touched: Vec<&str> =
+            restricting.into_iter().filter(|(_, touched)| *touched).map(|(name, _)| name).collect();
         self.may_change(&touched)?;
         if self.key.state(self.now) == KeyState::Revoked {
             return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));
         }
         let maker = row.parent.as_ref().and_then(|id| self.app.auth.key(row.interface, id));
         let maker = maker.as_ref().map(|key| key.row());
-        let patch = KeyPatch {
+        let status = patch.status.set().copied();
+        let change = rerouter_store::KeyPatch {
             // Activating a key that was created without a credential vouches for it.
             vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant())
                 .then_some(self.now),
-            name,
-            metadata,
-            labels: labels.map(|labels| self.labels(labels)).transpose()?,
-            limits: limits
+            name: patch.name.set().cloned(),
+            metadata: wanted.metadata,
+            labels: wanted.labels.map(|labels| self.labels(labels)).transpose()?,
+            limits: wanted
+                .limits
                 .map(|limits| self.limits(limits, maker.map(|maker| &maker.limits)))
                 .transpose()?,
             status: status.map(|status| self.status(status)).transpose()?,
-            expires_at: expires_at.map_or(Ok(None), |asked| {
-                self.earlier(asked, maker.and_then(|maker| maker.expires_at))
+            expires_at: patch.expires_at.change().map_or(Ok(None), |asked| {
+                self.earlier(asked.copied(), maker.and_then(|maker| maker.expires_at))
             })?,
         };
         let maker = maker.map(|maker| (maker.id.clone(), maker.generation));
-        Ok((patch, Seen { generation: row.generation, by: acting(self.who), maker }))
+        Ok((change, Seen { generation: row.generation, by: acting(self.who), maker }))
     }
 
     /// Refuses what the caller may not change.
@@ -305,18 +277,14 @@ impl PatchedKey<'_> {
 
     /// An expiry not later than the present one, nor than that of the key that created this one.
     /// Whoever may revoke a key may bring its end forward, and nobody else.
-    fn earlier(
-        &self,
-        asked: Option<String>,
-        outer: Option<Timestamp>,
-    ) -> Result<Option<Timestamp>> {
+    fn earlier(&self, asked: Option<Time>, outer: Option<Timestamp>) -> Result<Option<Timestamp>> {
         let before = self.row().expires_at;
         let later =
             || Error::invalid("expires_at", "expires_at may only be set to an earlier time.");
         let Some(asked) = asked else {
             return if before.is_none() { Ok(None) } else { Err(later()) };
         };
-        let asked = end(&asked, self.now)?;
+        let asked = end(asked, self.now)?;
         if before.is_some_and(|before| asked > before) {
             return Err(later());
         }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::audit;
-use crate::api::route::ApiRequest;
+use crate::api::call::Call;
 use crate::app::App;
 use rerouter_access::auth::{AgentCredential, Principal, RESERVED_SCOPES};
 use rerouter_base::error::{Error, Kind, Result};
@@ -18,16 +17,9 @@ pub(super) fn is_open(who: &Principal) -> bool {
 /// The audit event of a call that shows the secret of a key. It names the owner too if that is
 /// another user: what is done with the secret looks like the owner's doing. `ADMIN_API_KEY` may do
 /// everything anyway.
-pub(super) fn noted(
-    app: &App,
-    who: &Principal,
-    user: &UserId,
-    request: &ApiRequest,
-    action: Action,
-    key: &KeyRow,
-) -> Event {
-    let event = audit::event(app, who, request, action, "key", key.id.as_str());
-    if key.owner == *user || matches!(who, Principal::Admin) {
+pub(super) fn noted(call: Call<'_>, user: &UserId, action: Action, key: &KeyRow) -> Event {
+    let event = call.event(action, "key", key.id.as_str());
+    if key.owner == *user || matches!(call.who, Principal::Admin) {
         event
     } else {
         event.also("user", key.owner.as_str())

@@ -1,44 +1,50 @@
 //! A key as answers show it.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
-use rerouter_access::auth::{Key, KeyState};
-use rerouter_base::clock::rfc3339;
+use rerouter_access::auth::Key;
 use rerouter_base::secret::Secret;
-use rerouter_store::KeyRow;
+use rerouter_records::key::{KeyObject, KeyRecord, KeyWithSecret};
+use rerouter_store::{KeyRow, KeyState};
 
-/// Adds the secret to a record: only the answers to a creation and a rotation show it.
-pub(super) fn with_secret(mut record: Value, secret: &Secret) -> Value {
-    if let Value::Object(record) = &mut record {
-        record.insert("key".to_owned(), Value::from(secret.expose()));
-    }
-    record
+/// With the secret: only the answers to a creation and a rotation show it.
+pub(super) fn with_secret(record: KeyRecord, secret: &Secret) -> KeyWithSecret {
+    KeyWithSecret { record, key: secret.expose().to_owned() }
 }
 
 /// The record of a key in memory.
-pub(super) fn shown(key: &Key, now: Timestamp) -> Value {
+pub(super) fn shown(key: &Key, now: Timestamp) -> KeyRecord {
     record(key.row(), key.state(now), key.last_used(), now)
 }
 
 /// The record of a key, without its secret and digest.
 pub(super) fn record(
     key: &KeyRow,
-    standing: KeyState,
+    status: KeyState,
     used: Option<Timestamp>,
     now: Timestamp,
-) -> Value {
+) -> KeyRecord {
     let previous =
         key.previous.as_ref().map(|previous| previous.expires_at).filter(|end| now < *end);
-    json!({
-        "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name,
-        "redacted": key.redacted,
-        "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes,
-        "labels": key.labels, "limits": key.limits,
-        "status": standing.as_str(), "created_at": rfc3339(key.created_at),
-        "expires_at": key.expires_at.map(rfc3339),
-        "last_used_at": used.map(rfc3339), "revoked_at": key.revoked_at.map(rfc3339),
-        "rotated_at": key.rotated_at.map(rfc3339),
-        "previous_secret_expires_at": previous.map(rfc3339), "metadata": key.metadata,
-    })
+    KeyRecord {
+        object: KeyObject::It,
+        id: key.id.clone(),
+        interface: key.interface,
+        name: key.name.clone(),
+        redacted: key.redacted.clone(),
+        owner: key.owner.clone(),
+        created_by: key.created_by.clone(),
+        scopes: key.scopes.clone(),
+        labels: key.labels.clone(),
+        limits: key.limits.clone(),
+        status,
+        created_at: key.created_at.into(),
+        expires_at: key.expires_at.map(Into::into),
+        last_used_at: used.map(Into::into),
+        revoked_at: key.revoked_at.map(Into::into),
+        rotated_at: key.rotated_at.map(Into::into),
+        previous_secret_expires_at: previous.map(Into::into),
+        metadata: key.metadata.clone(),
+        usage: None,
+    }
 }

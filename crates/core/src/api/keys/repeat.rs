@@ -6,7 +6,7 @@ use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::id::KeyId;
-use rerouter_base::secret::Secret;
+use rerouter_records::key::KeyWithSecret;
 use rerouter_store::{KeptCreation, REPEATS_SHARE};
 
 /// A creation that may be repeated.
@@ -22,9 +22,9 @@ impl NamedCreation {
         Ok(NamedCreation { call: NamedCall::of(app, who, "creation", key)?, about })
     }
 
-    /// The key that it made before, the body of the answer, and a revision that has the key. 409 if
+    /// The key that it made before, the answer, and a revision that has the key. 409 if
     /// something else was asked for, 429 if it is new and the payer has too many of late.
-    pub(super) async fn answer(&self, app: &App) -> Result<Option<(KeyId, Secret, u64)>> {
+    pub(super) async fn answer(&self, app: &App) -> Result<Option<(KeyId, KeyWithSecret, u64)>> {
         let NamedCall { id, payer, .. } = &self.call;
         let Some((kept, rev)) = app.store.creation(*id, app.clock.now()).await? else {
             return match app.store.creations_of(payer.clone()).await? {
@@ -36,18 +36,19 @@ impl NamedCreation {
             return Err(used_for_another("body"));
         }
         let body = self.call.open(kept.key.as_str(), &kept.sealed)?;
-        let body = String::from_utf8(body).map_err(|_| Error::internal("a kept answer is no text"));
-        Ok(Some((kept.key, Secret::new(body?), rev)))
+        let made = serde_json::from_slice(&body).map_err(Error::internal)?;
+        Ok(Some((kept.key, made, rev)))
     }
 
     /// The answer as it is kept.
-    pub(super) fn keep(&self, app: &App, key: &KeyId, body: &Secret) -> Result<KeptCreation> {
+    pub(super) fn keep(&self, app: &App, made: &KeyWithSecret) -> Result<KeptCreation> {
+        let (key, body) = (&made.record.id, serde_json::to_vec(made).map_err(Error::internal)?);
         Ok(KeptCreation {
             id: self.call.id,
             about: self.about,
             payer: self.call.payer.clone(),
             key: key.clone(),
-            sealed: self.call.seal(app, key.as_str(), body.expose().as_bytes())?,
+            sealed: self.call.seal(app, key.as_str(), &body)?,
         })
     }
 }

@@ -1,26 +1,26 @@
 //! `usage` of a ROUTER key: the state of the limits that its requests draw on.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use crate::app::App;
-use rerouter_access::auth::{Key, KeyState};
+use rerouter_access::auth::Key;
 use rerouter_access::limits::{self, BudgetStatus, ConcurrencyStatus, RateStatus};
-use rerouter_base::clock::rfc3339;
 use rerouter_base::money::dollars;
+use rerouter_records::key::{BudgetUsage, ConcurrencyUsage, KeyUsage, RateUsage};
+use rerouter_store::KeyState;
 
 /// For each kind the limit with the least left, as in the headers of answers: of the key, of an
-/// ancestor or of the user. Null for a key that has ended.
-pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
+/// ancestor or of the user. `None` for a key that has ended.
+pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Option<KeyUsage> {
     if matches!(key.state(now), KeyState::Expired | KeyState::Revoked) {
-        return Value::Null;
+        return None;
     }
     let left = app.limits.remaining(&limits::draws_of_key(&app.auth, key.row()), now);
-    json!({
-        "requests": left.requests.map(|rate| of_rate(&rate, now, false)),
-        "tokens": left.tokens.map(|rate| of_rate(&rate, now, true)),
-        "concurrency": left.places.map(of_places),
-        "budget": left.money.map(of_money),
+    Some(KeyUsage {
+        requests: left.requests.map(|rate| of_rate(&rate, now, false)),
+        tokens: left.tokens.map(|rate| of_rate(&rate, now, true)),
+        concurrency: left.places.map(of_places),
+        budget: left.money.map(of_money),
     })
 }
 
@@ -35,31 +35,34 @@ pub(super) fn budget_used(app: &App, key: &Key, now: Timestamp) -> f64 {
     money.map_or(-1.0, |money| 1.0 - dollars(money.remaining()) / dollars(money.budget.nano))
 }
 
-fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> Value {
-    let resets_at = now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX);
-    let mut shown = json!({
-        "of": rate.whose.as_str(), "limit": rate.left.limit, "used": rate.used(),
-        "remaining": rate.left.remaining,
-        "resets_at": rfc3339(resets_at),
-    });
-    if let (Value::Object(shown), true) = (&mut shown, reserves) {
-        shown.insert("reserved".to_owned(), json!(rate.reserved));
+fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> RateUsage {
+    RateUsage {
+        of: rate.whose,
+        limit: rate.left.limit,
+        used: rate.used(),
+        reserved: reserves.then_some(rate.reserved),
+        remaining: rate.left.remaining,
+        resets_at: now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX).into(),
     }
-    shown
 }
 
-fn of_places(places: ConcurrencyStatus) -> Value {
-    json!({
-        "of": places.whose.as_str(), "limit": places.limit, "in_use": places.in_use,
-        "remaining": places.remaining()
-    })
+fn of_places(places: ConcurrencyStatus) -> ConcurrencyUsage {
+    ConcurrencyUsage {
+        of: places.whose,
+        limit: places.limit,
+        in_use: places.in_use,
+        remaining: places.remaining(),
+    }
 }
 
-fn of_money(money: BudgetStatus) -> Value {
-    json!({
-        "of": money.whose.as_str(), "limit_usd": dollars(money.budget.nano),
-        "per": money.budget.per, "spent_usd": dollars(money.spent),
-        "reserved_usd": dollars(money.reserved), "remaining_usd": dollars(money.remaining()),
-        "resets_at": rfc3339(money.resets_at),
-    })
+fn of_money(money: BudgetStatus) -> BudgetUsage {
+    BudgetUsage {
+        of: money.whose,
+        limit_usd: dollars(money.budget.nano),
+        per: money.budget.per,
+        spent_usd: dollars(money.spent),
+        reserved_usd: dollars(money.reserved),
+        remaining_usd: dollars(money.remaining()),
+        resets_at: money.resets_at.into(),
+    }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::operations::Operation;
 use crate::api::idempotency::IDEMPOTENCY_KEY;
+use crate::api::operations::Operation;
 use rerouter_base::interface::Surface;
 
 /// Headers of answers to calls that draw on limits; each only if there is such a limit.
@@ -64,16 +64,6 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
              or, \
              for any interval, `time`. Default: one total."
         }
-        (_, "expires_before") => {
-            "Only keys that expire before this RFC 3339 time, and have not yet."
-        }
-        (_, "unused_since") => {
-            "Only keys that were made before this RFC 3339 time and not used since."
-        }
-        (_, "budget_used") => {
-            "Only keys that have spent or reserved at least this share, of 1, of the budget with \
-             the least left."
-        }
         ("eraseReplays", "user") => "Id of the owner; admins only.",
         ("eraseReplays", "key") => "Id of the calling key, within the caller's reach.",
         ("usage", "key") => "Only of these keys: a comma-separated list of ids.",
@@ -83,16 +73,10 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         ("listReplays", "status") => {
             "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
         }
-        (_, "status") => {
-            "`active`, `inactive`, `expired` or `revoked`. Default: all but revoked keys."
-        }
         ("importReplays", "owner") => {
             "Id of the new owner of the captures. Default: each keeps its owner."
         }
         (_, "owner") => "Id of a user; admins may name any, others themselves.",
-        (_, "descendants") => "Also revoke all descendants.",
-        (_, "actor") => "Id of the actor.",
-        (_, "target") => "Id of the target.",
         (_, "alias") => "The alias requested.",
         (_, "recipe") => "The recipe of the decision.",
         (_, "provider") => "The provider that answered.",
@@ -149,7 +133,7 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
         }));
     };
     let text = || json!({ "type": "string" });
-    if operation.takes.is_some() && Surface::of(operation.path).is_data_plane() {
+    if operation.takes.is_some() && Surface::of(operation.route.path).is_data_plane() {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
         let says = "Content coding of the body; the size limit holds before and after decoding";
         header("Content-Encoding", says, json!({ "type": "string", "enum": codings }));
@@ -157,7 +141,9 @@ pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
             document allows it";
         header("x-rerouter-capture", says, json!({ "type": "string", "enum": ["off"] }));
     }
-    if operation.id == "reroute" || operation.takes == Some("NewKey") {
+    if operation.id == "reroute"
+        || operation.id.starts_with("create") && operation.id.ends_with("Key")
+    {
         let says = "Name of the call: a repetition within ten minutes gets the same answer and has \
             no effect";
         header(

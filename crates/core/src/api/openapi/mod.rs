@@ -4,34 +4,36 @@
 
 mod descriptions;
 mod examples;
-mod operations;
 mod responses;
+
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use self::operations::{OPERATIONS, Operation};
-use self::responses::{json_of, responses};
+use self::responses::responses;
 use super::models::MODELS_PAGE;
-use super::page::{PAGE_DEFAULT, PAGE_MAX};
+use super::operations::{OPERATIONS, Operation, Parameters, Shape};
+use super::route::{ApiRequest, ApiResult};
+use super::static_file::StaticFile;
 use super::usage::USAGE_GROUPS;
 use crate::api::route::{MERGE_PATCH, Route};
+use crate::app::App;
+use rerouter_access::auth::Principal;
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_store::{Action, UsageInterval, UsageOrder};
+use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
+use rerouter_records::schema::Components;
+use rerouter_store::{UsageInterval, UsageOrder};
 
-/// The document of these routes.
-pub(super) fn document(routes: &[Route]) -> Value {
-    let (mut paths, examples) = (Map::new(), examples::read());
-    for route in routes {
-        let Some(operation) = OPERATIONS.iter().copied().flatten().find(|operation| {
-            operation.method == route.method.as_str() && operation.path == route.path
-        }) else {
-            continue;
-        };
-        let path = route.path.replace("...}", "}");
-        let item = paths.entry(path).or_insert_with(|| json!({}));
+/// The document.
+pub fn document() -> Value {
+    let (mut paths, mut components) = (Map::new(), Components::default());
+    let examples = examples::read();
+    for operation in OPERATIONS.iter().copied().flatten() {
+        let route = &operation.route;
+        let item = paths.entry(route.path.replace("...}", "}")).or_insert_with(|| json!({}));
         if let Value::Object(item) = item {
-            let mut described = describe(route, operation);
+            let mut described = describe(operation, &mut components);
             examples::add(&examples, operation.id, &mut described);
             item.insert(route.method.as_str().to_ascii_lowercase(), described);
         }
@@ -46,7 +48,7 @@ pub(super) fn document(routes: &[Route]) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas(),
+            "schemas": schemas(components),
             "headers": descriptions::headers(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
@@ -65,47 +67,73 @@ pub(super) fn document(routes: &[Route]) -> Value {
     })
 }
 
-fn schemas() -> Value {
-    serde_json::from_str(include_str!("../schemas.json")).unwrap_or_default()
+/// The document as it is sent, made at its first use.
+pub fn file() -> &'static StaticFile {
+    static FILE: OnceLock<StaticFile> = OnceLock::new();
+    FILE.get_or_init(|| StaticFile::new("application/json", document().to_string()))
 }
 
-fn describe(route: &Route, operation: &Operation) -> Value {
-    let surface = Surface::of(route.path);
+pub(super) async fn get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+    file().answer(request.headers(), "no-cache")
+}
+
+/// The schemas of records, and those that are written by hand.
+fn schemas(components: Components) -> Map<String, Value> {
+    let mut all: Map<String, Value> =
+        serde_json::from_str(include_str!("../schemas.json")).unwrap_or_default();
+    all.extend(components.into_map());
+    all
+}
+
+/// The media type of a JSON body.
+fn json_of(schema: Value) -> Value {
+    json!({ "application/json": { "schema": schema } })
+}
+
+fn named(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn describe(operation: &Operation, components: &mut Components) -> Value {
+    let surface = Surface::of(operation.route.path);
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.summary,
         "tags": [tag(surface)],
-        "responses": responses(route, operation, surface),
-        "security": security(route, surface),
+        "responses": responses(operation, surface, components),
+        "security": security(&operation.route, surface),
     });
     let Value::Object(fields) = &mut described else { return described };
     let parameters = parameters(operation);
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());
     }
-    if let Some(schema) = operation.takes {
-        // An empty body counts as an empty object if every field is optional.
-        let required =
-            !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate" | "NodeLeaving");
-        let mut content = json_of(schema);
-        if let (Value::Object(content), "Capture") = (&mut content, schema) {
-            let says = "One capture per line.";
-            content.insert(
-                "application/x-ndjson".into(),
-                json!({ "schema": { "type": "string", "description": says } }),
-            );
+    if let Some(shape) = operation.takes {
+        let schema = match shape {
+            Shape::Named(name) => named(name),
+            Shape::Of(of) => components.request(of),
+        };
+        let mut content =
+            Map::from_iter([("application/json".to_owned(), json!({ "schema": schema }))]);
+        let text = |says: Option<&str>| match says {
+            Some(says) => json!({ "schema": { "type": "string", "description": says } }),
+            None => json!({ "schema": { "type": "string" } }),
+        };
+        match operation.id {
+            "importReplays" => {
+                let lines = text(Some("One capture per line."));
+                content.insert("application/x-ndjson".into(), lines);
+            }
+            "putConfig" | "validateConfig" => {
+                content.insert("application/yaml".into(), text(None));
+            }
+            _ if operation.route.method == "PATCH" => {
+                content.insert(MERGE_PATCH.to_owned(), json!({ "schema": schema }));
+            }
+            _ => {}
         }
-        if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
-            content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
-        }
-        if let (Value::Object(content), true) = (&mut content, operation.method == "PATCH") {
-            content.extend(
-                json_of(schema)
-                    .as_object()
-                    .and_then(|json| Some((MERGE_PATCH.to_owned(), json.values().next()?.clone()))),
-            );
-        }
-        fields.insert("requestBody".into(), json!({ "required": required, "content": content }));
+        let body = json!({ "required": !operation.takes_nothing, "content": content });
+        fields.insert("requestBody".into(), body);
     }
     described
 }
@@ -135,20 +163,38 @@ fn security(route: &Route, surface: Surface) -> Value {
 }
 
 fn parameters(operation: &Operation) -> Vec<Value> {
-    let of_path = operation
-        .path
-        .split('/')
-        .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    let path = operation.route.path;
+    let of_path =
+        path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
-        .map(|name| (name.trim_end_matches("..."), descriptions::of_path(operation.path, name)))
+        .map(|name| (name.trim_end_matches("..."), descriptions::of_path(path, name)))
         .map(|(name, says)| {
             json!({
                 "name": name, "in": "path", "required": true, "description": says,
                 "schema": { "type": "string", "minLength": 1 }
             })
         });
-    let of_query = operation.query.iter().map(|name| query_parameter(operation, name));
+    let of_query: Vec<Value> = match operation.query {
+        Parameters::Named(names) => {
+            names.iter().map(|name| query_parameter(operation, name)).collect()
+        }
+        Parameters::Of(schema) => derived_parameters(&schema()),
+    };
     of_path.chain(of_query).chain(descriptions::of_headers(operation)).collect()
+}
+
+/// The parameters of a query with this schema.
+fn derived_parameters(schema: &Value) -> Vec<Value> {
+    let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let parameter = |(name, of): (&String, &Value)| {
+        let mut of = of.clone();
+        // The description belongs to the parameter.
+        let says = of.as_object_mut().and_then(|of| of.shift_remove("description"));
+        json!({
+            "name": name, "in": "query", "required": false, "description": says, "schema": of
+        })
+    };
+    members.map(parameter).collect()
 }
 
 fn query_parameter(operation: &Operation, name: &str) -> Value {
@@ -205,23 +251,14 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
                 "description": "Endpoint of the request in the body"
             })
         }
-        "action" => {
-            let meanings: Vec<String> = Action::ALL
-                .iter()
-                .map(|action| format!("`{}`: {}", action.as_str(), action.meaning()))
-                .collect();
-            let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
-            json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
-        }
         "since" | "until" if operation.id == "usage" => {
             let says = "Start of an interval in UTC: for days `2026-11-21` or \
                 `2026-11-21T00:00:00Z`; a time within an interval is 400";
             json!({ "type": "string", "description": says })
         }
-        "since" | "until" | "expires_before" | "unused_since" => {
+        "since" | "until" => {
             json!({ "type": "string", "format": "date-time" })
         }
-        "budget_used" => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         "shadow" => {
             let says = "Only shadows; by default the list leaves them out, \
                 unless `shadow_of` is given";
@@ -237,8 +274,9 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
             );
             json!({ "anyOf": [fraction, percentage], "description": says })
         }
-        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" | "stream"
-        | "replay" => json!({ "type": "boolean" }),
+        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "stream" | "replay" => {
+            json!({ "type": "boolean" })
+        }
         _ => json!({ "type": "string" }),
     }
 }
@@ -246,32 +284,17 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ROUTES;
 
     #[test]
-    fn every_route_has_its_line_and_every_line_its_route() {
-        let mut routes: Vec<String> =
-            ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
-        let mut lines: Vec<String> = OPERATIONS
-            .iter()
-            .copied()
-            .flatten()
-            .map(|operation| format!("{} {}", operation.method, operation.path))
-            .collect();
-        routes.sort();
-        lines.sort();
-        assert_eq!(routes, lines);
-        let mut ids: Vec<&str> =
-            OPERATIONS.iter().copied().flatten().map(|operation| operation.id).collect();
-        let all = ids.len();
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), all, "duplicate operation id");
+    fn operations_have_ids_of_their_own() {
+        let all = || OPERATIONS.iter().copied().flatten();
+        let ids: std::collections::BTreeSet<&str> = all().map(|operation| operation.id).collect();
+        assert_eq!(ids.len(), all().count());
     }
 
     #[test]
     fn every_parameter_says_what_it_is() {
-        let document = document(ROUTES);
+        let document = document();
         let operations = document["paths"]
             .as_object()
             .unwrap()
@@ -300,7 +323,7 @@ mod tests {
                 _ => {}
             }
         }
-        let document = document(ROUTES);
+        let document = document();
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(!found.is_empty());

@@ -3,10 +3,11 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::descriptions;
-use super::operations::Operation;
-use crate::api::route::{Policy, Route};
+use super::{descriptions, json_of, named};
+use crate::api::operations::{Operation, Shape};
+use crate::api::route::Policy;
 use rerouter_base::interface::Surface;
+use rerouter_records::schema::Components;
 
 /// Headers of answers to inference calls.
 const CALL_HEADERS: [(&str, &str); 10] = [
@@ -23,25 +24,25 @@ const CALL_HEADERS: [(&str, &str); 10] = [
 ];
 
 pub(super) fn responses(
-    route: &Route,
     operation: &Operation,
     surface: Surface,
+    components: &mut Components,
 ) -> Map<String, Value> {
     let infers = surface.is_data_plane() && operation.takes.is_some();
     // Calls that draw on limits report what is left of them.
     let draws = operation.id == "reroute" || infers;
     let mut responses = Map::new();
-    responses.insert(operation.gives.0.to_string(), success(operation, infers, draws));
+    responses.insert(operation.gives.0.to_string(), success(operation, infers, draws, components));
     if matches!(operation.id, "getAgent" | "openapi") {
         responses.insert("304".into(), json!({ "description": reason(304) }));
     }
     if may_be_unconfirmed(operation) {
         let says = "Done. Gateways that answer without a lease may not know of it yet";
-        let unconfirmed = json!({ "description": says, "content": json_of("Unconfirmed") });
+        let unconfirmed = json!({ "description": says, "content": json_of(named("Unconfirmed")) });
         responses.insert("202".into(), unconfirmed);
     }
-    for status in refusals(route, operation) {
-        let schema = json_of(refusal_schema(surface, operation, status));
+    for status in refusals(operation) {
+        let schema = json_of(named(refusal_schema(surface, operation, status)));
         let mut refusal = json!({ "description": reason(status), "content": schema });
         if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
             refusal.insert("headers".into(), descriptions::limit_headers().into());
@@ -60,15 +61,20 @@ pub(super) fn responses(
     responses
 }
 
-fn success(operation: &Operation, infers: bool, draws: bool) -> Value {
-    let (status, schema) = operation.gives;
+fn success(operation: &Operation, infers: bool, draws: bool, components: &mut Components) -> Value {
+    let (status, shape) = operation.gives;
     let mut fields = Map::from_iter([("description".to_owned(), reason(status).into())]);
-    if let Some(schema) = schema {
-        let mut content = json_of(schema);
-        let also = match schema {
-            "ChatCompletion" | "Response" | "Message" => Some("text/event-stream"),
-            "Evaluation" => Some("application/x-ndjson"),
-            "Config" => Some("application/yaml"),
+    if let Some(shape) = shape {
+        let mut content = json_of(match shape {
+            Shape::Named(name) => named(name),
+            Shape::Of(of) => components.answer(of),
+        });
+        let also = match operation.id {
+            "createChatCompletion" | "createResponse" | "createMessage" => {
+                Some("text/event-stream")
+            }
+            "evaluate" => Some("application/x-ndjson"),
+            "getConfig" => Some("application/yaml"),
             _ => None,
         };
         if let (Value::Object(content), Some(also)) = (&mut content, also) {
@@ -105,16 +111,18 @@ fn may_be_unconfirmed(operation: &Operation) -> bool {
         "/v1/api-keys",
         "/v1/router/keys",
     ];
-    operation.method != "GET" && FOLLOWED.iter().any(|path| operation.path.starts_with(path))
+    let route = &operation.route;
+    route.method != "GET" && FOLLOWED.iter().any(|path| route.path.starts_with(path))
 }
 
 /// Statuses of refusals, in order. Bodies are read and bounded for every operation.
-fn refusals(route: &Route, operation: &Operation) -> Vec<u16> {
+fn refusals(operation: &Operation) -> Vec<u16> {
+    let route = &operation.route;
     let mut statuses = vec![400, 405, 408, 413, 415, 421, 431, 500, 503];
     if !route.policy.is_open() {
         statuses.push(401);
     }
-    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
+    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || route.method != "GET" {
         statuses.push(403);
     }
     statuses.extend(operation.refuses);
@@ -145,10 +153,4 @@ fn reason(status: u16) -> &'static str {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Answer")
-}
-
-pub(super) fn json_of(schema: &str) -> Value {
-    json!({
-        "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } }
-    })
 }

@@ -1,9 +1,9 @@
 //! What only an admin grants, for as long as the one who granted it is an admin: in memory before
 //! the change is answered, and after a start.
 
+use super::handlers::users;
 use super::identity::of;
 use super::*;
-use crate::api::users;
 use rerouter_access::auth::RESERVED_SCOPES;
 
 const KEYS: &str = "/v1/router/keys";

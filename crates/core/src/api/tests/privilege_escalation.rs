@@ -12,8 +12,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 pub(super) use self::steps::body;
 use self::steps::{Caller, Coverage, KeyAction, step};
+use super::handlers::users;
 use super::*;
-use crate::api::users;
 use rerouter_access::auth::{Credential, Key, RESERVED_SCOPES};
 use rerouter_base::clock::rfc3339;
 use rerouter_base::id::KeyId;
@@ -322,8 +322,8 @@ impl EscalationCase<'_> {
             assert!(self.reaches(&who, &id), "by {by:?}: out of its line");
             assert!(may_end(&who, &before), "{before:?} by {by:?}: it may do more");
         }
-        let dead = self.row(&id).state(self.world.app.clock.now())
-            == rerouter_access::auth::KeyState::Revoked;
+        let dead =
+            self.row(&id).state(self.world.app.clock.now()) == rerouter_store::KeyState::Revoked;
         assert!(dead == (ended || before.revoked_at.is_some()), "by {by:?}");
     }
 

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::agents as presets;
 use super::identity::of;
 use super::privilege_escalation::{AGENT, body, holds, narrower};
 use super::*;
-use crate::api::agents as presets;
 use rerouter_access::auth::AgentCredential;
 use rerouter_store::KeyRow;
 

@@ -1,9 +1,9 @@
 //! A user who is disabled while the store fails, and what is made of refused logins, as plain
 //! calls.
 
+use super::handlers::users;
 use super::*;
 use crate::api::pin::{PASSWORD_MAX, SESSIONS_PER_USER};
-use crate::api::users;
 use rerouter_store::AuditFilter;
 
 impl TestApi {

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use super::handlers::users;
 use super::*;
-use crate::api::{routing, users};
+use crate::api::routing;
 use rerouter_store::{StoreError, UserRow};
 
 /// Takes a future to where it waits.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config;
-use rerouter_access::nodes::NodeStatus;
 use rerouter_access::nodes::fixtures::{enrolled, nodes, registered, report, serving};
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::NodeId;
 use rerouter_routing::{Refusal, chat, decide};
 use rerouter_store::NodeRow;
+use rerouter_store::NodeStatus;
 
 #[test]
 fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {

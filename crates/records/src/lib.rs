@@ -1,0 +1,22 @@
+//! The records of the management API: what its requests take and its answers give, one file a noun.
+//! A record is said once. Its JSON Schema is derived from it: the OpenAPI document has that schema,
+//! and [`read`](read::read) holds bodies and queries to it.
+
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
+pub mod account;
+pub mod agent;
+pub mod audit;
+pub mod gateway;
+pub mod key;
+pub mod node;
+pub mod page;
+pub mod patch;
+pub mod read;
+pub mod schema;
+mod time;
+pub mod user;
+mod words;
+
+pub use time::Time;

@@ -1,0 +1,99 @@
+//! The schemas of records, for the OpenAPI document and for [`read`](crate::read::read).
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+/// Notes on a schema that are for [`read`](crate::read::read) alone.
+pub(crate) const MERGED: &str = "x-merged";
+
+/// Where the document has its schemas.
+const COMPONENTS: &str = "/components/schemas";
+
+/// Refers to the schema of a record.
+pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// The reference to the schema of `T`.
+pub fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// The schema of `T` as a request, with all of its parts within it.
+pub fn whole<T: JsonSchema + 'static>() -> Arc<Value> {
+    static WHOLE: LazyLock<RwLock<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(RwLock::default);
+    let id = TypeId::of::<T>();
+    if let Some(known) = WHOLE.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        return Arc::clone(known);
+    }
+    let mut settings = settings();
+    settings.inline_subschemas = true;
+    let schema: Arc<Value> = Arc::new(settings.into_generator().into_root_schema_for::<T>().into());
+    let mut all = WHOLE.write().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(all.entry(id).or_insert(schema))
+}
+
+fn settings() -> SchemaSettings {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.meta_schema = None;
+    settings.definitions_path = COMPONENTS.into();
+    settings
+}
+
+/// Collects the schemas of a document.
+pub struct Components {
+    requests: SchemaGenerator,
+    answers: SchemaGenerator,
+}
+
+impl Default for Components {
+    fn default() -> Self {
+        Components {
+            requests: settings().into_generator(),
+            answers: settings().for_serialize().into_generator(),
+        }
+    }
+}
+
+impl Components {
+    /// The reference to a schema of requests.
+    pub fn request(&mut self, of: SchemaOf) -> Value {
+        of(&mut self.requests).into()
+    }
+
+    /// The reference to a schema of answers.
+    pub fn answer(&mut self, of: SchemaOf) -> Value {
+        of(&mut self.answers).into()
+    }
+
+    /// The schemas that were referred to, by name.
+    pub fn into_map(mut self) -> Map<String, Value> {
+        let mut all = self.answers.take_definitions(true);
+        all.extend(self.requests.take_definitions(true));
+        for schema in all.values_mut() {
+            strip(schema);
+        }
+        all.sort_keys();
+        all
+    }
+}
+
+/// Takes out what is not for the document.
+fn strip(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.shift_remove(MERGED);
+            // `title` repeats the name, and formats such as `uint64` are no part of JSON Schema.
+            members.shift_remove("title");
+            if members.get("type").is_some_and(|kind| kind != "string") {
+                members.shift_remove("format");
+            }
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}

@@ -1,0 +1,112 @@
+//! What a value must be, in the words of its schema.
+
+use serde_json::Value;
+
+/// As in "`limits.rpm` must be …".
+pub(crate) fn of(schema: &Value) -> String {
+    let schema = plain(schema);
+    let options = options(schema);
+    if !options.is_empty() {
+        return one_of(&options);
+    }
+    let (least, most) = (bound(schema, "minimum"), bound(schema, "maximum"));
+    match kind(schema) {
+        "boolean" => "true or false".to_owned(),
+        "integer" => format!(
+            "a whole number{}",
+            range(least.filter(|least| least != "0" || most.is_some()), most, "")
+        ),
+        "number" => match bound(schema, "exclusiveMinimum") {
+            Some(least) => {
+                let most = most.map(|most| format!(" and up to {most}")).unwrap_or_default();
+                format!("a number above {least}{most}")
+            }
+            None => format!("a number{}", range(least, most, "")),
+        },
+        "string" if schema.get("format").is_some_and(|format| format == "date-time") => {
+            "an RFC 3339 time".to_owned()
+        }
+        "string" => {
+            let (least, most) = (bound(schema, "minLength"), bound(schema, "maxLength"));
+            format!("a string{}", range(least, most, " characters"))
+        }
+        "array" => {
+            let items = schema.get("items").map_or("entries", plural);
+            format!("a list of {}{items}", up_to(schema, "maxItems"))
+        }
+        "object" => match schema.get("additionalProperties").filter(|of| of.is_object()) {
+            Some(of) => format!("an object of {}{}", up_to(schema, "maxProperties"), plural(of)),
+            None => "an object".to_owned(),
+        },
+        _ => "valid".to_owned(),
+    }
+}
+
+/// The schema itself where it says that its value may be null.
+pub(crate) fn plain(schema: &Value) -> &Value {
+    let options = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+    let mut options = options.filter(|one| one.get("type").is_none_or(|kind| kind != "null"));
+    match (options.next(), options.next()) {
+        (Some(one), None) => one,
+        _ => schema,
+    }
+}
+
+/// The type, null aside.
+pub(crate) fn kind(schema: &Value) -> &str {
+    match plain(schema).get("type") {
+        Some(Value::String(kind)) => kind,
+        Some(Value::Array(kinds)) => {
+            kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or_default()
+        }
+        _ => "",
+    }
+}
+
+/// The values of an enumeration, null aside; empty if it is none.
+pub(crate) fn options(schema: &Value) -> Vec<&Value> {
+    let listed = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+    let consts = listed("oneOf").chain(listed("anyOf")).filter_map(|one| one.get("const"));
+    let within = listed("oneOf").filter_map(|one| one.get("enum")?.as_array()).flatten();
+    let own = schema.get("const").into_iter().chain(listed("enum"));
+    own.chain(consts).chain(within).filter(|option| !option.is_null()).collect()
+}
+
+fn one_of(options: &[&Value]) -> String {
+    let words: Vec<&str> = options.iter().filter_map(|option| option.as_str()).collect();
+    match words.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+fn bound(schema: &Value, name: &str) -> Option<String> {
+    schema.get(name).filter(|bound| bound.is_number()).map(Value::to_string)
+}
+
+fn range(least: Option<String>, most: Option<String>, unit: &str) -> String {
+    let of = if unit.is_empty() { "from" } else { "of" };
+    match (least, most) {
+        (None, None) => String::new(),
+        (Some(least), None) => format!(" of at least {least}{unit}"),
+        (None, Some(most)) => format!(" of up to {most}{unit}"),
+        (Some(least), Some(most)) => format!(" {of} {least} to {most}{unit}"),
+    }
+}
+
+fn up_to(schema: &Value, name: &str) -> String {
+    bound(schema, name).map(|most| format!("up to {most} ")).unwrap_or_default()
+}
+
+fn plural(schema: &Value) -> &'static str {
+    match kind(schema) {
+        "boolean" => "true or false",
+        "integer" => "whole numbers",
+        "number" => "numbers",
+        "string" => "strings",
+        "array" => "lists",
+        "object" => "objects",
+        _ => "values",
+    }
+}
