@@ -1,22 +1,22 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is ten crates in `crates/`, made of rooms, one module each.
+//! This page is the map. The source is eleven crates in `crates/`, made of rooms, one module each.
 //! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
 //! uses only rooms of its crate that stand before it in this list. The files of a crate form no
 //! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
 //! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The
 //! crates and their rooms:
 //!
-//! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing`
+//! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing` · `records`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
 //!   `archive`, `telemetry`
 //! - `core`: state and endpoints, but for `console` · `gateway`: also `mock` and `server` · `cli`
 //!
 //! The rooms, in their order:
 //!
-//! - **vocabulary**: [`bounds`] limits that several crates share · [`clock`] · [`error`] kinds of
-//!   refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
+//! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations whose
+//!   values are words · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
 //!   [`atomic_file`] files replaced in one step · [`blocking`] threads that may block ·
 //!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
 //!   [`unread`] the limit on answers that nobody reads ·
@@ -27,7 +27,8 @@
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
-//!   [`routing`] the pure `decide` · [`nodes`] machines that serve models and send heartbeats ·
+//!   [`routing`] the pure `decide` · [`records`] what calls of the API take and give · [`nodes`]
+//!   machines that serve models and send heartbeats ·
 //!   [`capture`] what is kept of a call, and its queue · [`redaction`] credentials taken out of
 //!   it · [`archive`] captures on disk · [`telemetry`] traces of finished calls, for a collector
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
@@ -154,12 +155,12 @@
 //! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
 //! - a key of a document: its reader in `config/`, its place in `conf/schema/`, its row in
 //!   `docs/reference/`; of the server document also the test in `tests/process/settings.rs`
-//! - a management endpoint: its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in
-//!   `api/openapi/operations.rs` (a new shape: `api/schemas.json`), its path parameters in
-//!   `api/openapi/descriptions.rs`, a row in `api/audit.rs` if it is unsafe, a row in
-//!   `tests/access/identity.rs`, and a section of `docs/reference/api.md`, which a test checks; one
-//!   that people call often: an example, by `tests/house/api_examples.rs`. For a new
-//!   prefix also `interface.rs` (`Surface::of`), for a new kind of body `gateway/intake.rs`
+//! - a management endpoint: its records in `records/`, its handler in `api/`, a row in
+//!   `api/operations.rs`, its path parameters in `api/openapi/descriptions.rs`, a row in
+//!   `api/audit.rs` if it is unsafe, a row in `tests/access/identity.rs`, and a section of
+//!   `docs/reference/api.md`, which a test checks; one that people call often: an example, by
+//!   `tests/house/api_examples.rs`. For a new prefix also `interface.rs` (`Surface::of`), for a new
+//!   kind of body `gateway/intake.rs`
 //! - a page of the console: its file in `console/`, a row of `PAGES` in `console/lib.rs`, for the
 //!   navigation `TABS` in `console/layout.rs`; styles and scripts in `console/assets/`, with their
 //!   line in `console/assets.rs`; a scenario in `tests/console/`, and `docs/console.md`. What it

@@ -15,16 +15,23 @@ const CRATES: &[(&str, &[&str])] = &[
     ("dialect", &["base"]),
     ("store", &["base"]),
     ("routing", &["base", "dialect"]),
-    ("access", &["base", "dialect", "store", "routing"]),
+    ("records", &["base", "store", "routing"]),
+    ("access", &["base", "dialect", "store", "routing", "records"]),
     ("captures", &["base", "dialect", "store", "routing"]),
-    ("core", &["base", "dialect", "store", "routing", "access", "captures"]),
-    ("console", &["base", "dialect", "store", "routing", "access", "captures", "core"]),
-    ("gateway", &["base", "dialect", "store", "routing", "access", "captures", "core", "console"]),
+    ("core", &["base", "dialect", "store", "routing", "records", "access", "captures"]),
+    ("console", &["base", "dialect", "store", "routing", "records", "access", "captures", "core"]),
+    (
+        "gateway",
+        &[
+            "base", "dialect", "store", "routing", "records", "access", "captures", "core",
+            "console",
+        ],
+    ),
     (
         "cli",
         &[
-            "base", "dialect", "store", "routing", "access", "captures", "core", "console",
-            "gateway",
+            "base", "dialect", "store", "routing", "records", "access", "captures", "core",
+            "console", "gateway",
         ],
     ),
 ];
@@ -47,7 +54,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 /// The rooms from top to bottom. A room uses rooms of its crate that stand above its row, never one
 /// in its row or below.
 pub(crate) const ROWS: &[&[&str]] = &[
-    &["bounds"],
+    &["bounds", "words"],
     &["clock", "error", "id", "interface", "money", "url"],
     &["atomic_file", "blocking", "turns", "body_memory", "unread", "trace_context"],
     &["secret"],
@@ -60,6 +67,7 @@ pub(crate) const ROWS: &[&[&str]] = &[
     &["auth"],
     &["limits"],
     &["routing"],
+    &["records"],
     &["nodes"],
     &["capture"],
     &["redaction"],

@@ -58,8 +58,9 @@ pub struct Authentication {
 
 /// An account to register.
 #[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Registration")]
 #[serde(deny_unknown_fields)]
-pub struct Registration {
+pub struct NewAccount {
     #[schemars(length(max = EMAIL_BYTES))]
     pub email: String,
     /// 8 to 1,024 bytes.

@@ -142,7 +142,10 @@ fn fits(schema: &Value, value: &Value) -> bool {
         return false;
     }
     let options = words::options(schema);
-    if value.is_null() || options.contains(&value) {
+    if value.is_null() {
+        return !kinds.is_empty() || options.is_empty() || words::has_null(schema);
+    }
+    if options.contains(&value) {
         return true;
     }
     let bound = |name: &str| schema.get(name).and_then(Value::as_f64);

@@ -72,6 +72,13 @@ pub(crate) fn options(schema: &Value) -> Vec<&Value> {
     own.chain(consts).chain(within).filter(|option| !option.is_null()).collect()
 }
 
+/// Whether an enumeration has null among its values.
+pub(crate) fn has_null(schema: &Value) -> bool {
+    let listed = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+    listed("enum").any(Value::is_null)
+        || listed("oneOf").any(|one| one.get("type").is_some_and(|kind| kind == "null"))
+}
+
 fn one_of(options: &[&Value]) -> String {
     let words: Vec<&str> = options.iter().filter_map(|option| option.as_str()).collect();
     match words.split_last() {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::changes::{Change, Committed};
 use super::columns::json;
 use super::keys::{check_count, check_seen, find};
-use super::rows::{KeyPatch, KeyRow, Seen, key};
+use super::rows::{KeyChange, KeyRow, Seen, key};
 use super::sql::{Transaction, params};
 use super::{Pairs, Store, StoreError};
 use rerouter_base::id::KeyId;
@@ -22,7 +22,7 @@ impl Store {
     pub async fn patch_key(
         &self,
         id: &KeyId,
-        patch: KeyPatch,
+        patch: KeyChange,
         seen: Seen,
     ) -> Result<Committed, StoreError> {
         let id = id.clone();
@@ -38,7 +38,7 @@ impl Store {
 fn patch(
     transaction: &Transaction<'_>,
     id: &KeyId,
-    patch: KeyPatch,
+    patch: KeyChange,
     seen: &Seen,
 ) -> Result<Vec<Change>, StoreError> {
     let old = find(transaction, id)?;

@@ -5,14 +5,12 @@ use jiff::Timestamp;
 use super::audit_retention::RETENTION_BATCH;
 use super::changes::{Change, Committed};
 use super::columns::{Columns, json};
-use super::limits::Limits;
+use super::limits::{KEYS_PER_OWNER, Limits};
 use super::rows::{KeyRow, NewSecret, Seen, key};
 use super::sql::{Row, Transaction, params};
 use super::{KeptCreation, Store, StoreError, creations};
 use rerouter_base::id::{KeyId, UserId};
 
-/// Live keys of an owner.
-pub const KEYS_PER_OWNER: usize = 100;
 /// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
 /// ending keys would fill memory.
 pub(super) const ENDED_KEYS_PER_OWNER: usize = 1_000;

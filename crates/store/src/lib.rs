@@ -75,10 +75,9 @@ pub use directory_names::INSTANCE;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use handle::Store;
-pub use keys::KEYS_PER_OWNER;
 pub use latency::LatencyCounts;
 pub use limits::Limits;
-pub use limits::{Budget, LimitOwner, Per, covers};
+pub use limits::{Budget, KEYS_PER_OWNER, LimitOwner, Per, covers};
 pub use migrate::migrate;
 pub use node_reports::NodeReport;
 pub use nodes::SpentNonce;
@@ -91,8 +90,8 @@ pub use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
 pub use rows::{Actor, KeyRow, KeyState, KeyStatus};
 pub use rows::{
-    AgentRow, DocumentRow, KeyPatch, NewSecret, NodeModel, NodeRow, NodeStatus, PreviousNodeSecret,
-    Registration, Role, Seen, SessionRow, UserRow,
+    AgentRow, DocumentRow, KeyChange, NewSecret, NodeModel, NodeRow, NodeStatus,
+    PreviousNodeSecret, Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};
 pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};

@@ -5,9 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::KEYS_PER_OWNER;
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 
+/// Live keys of an owner.
+pub const KEYS_PER_OWNER: usize = 100;
 /// Patterns of `limits.models`: each request is matched against all of them.
 const LIMIT_MODELS: usize = 100;
 /// Characters of a pattern of `limits.models`.

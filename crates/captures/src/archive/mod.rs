@@ -50,4 +50,4 @@ mod unreadable;
 pub use capture_reader::CaptureReader;
 pub use objects::{ObjectTarget, SegmentObjects};
 pub use service::Archive;
-pub use service::{Page, SEGMENT_SHARE};
+pub use service::{HeadPage, SEGMENT_SHARE};

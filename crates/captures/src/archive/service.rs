@@ -72,7 +72,7 @@ pub(super) struct Shared {
 
 /// A page of heads, newest first.
 #[derive(Default)]
-pub struct Page {
+pub struct HeadPage {
     /// The heads that can be read.
     pub heads: Vec<Head>,
     /// Where each of them lies, for [`Archive::bodies`].
@@ -273,7 +273,7 @@ impl Archive {
         filter: CaptureFilter,
         limit: usize,
         after: Option<RequestId>,
-    ) -> Result<Page, Error> {
+    ) -> Result<HeadPage, Error> {
         let mut retried = false;
         loop {
             let page = self
@@ -288,7 +288,7 @@ impl Archive {
                 retried = true;
                 continue;
             }
-            return Ok(Page { next: page.next, ..read });
+            return Ok(HeadPage { next: page.next, ..read });
         }
     }
 
@@ -303,8 +303,9 @@ impl Archive {
     }
 
     /// The heads, and whether the segment of any of them is not there.
-    fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (Page, bool) {
-        let mut page = Page { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
+    fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (HeadPage, bool) {
+        let mut page =
+            HeadPage { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
         let (mut reader, mut absent) = (self.reader(), false);
         for (id, location) in found {
             match reader.head(&id, &location) {

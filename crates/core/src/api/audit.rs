@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use super::call::{Answer, Call};
 use super::page;
-use super::route::{ApiRequest, ClientOrigin};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
@@ -74,20 +73,6 @@ const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/messages",                   "captured itself"),
     ("POST", "/v1/messages/count_tokens",      "captured itself"),
 ];
-
-/// The event of this request, for [`Store::noting`](rerouter_store::Store::noting).
-pub(super) fn event(
-    app: &App,
-    who: &Principal,
-    request: &ApiRequest,
-    action: Action,
-    kind: &str,
-    id: &str,
-) -> Event {
-    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
-    Event::new(app.clock.now(), who.actor(), action, kind, id)
-        .by(request.extensions().get::<RequestId>().cloned(), address)
-}
 
 /// Audits that an admin reads or reroutes another user's capture. 503 if the row cannot be written:
 /// the capture must not be shown then.

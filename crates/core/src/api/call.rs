@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::audit;
 use super::body;
 use super::page::Query;
 use super::route::{ApiRequest, ApiResult, ClientOrigin, PathParams};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
+use rerouter_base::id::RequestId;
 use rerouter_records::page::NoQuery;
 use rerouter_records::read::{read, read_query};
 use rerouter_store::{Action, Change, Committed, Event, Store};
@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
 
     /// The event of this call, for the audit.
     pub(super) fn event(&self, action: Action, kind: &str, id: &str) -> Event {
-        audit::event(self.app, self.who, self.request, action, kind, id)
+        event(self.app, self.who, self.request, action, kind, id)
     }
 
     /// The store, whose next mutation is audited as this event.
@@ -85,6 +85,20 @@ impl<'a> Call<'a> {
         }
         Ok(Answer { unconfirmed, ..Answer::from(body) })
     }
+}
+
+/// The event of this request, for [`Store::noting`].
+pub(super) fn event(
+    app: &App,
+    who: &Principal,
+    request: &ApiRequest,
+    action: Action,
+    kind: &str,
+    id: &str,
+) -> Event {
+    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
+    Event::new(app.clock.now(), who.actor(), action, kind, id)
+        .by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
 /// What a handler answers; `Answer<()>` has no body.

@@ -11,10 +11,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::body::BodyFields;
+use super::call::event;
 use super::page::Query;
 use super::replays::CAPTURE_SETTLE;
 use super::route::{ApiRequest, ProgressStep, ProgressStream};
-use super::{answer, audit, replays, routing};
+use super::{answer, replays, routing};
 use crate::app::App;
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
@@ -82,7 +83,7 @@ pub(super) async fn post(
     let others = filter.reach.owner() != who.user_id().as_ref();
     if let (Document::Given(given), true) = (&candidate, others) {
         let (action, revision) = (Action::CaptureEvaluate, given.revision());
-        app.store.note(audit::event(app, who, request, action, "config", revision)).await?;
+        app.store.note(event(app, who, request, action, "config", revision)).await?;
     }
     let asked = Evaluation {
         candidate,

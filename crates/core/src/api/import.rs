@@ -6,9 +6,10 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::answer;
+use super::call::event;
 use super::page::Query;
 use super::route::{ApiRequest, ApiResult};
-use super::{answer, audit};
 use crate::app::App;
 use crate::config::CaptureSettings;
 use rerouter_access::auth::{CaptureLevel, Principal};
@@ -53,7 +54,7 @@ pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Ap
         .collect();
     let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
-    app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
+    app.store.note(event(app, who, request, Action::CaptureImport, "request", &of)).await?;
     let done = app.archive.import(captures, age / SEGMENT_SHARE).await?;
     let body = json!({
         "object": "import", "imported": done.imported, "existing": done.existing,

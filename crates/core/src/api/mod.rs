@@ -22,6 +22,8 @@ mod node_callbacks;
 mod node_endpoint;
 mod nodes;
 mod openapi;
+#[macro_use]
+mod operation;
 mod operations;
 mod outline;
 mod page;
@@ -44,15 +46,14 @@ use http::Method;
 
 pub use self::evaluate::EVALUATE_MAX;
 pub use self::node_callbacks::NODE_MODELS;
-pub use self::openapi::{document as openapi_document, file as openapi_file};
-pub use self::operations::{NODE_REPORT, ROUTES};
+pub use self::operations::{NODE_REPORT, ROUTES, openapi_document, openapi_file};
 pub use self::page::parameter as query_parameter;
 pub use self::route::{
     ApiRequest, ApiResult, BodyKind, ClientOrigin, Handler, PathParams, Policy, ProgressHandler,
     ProgressStep, ProgressStream, Responder, Route,
 };
 pub use self::static_file::StaticFile;
-use rerouter_access::auth::{self, Principal};
+use rerouter_access::auth::{self, Credential, Principal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Surface;
 
@@ -110,6 +111,9 @@ pub fn may_call(route: &Route, who: &Principal) -> Result<()> {
             Err(auth::unauthorized(Surface::of(route.path), "missing"))
         }
         Policy::Scope(scope) => who.require(scope),
+        Policy::Session if !matches!(who, Principal::User { via: Credential::Session(_), .. }) => {
+            Err(Error::new(Kind::Forbidden, "This call needs a session, not a key."))
+        }
         Policy::Admin if !who.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
         _ => Ok(()),
     }

@@ -1,24 +1,29 @@
 //! The whole API as one table: method, path, who may call, what answers, what it takes and gives,
 //! and what the OpenAPI document says of it.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{LazyLock, OnceLock};
 
-use http::Method;
 use serde_json::Value;
 
 use super::call::{Answer, Call};
 use super::gate::Gate;
-use super::route::{BodyKind, Policy, Responder, Route};
+use super::operation::{Handled, Operation, Parameters, Shape, delete, get, patch, post, put};
+use super::route::{ApiRequest, ApiResult, BodyKind, Policy, Responder, Route};
+use super::static_file::StaticFile;
 use super::{
     agents, audit, decide, evaluate, gateways, import, keys, models, node_callbacks, nodes,
     openapi, pin, providers, replays, routing, status, usage, users,
 };
-use Policy::{Admin, Any, Open, Registration, Scope};
+use crate::app::App;
+use Policy::{Admin, Any, Open, Registration, Scope, Session};
 use Responder::{Inference, Reroute};
+use rerouter_access::auth::Principal;
 use rerouter_dialect::endpoint::Endpoint::{
     ChatCompletions, CountTokens, Embeddings, Messages, Responses,
 };
-use rerouter_records::account::{self, LoggedIn, Login, PasswordChange, Registered, User, Version};
+use rerouter_records::account::{
+    LoggedIn, Login, NewAccount, PasswordChange, Registered, User, Version,
+};
 use rerouter_records::agent::{AgentRecord, NewAgent};
 use rerouter_records::audit::{AuditEvent, AuditQuery};
 use rerouter_records::gateway::GatewayRecord;
@@ -31,186 +36,8 @@ use rerouter_records::node::{
 };
 use rerouter_records::page::{Page, PageQuery};
 use rerouter_records::patch::MergePatch;
-use rerouter_records::schema::{self, SchemaOf};
+use rerouter_records::schema;
 use rerouter_records::user::{NewUser, UserPatch, UserRecord};
-
-/// A row of the table.
-pub(super) struct Operation {
-    pub(super) route: Route,
-    pub(super) id: &'static str,
-    pub(super) summary: &'static str,
-    /// Schema of the request body.
-    pub(super) takes: Option<Shape>,
-    /// Whether an empty body counts as `{}`.
-    pub(super) takes_nothing: bool,
-    /// Status and schema of a success.
-    pub(super) gives: (u16, Option<Shape>),
-    /// Error statuses beside those of every operation of the surface.
-    pub(super) refuses: &'static [u16],
-    pub(super) query: Parameters,
-}
-
-/// The schema of a body.
-#[derive(Clone, Copy)]
-pub(super) enum Shape {
-    /// In `schemas.json`.
-    Named(&'static str),
-    Of(SchemaOf),
-}
-
-/// The parameters of a query.
-#[derive(Clone, Copy)]
-pub(super) enum Parameters {
-    /// Described in `openapi/descriptions.rs`.
-    Named(&'static [&'static str]),
-    Of(fn() -> Arc<Value>),
-}
-
-/// What answers an operation, with what it takes and gives.
-struct Handled {
-    responder: Responder,
-    takes: Option<Shape>,
-    takes_nothing: bool,
-    gives: (u16, Option<Shape>),
-    query: Parameters,
-}
-
-/// A handler with typed records: `call!(HANDLER, query TYPE, KIND TYPE => STATUS TYPE)`, where KIND
-/// is `body`, `optional`, `patch` or `events`.
-macro_rules! call {
-    ($handler:path $(, query $query:ty)? => $status:literal $($gives:ty)?) => {
-        Handled {
-            responder: call!(Json, $handler, $status, [$($gives)?], [$($query)?], [] ),
-            takes: None,
-            takes_nothing: false,
-            gives: ($status, call!(@shape $($gives)?)),
-            query: call!(@query $($query)?),
-        }
-    };
-    ($handler:path, body $takes:ty => $status:literal $($gives:ty)?) => {
-        call!(@body Json body false, $handler, $takes, $status, [$($gives)?])
-    };
-    ($handler:path, optional $takes:ty => $status:literal $($gives:ty)?) => {
-        call!(@body Json optional true, $handler, $takes, $status, [$($gives)?])
-    };
-    ($handler:path, patch $takes:ty => $status:literal $($gives:ty)?) => {
-        call!(@body Patch optional true, $handler, $takes, $status, [$($gives)?])
-    };
-    ($handler:path, events $takes:ty => $status:literal $($gives:ty)?) => {
-        call!(@body Events body false, $handler, $takes, $status, [$($gives)?])
-    };
-    (@body $kind:ident $read:ident $nothing:literal, $handler:path, $takes:ty, $status:literal,
-        [$($gives:ty)?]) => {
-        Handled {
-            responder: call!($kind, $handler, $status, [$($gives)?], [], [$read::<$takes>]),
-            takes: call!(@shape $takes),
-            takes_nothing: $nothing,
-            gives: ($status, call!(@shape $($gives)?)),
-            query: call!(@query),
-        }
-    };
-    ($kind:ident, $handler:path, $status:literal, [$($gives:ty)?], [$($query:ty)?],
-        [$($read:ident::<$takes:ty>)?]) => {
-        Responder::Direct(
-            |app, who, request| {
-                Box::pin(async move {
-                    let call = Call { app, who, request };
-                    call!(@no_query call $($query)?);
-                    let answer: Answer<call!(@gives $($gives)?)> = $handler(
-                        call $(, call.query::<$query>()?)? $(, call.$read::<$takes>()?)?
-                    ).await?;
-                    answer.respond($status)
-                })
-            },
-            BodyKind::$kind,
-        )
-    };
-    (@no_query $call:ident) => { $call.no_query()? };
-    (@no_query $call:ident $query:ty) => {};
-    (@gives) => { () };
-    (@gives $gives:ty) => { $gives };
-    (@shape) => { None };
-    (@shape $of:ty) => { Some(Shape::Of(schema::of::<$of>)) };
-    (@query) => { Parameters::Named(&[]) };
-    (@query $query:ty) => { Parameters::Of(schema::whole::<$query>) };
-}
-
-/// A handler that reads the request itself.
-macro_rules! here {
-    ($handler:path) => {
-        here!($handler, Json)
-    };
-    ($handler:path, $takes:ident) => {
-        Handled::by(Responder::Direct(
-            |app, who, request| Box::pin($handler(app, who, request)),
-            BodyKind::$takes,
-        ))
-    };
-}
-
-impl Handled {
-    const fn by(responder: Responder) -> Self {
-        Handled {
-            responder,
-            takes: None,
-            takes_nothing: false,
-            gives: (200, None),
-            query: Parameters::Named(&[]),
-        }
-    }
-}
-
-macro_rules! methods {
-    ($($name:ident $method:ident),*) => {
-        $(const fn $name(
-            path: &'static str,
-            policy: Policy,
-            by: Handled,
-            id: &'static str,
-            summary: &'static str,
-        ) -> Operation {
-            let Handled { responder, takes, takes_nothing, gives, query } = by;
-            Operation {
-                route: Route { method: Method::$method, path, policy, responder },
-                id, summary, takes, takes_nothing, gives, refuses: &[], query,
-            }
-        })*
-    };
-}
-methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
-
-impl Operation {
-    const fn takes(mut self, schema: &'static str) -> Self {
-        self.takes = Some(Shape::Named(schema));
-        self
-    }
-
-    /// As [`Operation::takes`]; an empty body counts as `{}`.
-    const fn may_take(mut self, schema: &'static str) -> Self {
-        self.takes_nothing = true;
-        self.takes(schema)
-    }
-
-    const fn gives(mut self, status: u16, schema: &'static str) -> Self {
-        self.gives = (status, Some(Shape::Named(schema)));
-        self
-    }
-
-    const fn gives_nothing(mut self) -> Self {
-        self.gives = (204, None);
-        self
-    }
-
-    const fn refuses(mut self, statuses: &'static [u16]) -> Self {
-        self.refuses = statuses;
-        self
-    }
-
-    const fn query(mut self, names: &'static [&'static str]) -> Self {
-        self.query = Parameters::Named(names);
-        self
-    }
-}
 
 /// The operations on keys, which each interface has.
 #[rustfmt::skip]
@@ -266,6 +93,21 @@ pub(super) static OPERATIONS: &[&[Operation]] = &[
     DATA_PLANE,
 ];
 
+/// The OpenAPI document of the table.
+pub fn openapi_document() -> Value {
+    openapi::document(OPERATIONS)
+}
+
+/// The document as it is sent, made at its first use.
+pub fn openapi_file() -> &'static StaticFile {
+    static FILE: OnceLock<StaticFile> = OnceLock::new();
+    FILE.get_or_init(|| StaticFile::new("application/json", openapi_document().to_string()))
+}
+
+async fn openapi_get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
+    openapi_file().answer(request.headers(), "no-cache")
+}
+
 /// The routes of all operations.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     OPERATIONS.iter().copied().flatten().map(|operation| operation.route.clone()).collect()
@@ -277,20 +119,20 @@ const PIN: &[Operation] = &[
         "Health of the gateway")
         .gives(200, "Health").refuses(&[503]),
     get("/version", Open, call!(pin::version => 200 Version), "version", "Name and version"),
-    get("/openapi.json", Open, here!(openapi::get), "openapi",
+    get("/openapi.json", Open, here!(openapi_get), "openapi",
         "This document")
         .gives(200, "OpenApi"),
     post("/v1/auth/register", Registration,
-        call!(pin::register, body account::Registration => 201 Registered), "register",
+        call!(pin::register, body NewAccount => 201 Registered), "register",
         "Register an account")
         .refuses(&[403, 409, 429]),
     post("/v1/auth/login", Open, call!(pin::login, body Login => 200 LoggedIn), "login",
         "Log in: a session cookie, and a token for programs")
         .refuses(&[401, 429]),
     get("/v1/auth/me", Any, call!(pin::me => 200 User), "me", "The caller"),
-    post("/v1/auth/logout", Any, call!(pin::logout, optional NoBody => 204), "logout",
+    post("/v1/auth/logout", Session, call!(pin::logout, optional NoBody => 204), "logout",
         "End the session with its cookie and its token"),
-    post("/v1/auth/password", Any, call!(pin::password, body PasswordChange => 204),
+    post("/v1/auth/password", Session, call!(pin::password, body PasswordChange => 204),
         "changePassword", "Change the password and end all other sessions of the user")
         .refuses(&[409, 429]),
     post("/v1/users", Admin, call!(users::create, body NewUser => 201 UserRecord), "createUser",
@@ -362,7 +204,8 @@ const AGENT: &[Operation] = &[
     post("/v1/agents", Scope("agents"), call!(agents::create, body NewAgent => 201 AgentRecord),
         "createAgent", "Create an agent")
         .refuses(&[409]),
-    get("/v1/agents", Scope("agents"), call!(agents::list, query PageQuery => 200 Page<AgentRecord>),
+    get("/v1/agents", Scope("agents"),
+        call!(agents::list, query PageQuery => 200 Page<AgentRecord>),
         "listAgents", "List agents"),
     get("/v1/agents/{id}", Scope("agents"), call!(agents::get => 200 AgentRecord), "getAgent",
         "Get an agent by id or name; 304 if `If-None-Match` matches")
@@ -392,7 +235,8 @@ const ROUTER: &[Operation] = &[
     delete("/v1/router/replay/{id}", Scope("replay"), here!(replays::delete), "deleteReplay",
         "Delete a capture; unreadable on return")
         .gives_nothing().refuses(&[404]).query(&["replays"]),
-    get("/v1/router/replay/{id}/compare/{other}", Scope("replay"), here!(replays::compare), "compareReplays",
+    get("/v1/router/replay/{id}/compare/{other}", Scope("replay"), here!(replays::compare),
+        "compareReplays",
         "Compare two captures field by field")
         .gives(200, "Comparison").refuses(&[404, 409]),
     post("/v1/router/replay/{id}/reroute", Scope("replay"), Handled::by(Reroute), "reroute",
@@ -407,20 +251,26 @@ const ROUTER: &[Operation] = &[
         .takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
     post("/v1/router/decide", Scope("inference"), here!(decide::post, Prompt), "decide",
         "Decide a request without sending it; nothing is captured")
-        .takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]) .query(decide::PARAMETERS),
+        .takes("InferenceRequest").gives(200,
+            "Decision").refuses(&[404, 429])
+        .query(decide::PARAMETERS),
     get("/v1/router/config", Scope("config"), here!(routing::get), "getConfig",
         "Get the live routing document; as YAML with `Accept: application/yaml`")
         .gives(200, "Config"),
     put("/v1/router/config", Scope("config"), here!(routing::put, Document), "putConfig",
         "Replace the routing document; live on return. `If-Match` names the revision it replaces")
-        .takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412, 429]) .query(Gate::PARAMETERS),
-    post("/v1/router/config/validate", Scope("evaluate"), here!(routing::validate, Document), "validateConfig",
+        .takes("RoutingDocument").gives(200,
+            "ConfigTaken").refuses(&[409, 412, 429])
+        .query(Gate::PARAMETERS),
+    post("/v1/router/config/validate", Scope("evaluate"), here!(routing::validate, Document),
+        "validateConfig",
         "Report every problem of a routing document; changes nothing")
         .takes("RoutingDocument").gives(200, "Validation"),
     get("/v1/router/config/revisions", Scope("config"), here!(routing::revisions), "listRevisions",
         "List the routing documents that were live, newest first")
         .gives(200, "RevisionList").query(PAGE),
-    get("/v1/router/config/revisions/{revision}", Scope("config"), here!(routing::revision), "getRevision",
+    get("/v1/router/config/revisions/{revision}", Scope("config"), here!(routing::revision),
+        "getRevision",
         "Get a routing document that was live")
         .gives(200, "Revision").refuses(&[404]),
     post("/v1/router/config/rollback", Scope("config"), here!(routing::rollback), "rollbackConfig",
@@ -446,10 +296,12 @@ const DATA_PLANE: &[Operation] = &[
     get("/v1/models/{id...}", Scope("inference"), here!(models::get), "getModel",
         "Get a model; slashes as they are or as %2F")
         .gives(200, "Model").refuses(&[404]),
-    post("/v1/chat/completions", Scope("inference"), Handled::by(Inference(ChatCompletions)), "createChatCompletion",
+    post("/v1/chat/completions", Scope("inference"), Handled::by(Inference(ChatCompletions)),
+        "createChatCompletion",
         "Chat completion, JSON or a stream of events")
         .takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
-    post("/v1/embeddings", Scope("inference"), Handled::by(Inference(Embeddings)), "createEmbeddings",
+    post("/v1/embeddings", Scope("inference"), Handled::by(Inference(Embeddings)),
+        "createEmbeddings",
         "Embeddings")
         .takes("EmbeddingsRequest").gives(200, "Embeddings").refuses(&[404, 429, 502]),
     post("/v1/responses", Scope("inference"), Handled::by(Inference(Responses)), "createResponse",
@@ -458,7 +310,8 @@ const DATA_PLANE: &[Operation] = &[
     post("/v1/messages", Scope("inference"), Handled::by(Inference(Messages)), "createMessage",
         "Message in Anthropic's API, JSON or a stream of events")
         .takes("MessageRequest").gives(200, "Message").refuses(&[404, 429, 502]),
-    post("/v1/messages/count_tokens", Scope("inference"), Handled::by(Inference(CountTokens)), "countTokens",
+    post("/v1/messages/count_tokens", Scope("inference"), Handled::by(Inference(CountTokens)),
+        "countTokens",
         "Count the tokens of a message, in Anthropic's API")
         .takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];

@@ -4,10 +4,10 @@ use http::StatusCode;
 use http::header::SET_COOKIE;
 use serde_json::json;
 
+use super::answer;
 use super::body::check_name;
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, event};
 use super::route::{ApiRequest, ApiResult};
-use super::{answer, audit};
 use crate::app::App;
 use rerouter_access::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie};
 use rerouter_base::clock::wrong_clock;
@@ -15,7 +15,7 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{SessionId, UserId};
 use rerouter_base::secret::{Secret, token};
 use rerouter_records::account::{
-    Authentication, CredentialKind, LoggedIn, Login, PasswordChange, Registered, Registration,
+    Authentication, CredentialKind, LoggedIn, Login, NewAccount, PasswordChange, Registered,
     TokenType, User, Version,
 };
 use rerouter_records::node::NoBody;
@@ -72,7 +72,7 @@ pub fn may_register(app: &App) -> Result<()> {
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
-pub(super) async fn register(call: Call<'_>, new: Registration) -> Result<Answer<Registered>> {
+pub(super) async fn register(call: Call<'_>, new: NewAccount) -> Result<Answer<Registered>> {
     let (app, client) = (call.app, call.client());
     may_register(app)?;
     let email = normal_email(&new.email)?;
@@ -144,7 +144,7 @@ pub(super) async fn login(call: Call<'_>, asked: Login) -> Result<Answer<LoggedI
     let via = Credential::Session(session.id.clone());
     let logged_in = Principal::User { user: user.clone(), via };
     let (action, id) = (Action::SessionCreate, user.id.as_str());
-    let store = app.store.noting(audit::event(app, &logged_in, request, action, "user", id));
+    let store = app.store.noting(event(app, &logged_in, request, action, "user", id));
     let begun = store.create_session(session, user.password.clone(), most).await;
     if let Err(StoreError::Conflict) = begun {
         // The password changed after it was checked.
@@ -233,7 +233,7 @@ fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
 fn note_refusal(app: &App, who: &Principal, request: &ApiRequest, user: Option<&UserId>) {
     let user = user.map_or(UNKNOWN_USER, UserId::as_str);
     if app.throttle.note_refusal(user, app.clock.now()) {
-        let event = audit::event(app, who, request, Action::SessionRefused, "user", user);
+        let event = event(app, who, request, Action::SessionRefused, "user", user);
         let store = app.store.clone();
         tokio::spawn(async move {
             if let Err(error) = store.note(event).await {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::call::event;
 use super::page::{self, Query};
 use super::route::{ApiRequest, ApiResult, ClientOrigin, PathParams};
 use super::{answer, audit};
@@ -18,7 +19,7 @@ use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, RequestId, UserId};
-use rerouter_captures::archive::{Archive, Page};
+use rerouter_captures::archive::{Archive, HeadPage};
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::capture::record::{Capture, CaptureState, Head};
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
@@ -147,7 +148,7 @@ pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResu
     // Captures and audit are different databases: the row comes first, so that no deletion lacks
     // one.
     app.store
-        .note(audit::event(app, who, request, Action::CaptureDelete, "capture", whose.as_str()))
+        .note(event(app, who, request, Action::CaptureDelete, "capture", whose.as_str()))
         .await?;
     remove(&app.captures, &app.archive, &app.auth.reach(who), id, replays).await?;
     Ok(answer::no_content())
@@ -173,7 +174,7 @@ pub(super) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> A
     let filter = CaptureFilter { shadows: Shadows::With, ..filter(&query, reach)? };
     let _counted = super::limits::draw(app, who)?;
     let named = request.uri().query().unwrap_or_default();
-    let event = audit::event(app, who, request, Action::CaptureErase, "captures", named);
+    let event = event(app, who, request, Action::CaptureErase, "captures", named);
     app.store.note(event).await?;
     let deleted = erase_all(app, &filter).await?;
     Ok(answer::json(StatusCode::OK, &json!({ "deleted": deleted })))
@@ -354,8 +355,8 @@ async fn fitting(
     filter: &CaptureFilter,
     (limit, mut after): (usize, Option<RequestId>),
     fits: &(impl Fn(&Head) -> bool + Sync),
-) -> Result<Page> {
-    let mut found = Page::default();
+) -> Result<HeadPage> {
+    let mut found = HeadPage::default();
     let (pages, captures) = HEAD_PAGES;
     for _ in 0..pages {
         let read = archive.page(filter.clone(), captures, after.take()).await?;

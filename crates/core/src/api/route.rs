@@ -23,6 +23,8 @@ pub enum Policy {
     Registration,
     /// Every principal that the interface accepts.
     Any,
+    /// A user with a session, not with a key.
+    Session,
     Admin,
     /// A principal with this scope (sessions and admins have every default scope).
     Scope(&'static str),

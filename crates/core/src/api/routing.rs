@@ -6,12 +6,13 @@ use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::answer;
 use super::body::BodyFields;
+use super::call::event;
 use super::gate::Gate;
 use super::outline::outline;
 use super::page::{self, Query};
 use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, audit};
 use crate::app::App;
 use crate::config::{self, DOCUMENT_PROBLEMS, Problem};
 use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
@@ -60,7 +61,7 @@ pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> Api
     let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
     let text = document(request)?;
-    let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
+    let put = event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
         None => taken(
             reload::apply(
@@ -68,20 +69,20 @@ pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> Api
                 text,
                 DocumentOrigin::Request,
                 expecting(expected.as_deref()),
-                ChangeAuthor { principal: who, event: &event },
+                ChangeAuthor { principal: who, event: &put },
             )
             .await,
         ),
         Some(gate) => {
             let tried = |revision: &str| {
-                audit::event(app, who, request, Action::CaptureEvaluate, "config", revision)
+                event(app, who, request, Action::CaptureEvaluate, "config", revision)
             };
             gated(
                 app,
                 &text,
                 expected.as_deref(),
                 &gate,
-                (ChangeAuthor { principal: who, event: &event }, &tried),
+                (ChangeAuthor { principal: who, event: &put }, &tried),
             )
             .await
         }
@@ -198,7 +199,7 @@ pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -
     fields.finish()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
-    let event = audit::event(app, who, request, Action::ConfigRollback, "config", &revision);
+    let event = event(app, who, request, Action::ConfigRollback, "config", &revision);
     taken(
         reload::apply(
             app,

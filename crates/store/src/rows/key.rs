@@ -71,7 +71,7 @@ pub struct Seen {
 
 /// A change of a key's record. A field that is not set stays.
 #[derive(Clone, Debug, Default)]
-pub struct KeyPatch {
+pub struct KeyChange {
     pub name: Option<String>,
     pub metadata: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,

@@ -14,7 +14,7 @@ pub use document::DocumentRow;
 pub(super) use document::document;
 #[cfg(test)]
 pub(super) use key::PreviousSecret;
-pub use key::{Actor, KeyPatch, KeyRow, KeyState, KeyStatus, NewSecret, Seen};
+pub use key::{Actor, KeyChange, KeyRow, KeyState, KeyStatus, NewSecret, Seen};
 pub(super) use key::{key, key_with};
 pub(super) use node::node;
 pub use node::{NodeModel, NodeRow, NodeStatus, PreviousNodeSecret, Registration};

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::keys::{ENDED_KEYS_PER_OWNER, KEYS_PER_OWNER};
+use crate::KEYS_PER_OWNER;
+use crate::keys::ENDED_KEYS_PER_OWNER;
 use crate::rows::PreviousSecret;
 
 pub(crate) async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused(bed: &impl Bed) {
@@ -167,7 +168,7 @@ pub(crate) async fn a_patch_is_decided_on_what_is_there(bed: &impl Bed) {
     for row in [&maker, &own, &child] {
         store.create_key(row.clone()).await.unwrap();
     }
-    let name = |name: &str| KeyPatch { name: Some(name.into()), ..KeyPatch::default() };
+    let name = |name: &str| KeyChange { name: Some(name.into()), ..KeyChange::default() };
     let of = |by: u32, maker_at: u32| Seen {
         generation: 1,
         by: Some((own.id.clone(), by)),
@@ -216,7 +217,7 @@ pub(crate) async fn descendants_end_and_are_narrowed_with_a_key(bed: &impl Bed) 
     let [grandchild, other] = [below(&child), key(&UserId::admin(), &random)];
     let family = vec![own.clone(), child.clone(), grandchild.clone(), other.clone()];
     assert_eq!(store.create_keys(family).await.unwrap().rev, 1, "one mutation");
-    let patch = KeyPatch { expires_at: Some(at(500)), ..KeyPatch::default() };
+    let patch = KeyChange { expires_at: Some(at(500)), ..KeyChange::default() };
     let patched = store.patch_key(&own.id, patch, seen(1)).await.unwrap().changes;
     let narrowed = |row: &KeyRow, generation| {
         Change::Key(KeyRow { expires_at: Some(at(500)), generation, ..row.clone() }.into())

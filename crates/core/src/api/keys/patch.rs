@@ -20,7 +20,7 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_records::Time;
 use rerouter_records::key::{KeyPatch, KeyRecord};
 use rerouter_records::patch::Patch;
-use rerouter_store::{Action, KeyRow, KeyState, KeyStatus, Limits, Seen, StoreError};
+use rerouter_store::{Action, KeyChange, KeyRow, KeyState, KeyStatus, Limits, Seen, StoreError};
 
 /// Tries of a key's patch when other changes come between.
 const PATCH_TRIES: usize = 8;
@@ -120,7 +120,7 @@ impl PatchedKey<'_> {
     }
 
     /// Returns the changes, and the state that the decision rests on.
-    fn decide(&self, patch: &KeyPatch, wanted: Wanted) -> Result<(rerouter_store::KeyPatch, Seen)> {
+    fn decide(&self, patch: &KeyPatch, wanted: Wanted) -> Result<(KeyChange, Seen)> {
         let row = self.row();
         // What restricts a key: no key changes it of itself or of an ancestor.
         let restricting = [
@@ -137,7 +137,7 @@ impl PatchedKey<'_> {
         let maker = row.parent.as_ref().and_then(|id| self.app.auth.key(row.interface, id));
         let maker = maker.as_ref().map(|key| key.row());
         let status = patch.status.set().copied();
-        let change = rerouter_store::KeyPatch {
+        let change = KeyChange {
             // Activating a key that was created without a credential vouches for it.
             vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant())
                 .then_some(self.now),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::idempotency::IDEMPOTENCY_KEY;
-use crate::api::operations::Operation;
+use crate::api::operation::Operation;
 use rerouter_base::interface::Surface;
 
 /// Headers of answers to calls that draw on limits; each only if there is such a limit.

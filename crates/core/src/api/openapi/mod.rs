@@ -6,30 +6,24 @@ mod descriptions;
 mod examples;
 mod responses;
 
-use std::sync::OnceLock;
-
 use serde_json::{Map, Value, json};
 
 use self::responses::responses;
 use super::models::MODELS_PAGE;
-use super::operations::{OPERATIONS, Operation, Parameters, Shape};
-use super::route::{ApiRequest, ApiResult};
-use super::static_file::StaticFile;
+use super::operation::{Operation, Parameters, Shape};
 use super::usage::USAGE_GROUPS;
 use crate::api::route::{MERGE_PATCH, Route};
-use crate::app::App;
-use rerouter_access::auth::Principal;
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
 use rerouter_records::schema::Components;
 use rerouter_store::{UsageInterval, UsageOrder};
 
-/// The document.
-pub fn document() -> Value {
+/// The document of these operations.
+pub(super) fn document(operations: &[&[Operation]]) -> Value {
     let (mut paths, mut components) = (Map::new(), Components::default());
     let examples = examples::read();
-    for operation in OPERATIONS.iter().copied().flatten() {
+    for operation in operations.iter().copied().flatten() {
         let route = &operation.route;
         let item = paths.entry(route.path.replace("...}", "}")).or_insert_with(|| json!({}));
         if let Value::Object(item) = item {
@@ -65,16 +59,6 @@ pub fn document() -> Value {
             },
         },
     })
-}
-
-/// The document as it is sent, made at its first use.
-pub fn file() -> &'static StaticFile {
-    static FILE: OnceLock<StaticFile> = OnceLock::new();
-    FILE.get_or_init(|| StaticFile::new("application/json", document().to_string()))
-}
-
-pub(super) async fn get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    file().answer(request.headers(), "no-cache")
 }
 
 /// The schemas of records, and those that are written by hand.
@@ -283,6 +267,7 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::operations::OPERATIONS;
     use super::*;
 
     #[test]
@@ -294,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_parameter_says_what_it_is() {
-        let document = document();
+        let document = document(OPERATIONS);
         let operations = document["paths"]
             .as_object()
             .unwrap()
@@ -323,7 +308,7 @@ mod tests {
                 _ => {}
             }
         }
-        let document = document();
+        let document = document(OPERATIONS);
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(!found.is_empty());

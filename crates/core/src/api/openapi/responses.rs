@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::{descriptions, json_of, named};
-use crate::api::operations::{Operation, Shape};
+use crate::api::operation::{Operation, Shape};
 use crate::api::route::Policy;
 use rerouter_base::interface::Surface;
 use rerouter_records::schema::Components;

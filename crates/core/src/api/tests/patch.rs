@@ -195,7 +195,7 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
     // Decided on what is no more: the store says so, and a rotation that was decided before it as
     // well.
     let seen = Seen { generation: 6, ..Seen::default() };
-    let patch = rerouter_store::KeyPatch { name: Some("late".into()), ..Default::default() };
+    let patch = rerouter_store::KeyChange { name: Some("late".into()), ..Default::default() };
     let late = world.app.store.patch_key(&KeyId::known(id), patch, seen).await;
     assert!(matches!(late, Err(rerouter_store::StoreError::Conflict)), "{late:?}");
 }
