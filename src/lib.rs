@@ -18,7 +18,7 @@
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations whose
 //!   values are words · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
 //!   [`atomic_file`] files replaced in one step · [`blocking`] threads that may block ·
-//!   [`turns`] fair turns at scarce work · [`body_memory`] the limit on bodies in memory ·
+//!   [`turns`] fair turns at scarce work · [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
 //!   [`unread`] the limit on answers that nobody reads ·
 //!   [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]

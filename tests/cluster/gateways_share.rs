@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::nodes::enrolment::{check_401, document};
-use crate::support::client::{Answer, request};
+use crate::support::client::{Answer};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
 use crate::support::fleet::{self, MASTER_KEY, Proxy};
@@ -198,133 +198,20 @@ async fn create(gateway: &Gateway, by: &Key, name: &str, body: &Value) -> Answer
     gateway.send("POST", KEYS, &headers, Some(body.to_string().as_bytes())).await
 }
 
-fn told(answer: &Answer) -> (u16, String, Option<String>) {
-    (answer.status, answer.text(), answer.header("location").map(str::to_owned))
-}
-
+/// What is known of it is in the memory of one process.
 #[tokio::test]
-async fn a_creation_that_is_repeated_at_another_gateway_makes_no_other_key() {
-    let ([one, two], url) = pair(&demo(), "").await;
+async fn another_gateway_and_a_restart_know_no_idempotency_key() {
+    let ([mut one, two], _) = pair(&demo(), "").await;
     let maker = one.create_key().await;
     let body = json!({"name": "ci"});
-    let first = create(&one, &maker, "first", &body).await;
-    assert_eq!(first.status, 201, "{}", first.text());
-    for gateway in [&two, &one] {
-        assert_eq!(told(&create(gateway, &maker, "first", &body).await), told(&first));
-    }
-    let made = Key::of(&first);
-    let other = create(&two, &maker, "first", &json!({"name": "other"})).await;
-    envelope::management(&other, 409, "conflict");
-    let another = create(&two, &maker, "second", &body).await;
-    assert_ne!(Key::of(&another).id, made.id);
-    // At once, at both: one key, and one answer.
-    let all = (0..12).map(|n| create([&one, &two][n % 2], &maker, "at-once", &body));
-    let all: Vec<_> = join_all(all).await.iter().map(told).collect();
-    assert!(all[0].0 == 201 && all.iter().all(|answer| *answer == all[0]), "{all:?}");
-    let list = two.manage("GET", &format!("{KEYS}?limit=100"), &two.admin_key, None).await.json();
-    let named = list["data"].as_array().unwrap().iter().filter(|key| key["name"] == "ci");
-    assert_eq!(named.count(), 3);
-    // What is kept of it is sealed.
-    let kept = postgres::run(&url, "SELECT encode(sealed, 'escape') FROM creations").await;
-    assert!(kept.len() == 3 && !kept.concat().contains(&made.secret), "{kept:?}");
-    let path = format!("{KEYS}/{}", made.id);
-    assert_eq!(two.manage("DELETE", &path, &two.admin_key, None).await.status, 204);
-    envelope::management(&create(&one, &maker, "first", &body).await, 409, "conflict");
-}
-
-/// A reroute with an `Idempotency-Key`.
-async fn reroute(gateway: &Gateway, by: &Key, id: &str, name: &str) -> Answer {
-    let bearer = format!("Bearer {}", by.secret);
-    let headers = [("authorization", bearer.as_str()), ("idempotency-key", name)];
-    gateway.send("POST", &format!("/v1/router/replay/{id}/reroute"), &headers, None).await
-}
-
-#[tokio::test]
-async fn a_reroute_that_is_repeated_at_another_gateway_is_paid_once() {
-    let long = "a long answer ".repeat(20_000);
-    let gate = Arc::new(Notify::new());
-    let waits = Step::Wait(Arc::clone(&gate));
-    let provider = Provider::start(move |_, number| match number {
-        1 => scripted::completion(&long),
-        2 | 3 => std::iter::once(waits.clone()).chain(scripted::completion("late")).collect(),
-        _ => scripted::completion("well"),
-    })
-    .await;
-    let ([mut one, two], url) = pair(&in_order(&[("a", &provider.url())], ""), "").await;
-    let key = one.create_key().await;
-    let id = one.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
-    one.capture(&id).await;
-    // Its capture is too large to be read at the other gateway.
-    let first = reroute(&one, &key, &id, "first").await;
-    assert_eq!(first.status, 200, "{}", first.text());
-    for gateway in [&two, &one] {
-        let again = reroute(gateway, &key, &id, "first").await;
-        assert_eq!((again.status, again.text(), provider.count()), (200, first.text(), 2));
-    }
-    let kept = postgres::run(&url, "SELECT encode(sealed, 'escape') FROM reroutes").await;
-    assert!(kept.len() == 1 && !kept[0].contains("a long answer"), "it is sealed");
-    // While it runs at one it does not run at the other.
-    let elsewhere = async {
-        until("the call to be under way", async || (provider.count() == 3).then_some(())).await;
-        let refused = reroute(&two, &key, &id, "second").await;
-        envelope::management(&refused, 409, "conflict");
-        assert_eq!(refused.header("retry-after"), Some("1"));
-        gate.notify_one();
-    };
-    let (second, ()) = tokio::join!(reroute(&one, &key, &id, "second"), elsewhere);
-    assert_eq!(second.status, 200, "{}", second.text());
-    let again = reroute(&two, &key, &id, "second").await;
-    assert_eq!((again.status, again.text(), provider.count()), (200, second.text(), 3));
-    // A gateway that was killed holds the name for a minute.
-    let mut connection = one.connect().await;
-    let (bearer, path) =
-        (format!("Bearer {}", key.secret), format!("/v1/router/replay/{id}/reroute"));
-    let headers = [("authorization", bearer.as_str()), ("idempotency-key", "third")];
-    connection.send(&request("POST", &path, &one.host(), &headers, None)).await;
-    until("the call to be under way", async || (provider.count() == 4).then_some(())).await;
-    one.kill_9();
-    envelope::management(&reroute(&two, &key, &id, "third").await, 409, "conflict");
-    let minute = "UPDATE reroutes SET at = at - 60000000 WHERE claim IS NOT NULL RETURNING 1";
-    assert_eq!(postgres::run(&url, minute).await, ["1"]);
-    let third = reroute(&two, &key, &id, "third").await;
-    assert_eq!((third.status, provider.count()), (200, 5), "{}", third.text());
-}
-
-#[tokio::test]
-async fn an_answer_to_a_reroute_is_kept_when_the_database_is_back() {
-    let gate = Arc::new(Notify::new());
-    let waits = Step::Wait(Arc::clone(&gate));
-    let provider = Provider::start(move |_, number| match number {
-        1 => std::iter::once(waits.clone()).chain(scripted::completion("late")).collect(),
-        _ => scripted::completion("well"),
-    })
-    .await;
-    let cluster = Cluster::shared();
-    let (proxy, url) = (Proxy::start(cluster.port()).await, cluster.database().await);
-    let by_proxy = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
-    let routing = in_order(&[("a", &provider.url())], "");
-    let (one, two) = tokio::join!(on(&by_proxy, &routing, ""), on(&url, &routing, ""));
-    let key = one.create_key().await;
-    let id = one.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
-    one.capture(&id).await;
-    two.capture(&id).await;
-    let goes_away = async {
-        until("the call to be under way", async || (provider.count() == 2).then_some(())).await;
-        proxy.close();
-        gate.notify_one();
-    };
-    let (first, ()) = tokio::join!(reroute(&one, &key, &id, "first"), goes_away);
-    assert_eq!(first.status, 200, "{}", first.text());
-    envelope::management(&reroute(&two, &key, &id, "first").await, 409, "conflict");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    envelope::management(&reroute(&two, &key, &id, "first").await, 409, "conflict");
-    proxy.open();
-    let again = until("the answer to be kept", async || {
-        let again = reroute(&two, &key, &id, "first").await;
-        (again.status != 409).then_some(again)
-    })
-    .await;
-    assert_eq!((again.status, again.text(), provider.count()), (200, first.text(), 2));
+    let mut made = vec![Key::of(&create(&one, &maker, "first", &body).await).id];
+    assert_eq!(Key::of(&create(&one, &maker, "first", &body).await).id, made[0]);
+    made.push(Key::of(&create(&two, &maker, "first", &body).await).id);
+    one.restart().await;
+    made.push(Key::of(&create(&one, &maker, "first", &body).await).id);
+    made.sort();
+    made.dedup();
+    assert_eq!(made.len(), 3);
 }
 
 #[tokio::test]

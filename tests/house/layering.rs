@@ -56,7 +56,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 pub(crate) const ROWS: &[&[&str]] = &[
     &["bounds", "words"],
     &["clock", "error", "id", "interface", "money", "url"],
-    &["atomic_file", "blocking", "turns", "body_memory", "unread", "trace_context"],
+    &["atomic_file", "blocking", "turns", "repeats", "body_memory", "unread", "trace_context"],
     &["secret"],
     &["log"],
     &["metrics"],

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -19,15 +20,16 @@ use rerouter_base::body_memory::BodyMemory;
 use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::Error;
-use rerouter_base::id::Random;
+use rerouter_base::id::{Random, RequestId};
 use rerouter_base::log::AccessLog;
 use rerouter_base::metrics::Metrics;
-use rerouter_base::secret::DerivedKeys;
+use rerouter_base::repeats::Repeats;
 use rerouter_base::turns::Turns;
 use rerouter_base::unread::UnreadAnswers;
 use rerouter_captures::archive::Archive;
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
+use rerouter_records::key::KeyWithSecret;
 use rerouter_routing::health::HealthRegistry;
 use rerouter_routing::{EstimateCorrection, Routing, TargetHealth};
 use rerouter_store::{Authority, Store};
@@ -44,9 +46,6 @@ const READERS: usize = 2;
 const READERS_SHARE: usize = 1;
 /// Longest wait of a large body to be read.
 const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers at once that wait for the store: more than the reroutes that may be under way when it
-/// goes away.
-pub const REPEATS_LATE: u32 = 64;
 /// Shadows at once: each holds a body and an answer in memory.
 pub const SHADOWS: usize = 32;
 /// Evaluations at once: each keeps a thread busy that requests could use.
@@ -81,6 +80,14 @@ pub(crate) struct RefusedDocument {
     pub problems: Vec<String>,
     /// Its revision, where the store has it as the live one.
     pub revision: Option<String>,
+}
+
+/// The answer to a reroute, as it is kept for those who repeat the call.
+#[derive(Clone)]
+pub struct RerouteAnswer {
+    /// The capture that was made, if there is one.
+    pub replay: Option<RequestId>,
+    pub body: Bytes,
 }
 
 /// The state of one gateway.
@@ -125,8 +132,10 @@ pub struct App {
     /// Turns at reading large bodies.
     pub readers: Turns,
     pub reroutes: Turns,
-    /// Places of answers to reroutes that the store did not take yet.
-    pub late_answers: Arc<Semaphore>,
+    /// Creations of keys with an `Idempotency-Key`, and the revision that has the key.
+    pub creations: Arc<Repeats<(KeyWithSecret, u64)>>,
+    /// Reroutes with an `Idempotency-Key`.
+    pub named_reroutes: Arc<Repeats<RerouteAnswer>>,
     pub shadows: Arc<Semaphore>,
     pub evaluations: Turns,
     /// Turns at evaluating a change before it goes live.
@@ -139,8 +148,6 @@ pub struct App {
     pub variables: Variables,
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// Names and seals the answers to calls with an `Idempotency-Key`.
-    pub named_calls: DerivedKeys,
     /// When this process began.
     pub started: Timestamp,
     live: ArcSwap<Live>,
@@ -166,7 +173,6 @@ pub struct AppParts {
     pub archive: Archive,
     pub mock: Option<SocketAddr>,
     pub variables: Variables,
-    pub named_calls: DerivedKeys,
 }
 
 /// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
@@ -218,7 +224,8 @@ impl App {
             handshakes: Turns::new(HANDSHAKES, HANDSHAKES_SHARE, bounds::KEEP_ALIVE),
             readers: Turns::new(READERS, READERS_SHARE, READ_QUEUE_TIMEOUT),
             reroutes: Turns::new(REROUTES, REROUTES_SHARE, REROUTE_QUEUE_TIMEOUT),
-            late_answers: Arc::new(Semaphore::new(REPEATS_LATE as usize)),
+            creations: Arc::default(),
+            named_reroutes: Arc::default(),
             shadows: Arc::new(Semaphore::new(SHADOWS)),
             evaluations: Turns::new(EVALUATIONS, EVALUATIONS_SHARE, EVALUATE_QUEUE_TIMEOUT),
             gates: Turns::new(GATES, GATES, EVALUATE_QUEUE_TIMEOUT),
@@ -226,7 +233,6 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
-            named_calls: parts.named_calls,
             started: since,
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             refused: ArcSwapOption::empty(),

@@ -22,7 +22,7 @@ use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::reroute::{self, CapturedRequest, RerouteGuard, RerouteRequest};
-use super::reroute_repeat::{Repeat, find_repeat};
+use super::reroute_repeat::{KnownReroute, find_repeat, keep};
 use super::respond::{self, Rejection, RequestEnd, StageReply, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
@@ -311,18 +311,15 @@ impl Pipeline {
         shutdown: &ShutdownWatch,
     ) -> Result<Response<Bytes>> {
         let app = &self.app;
-        let keyed = match find_repeat(app, exchange, principal, asked).await? {
-            Repeat::Answered(response) => return Ok(response),
-            Repeat::New(None) => {
-                return self.run_capture(exchange, asked, principal, shutdown).await;
-            }
-            Repeat::New(Some(keyed)) => keyed,
+        let claim = match find_repeat(app, exchange, principal, asked).await? {
+            KnownReroute::Answered(response) => return Ok(response),
+            KnownReroute::New(claim) => claim,
         };
-        let response = tokio::select! {
-            response = self.run_capture(exchange, asked, principal, shutdown) => response,
-            never = keyed.hold() => match never {},
-        };
-        keyed.end(app, exchange, principal, response).await
+        let answer = self.run_capture(exchange, asked, principal, shutdown).await;
+        if let Some(claim) = claim {
+            keep(claim, app, exchange, principal, &answer).await;
+        }
+        answer
     }
 
     async fn run_capture(

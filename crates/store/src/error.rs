@@ -24,9 +24,6 @@ pub enum StoreError {
     /// The row changed since it was read.
     #[error("the row has changed")]
     Stale,
-    /// The call was answered before.
-    #[error("the call was answered before")]
-    Repeated,
     /// The change would leave no admin.
     #[error("the last admin must stay")]
     LastAdmin,
@@ -104,7 +101,6 @@ impl From<StoreError> for Error {
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
             StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
             StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
-            StoreError::Repeated => Error::new(Kind::Conflict, "The call was answered before."),
             StoreError::LastAdmin => Error::new(
                 Kind::Conflict,
                 "This is the last admin; make another one first, or do it by ADMIN_API_KEY.",

@@ -8,7 +8,7 @@ use super::columns::{Columns, json};
 use super::limits::{KEYS_PER_OWNER, Limits};
 use super::rows::{KeyRow, NewSecret, Seen, key};
 use super::sql::{Row, Transaction, params};
-use super::{KeptCreation, Store, StoreError, creations};
+use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
 
 /// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
@@ -35,21 +35,13 @@ impl Store {
     }
 
     /// Adds a key that a caller asked for: as [`Store::create_key`], and [`StoreError::Conflict`]
-    /// if its parent is no longer of the generation `seen`, [`StoreError::Repeated`] if there is an
-    /// answer to the same call, of which this is `kept`.
-    pub async fn create_key_once(
+    /// if its parent is no longer of the generation `seen`.
+    pub async fn create_key_by(
         &self,
         key: KeyRow,
         seen: Option<u32>,
-        kept: Option<KeptCreation>,
     ) -> Result<Committed, StoreError> {
-        let insert = move |transaction: &Transaction<'_>| {
-            if let Some(kept) = kept {
-                creations::keep(transaction, &kept, key.created_at)?;
-            }
-            insert(transaction, key, seen)
-        };
-        self.mutate(insert).await
+        self.mutate(move |transaction| insert(transaction, key, seen)).await
     }
 
     /// Ends a key. No change if it has ended.

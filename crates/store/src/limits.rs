@@ -37,8 +37,8 @@ rerouter_base::words! {
 }
 
 /// Money per day or month in UTC. Targets without a price are refused with 403. Without
-/// `max_tokens` a request reserves 1,024 tokens, or what is left. An answer that costs more than its
-/// reserve is charged in full and may exceed the budget.
+/// `max_tokens` a request reserves 1,024 tokens, or what is left. An answer that costs more than
+/// its reserve is charged in full and may exceed the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {

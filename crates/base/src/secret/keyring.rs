@@ -22,8 +22,6 @@ pub enum Purpose {
     Captures,
     /// Seals texts of routing documents.
     Documents,
-    /// Names and seals answers to calls with an `Idempotency-Key`.
-    NamedCalls,
 }
 
 impl Purpose {
@@ -34,7 +32,6 @@ impl Purpose {
             Purpose::Nodes => b"rerouter nodes v1",
             Purpose::Captures => b"rerouter captures v1",
             Purpose::Documents => b"rerouter documents v1",
-            Purpose::NamedCalls => b"rerouter named calls v1",
         }
     }
 }
@@ -123,7 +120,6 @@ mod tests {
             keys.derive(Purpose::Captures, b""),
             keys.derive(Purpose::Captures, b"req_1"),
             keys.derive(Purpose::Documents, b""),
-            keys.derive(Purpose::NamedCalls, b""),
             Keyring::new(SecretBytes::new([2; 32])).derive(Purpose::Digests, b""),
         ];
         for (at, key) in all.iter().enumerate() {

@@ -37,7 +37,7 @@ use rerouter_base::id::{Random, UserId};
 use rerouter_base::interface::Surface;
 use rerouter_base::log::AccessLog;
 use rerouter_base::metrics::Metrics;
-use rerouter_base::secret::{DerivedKeys, Keyring, Purpose, Secret, SecretBytes};
+use rerouter_base::secret::{Secret, SecretBytes};
 use rerouter_captures::archive::Archive;
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
@@ -136,10 +136,6 @@ async fn world_with(server: &str) -> TestApi {
         captures,
         mock: None,
         variables: Arc::new(|_| None),
-        named_calls: DerivedKeys::new(
-            &Keyring::new(SecretBytes::new([1; 32])),
-            Purpose::NamedCalls,
-        ),
     });
     TestApi { app, faults, _dir: dir }
 }

@@ -17,7 +17,7 @@ use rerouter_base::clock::Clock;
 use rerouter_base::id::{GatewayId, Random};
 use rerouter_base::log::AccessLog;
 use rerouter_base::metrics::Metrics;
-use rerouter_base::secret::{DerivedKeys, Keyring, Purpose, Secret};
+use rerouter_base::secret::{Keyring, Purpose, Secret};
 use rerouter_captures::archive::{Archive, ObjectTarget, SegmentObjects};
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
@@ -144,7 +144,6 @@ pub(super) async fn prepare(
         archive,
         mock: Some(mock_address),
         variables,
-        named_calls: DerivedKeys::new(&keys, Purpose::NamedCalls),
     }));
     documents.bind(&app);
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::checkpoints;
 use crate::intake::DRAIN_TIME;
-use rerouter_core::app::{App, REPEATS_LATE};
+use rerouter_core::app::App;
 
 /// Time that a leaving process tries to write revocations and disablings.
 const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
@@ -42,14 +42,8 @@ pub(super) async fn drained(app: &App) {
             Err(_) => warn!("the last captures do not reach the other gateways in time"),
         }
     };
-    let answers = async {
-        let all = app.late_answers.acquire_many(REPEATS_LATE);
-        if tokio::time::timeout(SHUTDOWN_WRITE_TIME, all).await.is_err() {
-            warn!("answers to reroutes could not be stored: repeated, they are run again");
-        }
-    };
     let unsaved = app.auth.flush_pending(SHUTDOWN_WRITE_TIME);
-    let (unsaved, (), ()) = tokio::join!(unsaved, captured, answers);
+    let (unsaved, ()) = tokio::join!(unsaved, captured);
     for id in unsaved {
         warn!("the end of {id} could not be stored: end it again after the next start");
     }

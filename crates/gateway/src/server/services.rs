@@ -220,12 +220,6 @@ async fn sweep_once(app: &App) {
     if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
         warn!("the last uses by other gateways could not be read: {error}");
     }
-    if let Err(error) = app.store.trim_creations(app.clock.now()).await {
-        warn!("old answers to creations of keys could not be deleted: {error}");
-    }
-    if let Err(error) = app.store.trim_reroutes(app.clock.now()).await {
-        warn!("old answers to reroutes could not be deleted: {error}");
-    }
     sweep_audit(app).await;
     app.limits.sweep(&app.auth, app.clock.now());
     if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {

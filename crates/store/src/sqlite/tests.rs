@@ -12,11 +12,11 @@ use crate::fixtures::{self, user};
 use crate::sql::Transaction;
 use crate::tests::{Bed, suite};
 use crate::{
-    Action, Actor, AuditFilter, DataDir, Event, Faults, KnownReroute, NamedReroute, Opening,
-    RerouteAnswer, Store, StoreError, StoreUrl, WrappedRootKey, inspect,
+    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
+    WrappedRootKey, inspect,
 };
 use rerouter_base::clock::fixtures::at;
-use rerouter_base::id::{Random, RequestId};
+use rerouter_base::id::Random;
 use rerouter_base::secret::SecretBytes;
 
 /// A data directory.
@@ -355,31 +355,4 @@ async fn no_table_is_searched_for_rows_that_have_to_leave() {
             "{statement}: {steps}"
         );
     }
-}
-
-#[tokio::test]
-async fn a_reroute_is_remembered_for_ten_minutes_and_its_claim_for_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
-    let original = RequestId::new(at(0), &Random::seeded(1));
-    let call = |claim| NamedReroute {
-        id: [1; 32],
-        original: original.clone(),
-        payer: "usr_ann".into(),
-        claim: [claim; 32],
-    };
-    let claim = async |by, second| store.claim_reroute(call(by), at(second)).await.unwrap();
-    assert_eq!(claim(1, 0).await, KnownReroute::New);
-    store.renew_reroute(call(1), at(59)).await.unwrap();
-    assert_eq!(claim(2, 118).await, KnownReroute::UnderWay);
-    // Its gateway was killed.
-    assert_eq!(claim(2, 119).await, KnownReroute::New);
-    store.renew_reroute(call(1), at(150)).await.unwrap();
-    let answer = RerouteAnswer { replay: None, sealed: Some(vec![1]) };
-    store.answer_reroute(call(1), answer.clone(), at(150)).await.unwrap();
-    assert_eq!(claim(3, 178).await, KnownReroute::UnderWay, "of the one that has the claim");
-    store.answer_reroute(call(2), answer.clone(), at(178)).await.unwrap();
-    store.trim_reroutes(at(777)).await.unwrap();
-    assert_eq!(claim(3, 777).await, KnownReroute::Answered(answer));
-    assert_eq!(claim(3, 778).await, KnownReroute::New);
 }

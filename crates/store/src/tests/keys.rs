@@ -199,11 +199,8 @@ pub(crate) async fn a_patch_is_decided_on_what_is_there(bed: &impl Bed) {
     assert!(store.load().await.unwrap().keys.contains(&expected));
     // A key is made by what its maker was when that was looked at.
     let next = || KeyRow { parent: Some(child.id.clone()), ..key(&UserId::admin(), &random) };
-    assert!(matches!(
-        store.create_key_once(next(), Some(1), None).await,
-        Err(StoreError::Conflict)
-    ));
-    store.create_key_once(next(), Some(2), None).await.unwrap();
+    assert!(matches!(store.create_key_by(next(), Some(1)).await, Err(StoreError::Conflict)));
+    store.create_key_by(next(), Some(2)).await.unwrap();
 }
 
 pub(crate) async fn descendants_end_and_are_narrowed_with_a_key(bed: &impl Bed) {

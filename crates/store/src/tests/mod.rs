@@ -4,13 +4,11 @@
 pub(super) mod agents;
 pub(super) mod audit;
 pub(super) mod captures;
-pub(super) mod creations;
 pub(super) mod documents;
 pub(super) mod keys;
 pub(super) mod mutations;
 pub(super) mod nodes;
 pub(super) mod opening;
-pub(super) mod reroutes;
 pub(super) mod usage;
 pub(super) mod users;
 
@@ -20,7 +18,7 @@ use super::sql::Transaction;
 use super::*;
 use crate::fixtures::{agent, key, node, session, user};
 use rerouter_base::clock::fixtures::at;
-use rerouter_base::id::{KeyId, Random, RequestId, UserId};
+use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
 
 /// An empty database for one test.
@@ -64,10 +62,6 @@ macro_rules! suite {
                 a_line_has_the_captures_of_its_keys_and_deletes_no_others
                 the_copies_of_a_capture_end_whatever_they_say_of_each_other
             }
-            creations {
-                a_creation_has_one_key_and_one_answer
-                an_answer_is_there_exactly_when_its_key_is
-            }
             documents {
                 a_text_opens_under_its_key_and_for_its_revision
                 the_document_that_was_made_live_last_is_live
@@ -101,10 +95,6 @@ macro_rules! suite {
             opening {
                 a_rewrap_is_durable_or_has_not_happened
                 a_start_reads_the_live_document
-            }
-            reroutes {
-                a_payer_has_a_share_of_reroutes
-                one_reroute_of_a_name_runs_and_its_answer_is_kept
             }
             usage {
                 a_sum_stops_at_its_bound

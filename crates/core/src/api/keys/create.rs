@@ -8,7 +8,6 @@ use super::change::{check_labels, end};
 use super::collection::{KeyCollection, enter};
 use super::permission::{changed_meanwhile, is_open, noted};
 use super::record::{record, with_secret};
-use super::repeat::NamedCreation;
 use crate::api::body::{check_name, check_pairs};
 use crate::api::call::{Answer, Call};
 use crate::api::{idempotency, limits};
@@ -16,57 +15,61 @@ use crate::app::App;
 use rerouter_access::auth::{ADMIN_SCOPE, Key, Principal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::repeats::Repeat;
 use rerouter_base::secret::token;
 use rerouter_records::Time;
 use rerouter_records::key::{KeyWithSecret, NewKey};
-use rerouter_store::{Action, Committed, KeyRow, KeyState, KeyStatus, Limits, StoreError};
+use rerouter_store::{Action, Committed, KeyRow, KeyState, KeyStatus, Limits};
 
 /// Generations of keys that make keys: a request draws on the limits of each.
 pub(in crate::api) const KEY_DESCENT: usize = 16;
+/// What the kept answer to a creation counts for.
+const KEPT_BYTES: usize = 4 << 10;
 
 /// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
 /// no second key and gets the same answer. Callers without a credential get no idempotency.
 pub(crate) async fn create(call: Call<'_>, new: NewKey) -> Result<Answer<KeyWithSecret>> {
-    let (of, who) = (enter(call)?, call.who);
-    let named = if is_open(who) { None } else { idempotency::key(call.request.headers())? };
-    let named =
-        named.map(|key| NamedCreation::of(call.app, who, &key, call.request)).transpose()?;
-    let mut made = None;
-    if let Some(named) = &named {
-        made = repeat(call, &of, &new, named).await?;
-    }
-    if made.is_none() {
-        made = make(call, &of, &new, named.as_ref()).await?;
-    }
-    // The same call was quicker somewhere else.
-    if let (None, Some(named)) = (&made, &named) {
-        made = repeat(call, &of, &new, named).await?;
-    }
-    let (made, committed) =
-        made.ok_or_else(|| Error::internal("a key was made, and its answer is gone"))?;
+    let (of, Call { app, who, request }) = (enter(call)?, call);
+    let key = if is_open(who) { None } else { idempotency::key(request.headers())? };
+    let about = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
+    let name = key.map(|key| idempotency::call_name(app, who, &key));
+    let (made, committed) = loop {
+        let Some(name) = &name else { break make(call, &of, &new).await? };
+        match app.creations.claim(name, ("body", &about), call.now())? {
+            Repeat::UnderWay(end) => end.ended().await,
+            Repeat::Answered((made, rev)) => {
+                check_repeat(call, &of, &new, &made.record.id)?;
+                break (made, Committed { rev, changes: Vec::new() });
+            }
+            Repeat::New(claim) => {
+                let (made, committed) = make(call, &of, &new).await?;
+                claim.answer((made.clone(), committed.rev), KEPT_BYTES, call.now());
+                break (made, committed);
+            }
+        }
+    };
     let path = format!("{}/{}", of.0.path, made.record.id);
     call.commit(&committed, made).await?.secret().at(&path)
 }
 
-/// The key of the same call before this one, if the caller could still create it and its secret is
-/// good.
-async fn repeat(
+/// 409 unless the key of the same call before this one lives with the same secret; refused where
+/// the caller could no longer create it.
+fn check_repeat(
     call: Call<'_>,
     of: &(&'static KeyCollection, UserId),
     new: &NewKey,
-    named: &NamedCreation,
-) -> Result<Option<(KeyWithSecret, Committed)>> {
-    let Some((id, made, rev)) = named.answer(call.app).await? else { return Ok(None) };
-    let (key, now) = (call.app.auth.key(of.0.interface, &id), call.now());
+    made: &KeyId,
+) -> Result<()> {
+    let (key, now) = (call.app.auth.key(of.0.interface, made), call.now());
     // At the time of the creation: a requested expiry may have passed since.
     let made_at = key.as_ref().map_or(now, |key| key.row().created_at);
     Wanted::of(call, of, new, made_at)?;
     let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
-        return Err(Error::new(Kind::Conflict, "The created key has ended, or has a new secret.")
-            .at("Idempotency-Key"));
+        let why = "The created key has ended, or has a new secret.";
+        return Err(Error::new(Kind::Conflict, why).at("Idempotency-Key"));
     }
-    Ok(Some((made, Committed { rev, changes: Vec::new() })))
+    Ok(())
 }
 
 /// A key as requested, after all checks of the caller's rights.
@@ -108,13 +111,11 @@ impl Wanted {
     }
 }
 
-/// `None` if the call was answered before.
 async fn make(
     call: Call<'_>,
     of: &(&'static KeyCollection, UserId),
     new: &NewKey,
-    named: Option<&NamedCreation>,
-) -> Result<Option<(KeyWithSecret, Committed)>> {
+) -> Result<(KeyWithSecret, Committed)> {
     let ((collection, user), Call { app, who, .. }, now) = (of, call, call.now());
     let Wanted { owner, labels, name, metadata, scopes, limits, expires_at } =
         Wanted::of(call, of, new, now)?;
@@ -145,12 +146,9 @@ async fn make(
     };
     let made = with_secret(record(&key, KeyState::Active, None, now), &secret);
     let store = app.store.noting(noted(call, user, Action::KeyCreate, &key));
-    let kept = named.map(|named| named.keep(app, &made)).transpose()?;
     let seen = who.key().map(|maker| maker.generation);
-    match store.create_key_once(key, seen, kept).await {
-        Err(StoreError::Repeated) => Ok(None),
-        committed => Ok(Some((made, committed.map_err(changed_meanwhile)?))),
-    }
+    let committed = store.create_key_by(key, seen).await.map_err(changed_meanwhile)?;
+    Ok((made, committed))
 }
 
 /// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.

@@ -8,7 +8,6 @@ mod patch;
 mod permission;
 mod read;
 mod record;
-mod repeat;
 mod revoke;
 mod rotate;
 mod usage;
