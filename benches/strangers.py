@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Attacks by senders without a credential, and by one key that reads nothing, on a gateway with its
-defaults: memory, latency of another key's chats, and health, beside the same without an attack.
+defaults: memory, latency of another key's chats, and health, beside the same without an attack. Each
+attack is made twice: on this gateway, and on a second one beside it. The second time shows what the
+attack costs the chats by the load of the machine alone.
 
     benches/strangers.py BINARY [SECONDS [WORD]]
 
@@ -248,13 +250,15 @@ def quantile(values, share):
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
-def run(gateway, ports, keys, kind):
+def run(gateway, measured, attacked, kind):
+    """Both sides are the ports and the keys of a gateway."""
     until = time.time() + SECONDS
     out = [multiprocessing.Queue(), multiprocessing.Queue()]
+    (ports, keys), (on, by) = measured, attacked
     others = [multiprocessing.Process(target=measure, args=(ports[0], keys[0], until, out[0]))]
     if kind:
         others.append(multiprocessing.Process(target=attack,
-                                              args=(kind, ports, keys[1], until, out[1])))
+                                              args=(kind, on, by[1], until, out[1])))
     for other in others:
         other.start()
     most = 0.0
@@ -272,24 +276,24 @@ def run(gateway, ports, keys, kind):
                 slowest=max(health, default=0))
 
 
-def line(name, got):
+def line(name, got, beside=None):
     if got is None:
         return print(f'| {name} | the gateway ended |', flush=True)
     print(f"| {name} | {got['held']} | {got['sent'] / 1024:.0f} | {got['most']:.0f} "
-          f"| {got['p50']:.1f} | {got['p99']:.1f} | {got['chats']} | {got['slowest']:.0f} "
-          f"| {got['bad']} |", flush=True)
+          f"| {got['p50']:.1f} | {got['p99']:.1f} | {beside['p99'] if beside else got['p99']:.1f} "
+          f"| {got['chats']} | {got['slowest']:.0f} | {got['bad']} |", flush=True)
 
 
-def main():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with tempfile.TemporaryDirectory(prefix='rerouter-strangers-') as place:
-        place = Path(place)
-        plain, tls, metrics, large, small = port(), port(), port(), port(), port()
-        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
-                        'ec_paramgen_curve:prime256v1', '-nodes', '-batch', '-keyout', 'key.pem',
-                        '-out', 'cert.pem', '-days', '2', '-subj', '/CN=localhost'], cwd=place,
-                       check=True, capture_output=True)
-        (place / 'routing.yaml').write_text(
+class Side:
+    """A gateway with two listeners, and two keys of it."""
+
+    def __init__(self, place, name, large, small):
+        self.place = place / name
+        self.place.mkdir()
+        self.ports = plain, tls = port(), port()
+        for made in ('cert.pem', 'key.pem'):
+            (self.place / made).write_bytes((place / made).read_bytes())
+        (self.place / 'routing.yaml').write_text(
             'providers:\n'
             f'  large: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{large}/v1" }}\n'
             f'  small: {{ protocol: openai, api_key: x, base_url: "http://127.0.0.1:{small}/v1" }}\n'
@@ -297,37 +301,61 @@ def main():
                 f'  {name}:\n    rules:\n      - {{ name: default, strategy: priority, '
                 f'targets: [ {{ target: {name}/model }} ] }}\n' for name in ('large', 'small'))
             + 'aliases: { auto: small, large: large }\n')
-        (place / 'rerouter.yaml').write_text(
+        (self.place / 'rerouter.yaml').write_text(
             f'listeners:\n  - address: 127.0.0.1:{plain}\n  - address: 127.0.0.1:{tls}\n'
             '    tls: { cert: cert.pem, key: key.pem }\n'
-            f'metrics: {{ address: "127.0.0.1:{metrics}" }}\ndata_dir: data\nthreads: 2\n'
+            f'metrics: {{ address: "127.0.0.1:{port()}" }}\ndata_dir: data\nthreads: 2\n'
             'routing: { file: routing.yaml }\n')
+        admin = 'admin-0123456789abcdef0123456789abcdef'
+        self.log = open(self.place / 'log', 'wb')
+        self.gateway = subprocess.Popen(
+            [BINARY, 'serve', '--config', 'rerouter.yaml'], cwd=self.place,
+            env={'ADMIN_API_KEY': admin, 'PATH': os.environ['PATH']}, stdout=self.log,
+            stderr=self.log)
+        look, began = b'GET /health HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n' % plain, time.time()
+        while ask(plain, look) != 200:
+            if self.gateway.poll() is not None or time.time() > began + 30:
+                sys.exit((self.place / 'log').read_text())
+            time.sleep(0.05)
+        self.keys = []
+        for _ in range(2):
+            made = urllib.request.Request(f'http://127.0.0.1:{plain}/v1/router/keys', b'{}', {
+                'authorization': f'Bearer {admin}', 'content-type': 'application/json'})
+            self.keys.append(json.load(urllib.request.urlopen(made))['key'])
+
+    def stored(self):
+        return sum(file.stat().st_size for file in (self.place / 'data').rglob('*'))
+
+    def end(self):
+        if self.gateway.poll() is None:
+            self.gateway.send_signal(signal.SIGTERM)
+            self.gateway.wait()
+
+
+def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with tempfile.TemporaryDirectory(prefix='rerouter-strangers-') as place:
+        place = Path(place)
+        large, small = port(), port()
+        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
+                        'ec_paramgen_curve:prime256v1', '-nodes', '-batch', '-keyout', 'key.pem',
+                        '-out', 'cert.pem', '-days', '2', '-subj', '/CN=localhost'], cwd=place,
+                       check=True, capture_output=True)
         serving = [multiprocessing.Process(target=provider, args=(at,), daemon=True)
                    for at in (large, small)]
         for one in serving:
             one.start()
-        admin = 'admin-0123456789abcdef0123456789abcdef'
-        log = open(place / 'log', 'wb')
-        gateway = subprocess.Popen([BINARY, 'serve', '--config', 'rerouter.yaml'], cwd=place,
-                                   env={'ADMIN_API_KEY': admin, 'PATH': os.environ['PATH']},
-                                   stdout=log, stderr=log)
+        sides = []
         try:
-            look = b'GET /health HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n' % plain
-            began = time.time()
-            while ask(plain, look) != 200:
-                if gateway.poll() is not None or time.time() > began + 30:
-                    sys.exit((place / 'log').read_text())
-                time.sleep(0.05)
-            keys = []
-            for _ in range(2):
-                made = urllib.request.Request(f'http://127.0.0.1:{plain}/v1/router/keys', b'{}', {
-                    'authorization': f'Bearer {admin}', 'content-type': 'application/json'})
-                keys.append(json.load(urllib.request.urlopen(made))['key'])
+            sides += [Side(place, 'one', large, small)]
+            sides += [Side(place, 'two', large, small)]
+            one, two = ((side.ports, side.keys) for side in sides)
+            gateway = sides[0].gateway
             print('| attack | connections held | KiB sent | RSS at most, MiB | chat p50, ms | p99 '
-                  '| chats | slowest health, ms | not 200 |\n|---|---|---|---|---|---|---|---|---|')
-            ports = (plain, tls)
-            run(gateway, ports, keys, None)
-            line('none', run(gateway, ports, keys, None))
+                  '| p99 with the attack on the other | chats | slowest health, ms | not 200 |\n'
+                  '|---|---|---|---|---|---|---|---|---|---|')
+            run(gateway, one, one, None)
+            line('none', run(gateway, one, one, None))
             posts = '/v1/chat/completions'
             for name, kind in [
                 ('43 × 99 streams, window 0: /openapi.json', ('h2', 43, '/openapi.json', 0)),
@@ -347,19 +375,19 @@ def main():
                 ('60 × 99 answers of 100 MiB, socket unread', ('h2', 60, posts, 1 << 24, LARGE)),
             ]:
                 if WORD in name:
-                    line(name, run(gateway, ports, keys, kind))
-            size = sum(file.stat().st_size for file in (place / 'data').rglob('*'))
+                    line(name, run(gateway, one, one, kind), run(gateway, one, two, kind))
+            size = sides[0].stored()
             line('16 connections of one key: 1 MiB of noise in hexadecimal digits each',
-                 run(gateway, ports, keys, ('captures', 16)))
-            size = sum(file.stat().st_size for file in (place / 'data').rglob('*')) - size
-            line('none, afterwards', run(gateway, ports, keys, None))
-            warned = sum(b' WARN' in told for told in (place / 'log').read_bytes().splitlines())
+                 run(gateway, one, one, ('captures', 16)), run(gateway, one, two, ('captures', 16)))
+            size = sides[0].stored() - size
+            line('none, afterwards', run(gateway, one, one, None))
+            warned = sum(b' WARN' in told for told in
+                         (sides[0].place / 'log').read_bytes().splitlines())
             print(f'\ncaptures of that key: {size / SECONDS / (1 << 20):.1f} MiB a second on disk')
             print(f'warnings in the log of all of it: {warned}')
         finally:
-            if gateway.poll() is None:
-                gateway.send_signal(signal.SIGTERM)
-                gateway.wait()
+            for side in sides:
+                side.end()
             for one in serving:
                 one.kill()
 

@@ -100,7 +100,7 @@ async fn users_are_made_listed_and_changed() {
         (json!({"disabled": null}), "disabled"),
         (json!({"name": ""}), "name"),
         (json!({"limits": {"rpm": 0}}), "limits.rpm"),
-        (json!({"limits": {"budget": {"usd": 1}}}), "limits.budget"),
+        (json!({"limits": {"budget": {"usd": 1}}}), "limits.budget.per"),
         (json!({"labels": {}}), "labels"),
     ] {
         let answer = patch(&gateway, &admin, &ann, body).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::nodes::enrolment::{check_401, document};
-use crate::support::client::{Answer};
+use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
 use crate::support::fleet::{self, MASTER_KEY, Proxy};

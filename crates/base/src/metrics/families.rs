@@ -21,268 +21,177 @@ const OVERHEAD: &[f64] = &[
     0.005, 0.01, 0.025, 0.1,
 ];
 
-/// Metrics of requests and connections.
-#[derive(Clone, Debug)]
-pub(super) struct RequestMetrics {
-    pub(super) requests: IntCounterVec,
-    pub(super) duration: HistogramVec,
-    pub(super) overhead: Histogram,
-    pub(super) connections_refused: IntCounterVec,
-    pub(super) auth_failures: IntCounterVec,
-    pub(super) limit_refusals: IntCounterVec,
-    pub(super) shadows: IntCounterVec,
-    pub(super) spans: IntCounterVec,
+/// A kind of metric.
+pub(super) trait MetricKind: Collector + Clone + 'static {
+    /// As the reference names it.
+    const KIND: &'static str;
+
+    fn make(opts: Opts, labels: &[&str], bounds: &[f64]) -> prometheus::Result<Self>;
 }
 
-impl RequestMetrics {
-    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
-        Ok(RequestMetrics {
-            requests: to.counters(
-                "requests_total",
-                "Requests answered.",
-                &["interface", "route", "code"],
-            )?,
-            duration: to.histograms(
-                "request_duration_seconds",
-                "Time from the request head to the last byte of the answer.",
-                DURATION,
-                &["interface", "route"],
-            )?,
-            overhead: to.histogram(
-                "overhead_seconds",
-                "The gateway's own share of a proxied request.",
-                OVERHEAD,
-            )?,
-            connections_refused: to.counters(
-                "connections_refused_total",
-                "Connections and further HTTP/2 requests on them beyond a limit, by reason: `all`, \
-                 `address` or `handshakes`. They were closed, or answered one request.",
-                &["reason"],
-            )?,
-            auth_failures: to.counters(
-                "auth_failures_total",
-                "Credentials refused.",
-                &["interface", "reason"],
-            )?,
-            limit_refusals: to.counters(
-                "limit_refusals_total",
-                "Calls refused by a limit of a key or user: `rate` or `budget`.",
-                &["limit"],
-            )?,
-            shadows: to.counters(
-                "shadows_total",
-                "Shadow requests by outcome: `completed`, `failed`, `aborted`, `dropped`, \
-                 `ineligible`.",
-                &["outcome"],
-            )?,
-            spans: to.counters(
-                "spans_total",
-                "Spans of sampled traces by outcome: `sent`, `dropped_full` for lack of room, \
-                 `dropped_unsent` where the collector did not take them.",
-                &["outcome"],
-            )?,
-        })
+macro_rules! kinds {
+    ($($metric:ident $kind:literal |$opts:ident, $labels:ident, $bounds:ident| $make:expr;)*) => {
+        $(impl MetricKind for $metric {
+            const KIND: &'static str = $kind;
+
+            fn make(
+                $opts: Opts,
+                $labels: &[&str],
+                $bounds: &[f64],
+            ) -> prometheus::Result<Self> {
+                $make
+            }
+        })*
+    };
+}
+kinds! {
+    IntCounter "counter" |opts, _labels, _bounds| Self::with_opts(opts);
+    IntCounterVec "counter" |opts, labels, _bounds| Self::new(opts, labels);
+    CounterVec "counter" |opts, labels, _bounds| Self::new(opts, labels);
+    IntGauge "gauge" |opts, _labels, _bounds| Self::with_opts(opts);
+    IntGaugeVec "gauge" |opts, labels, _bounds| Self::new(opts, labels);
+    Gauge "gauge" |opts, _labels, _bounds| Self::with_opts(opts);
+    GaugeVec "gauge" |opts, labels, _bounds| Self::new(opts, labels);
+    Histogram "histogram" |opts, _labels, bounds| Self::with_opts(buckets(opts, bounds));
+    HistogramVec "histogram" |opts, labels, bounds| Self::new(buckets(opts, bounds), labels);
+}
+
+/// Declares metrics: `/// HELP`, then `FIELD: KIND = "NAME" [LABELS] in BOUNDS;`. Names get the
+/// prefix `rerouter_`. A `GaugeVec` without labels is absent until it is first set.
+macro_rules! metrics {
+    ($(#[$about:meta])* pub(super) struct $name:ident {
+        $($(#[doc = $help:literal])+
+        $field:ident: $kind:ident = $metric:literal [$($label:literal),*] $(in $bounds:ident)?;)+
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug)]
+        pub(super) struct $name {
+            $(pub(super) $field: $kind,)+
+        }
+
+        impl $name {
+            pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
+                Ok($name {
+                    $($field: to.add(
+                        concat!("rerouter_", $metric),
+                        concat!($($help),+).trim_start(),
+                        &[$($label),*],
+                        metrics!(@bounds $($bounds)?),
+                    )?,)+
+                })
+            }
+        }
+    };
+    (@bounds) => { &[] };
+    (@bounds $bounds:ident) => { $bounds };
+}
+
+metrics! {
+    /// Metrics of requests and connections.
+    pub(super) struct RequestMetrics {
+        /// Requests answered.
+        requests: IntCounterVec = "requests_total" ["interface", "route", "code"];
+        /// Time from the request head to the last byte of the answer.
+        duration: HistogramVec = "request_duration_seconds" ["interface", "route"] in DURATION;
+        /// The gateway's own share of a proxied request.
+        overhead: Histogram = "overhead_seconds" [] in OVERHEAD;
+        /// Connections and further HTTP/2 requests on them beyond a limit, by reason: `all`,
+        /// `address` or `handshakes`. They were closed, or answered one request.
+        connections_refused: IntCounterVec = "connections_refused_total" ["reason"];
+        /// Credentials refused.
+        auth_failures: IntCounterVec = "auth_failures_total" ["interface", "reason"];
+        /// Calls refused by a limit of a key or user: `rate` or `budget`.
+        limit_refusals: IntCounterVec = "limit_refusals_total" ["limit"];
+        /// Shadow requests by outcome: `completed`, `failed`, `aborted`, `dropped`, `ineligible`.
+        shadows: IntCounterVec = "shadows_total" ["outcome"];
+        /// Spans of sampled traces by outcome: `sent`, `dropped_full` for lack of room,
+        /// `dropped_unsent` where the collector did not take them.
+        spans: IntCounterVec = "spans_total" ["outcome"];
     }
 }
 
-/// Metrics of targets; series of targets that a reload removed are removed.
-#[derive(Clone, Debug)]
-pub(super) struct TargetMetrics {
-    pub(super) first_token: HistogramVec,
-    pub(super) duration: HistogramVec,
-    pub(super) token_rate: HistogramVec,
-    pub(super) attempts: IntCounterVec,
-    pub(super) decisions: IntCounterVec,
-    pub(super) tokens: IntCounterVec,
-    pub(super) cost: CounterVec,
-    pub(super) inflight: IntGaugeVec,
-    pub(super) breaker_open: IntGaugeVec,
-}
-
-impl TargetMetrics {
-    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
-        Ok(TargetMetrics {
-            first_token: to.histograms(
-                "time_to_first_token_seconds",
-                "Time from the request to the first content event.",
-                DURATION,
-                TARGET,
-            )?,
-            duration: to.histograms(
-                "provider_duration_seconds",
-                "Time from the beginning of an attempt to the end of its answer, of whole good \
-                 answers to live calls. A slow client makes it longer.",
-                DURATION,
-                TARGET,
-            )?,
-            token_rate: to.histograms(
-                "tokens_per_second",
-                "Tokens of such an answer by that time, where the provider counted them.",
-                TOKEN_RATE,
-                TARGET,
-            )?,
-            attempts: to.counters(
-                "upstream_attempts_total",
-                "Attempts at providers, by outcome: `ok`, or why they failed.",
-                &["provider", "model", "outcome"],
-            )?,
-            decisions: to.counters(
-                "decisions_total",
-                "Decisions by the first target of the plan.",
-                &["recipe", "rule", "provider", "model"],
-            )?,
-            tokens: to.counters(
-                "tokens_total",
-                "Tokens used, by kind: `prompt`, `completion`, `cached`.",
-                &["provider", "model", "kind"],
-            )?,
-            cost: to.amounts(
-                "cost_usd_total",
-                "Cost in US dollars, where prices are known.",
-                TARGET,
-            )?,
-            inflight: to.gauges("inflight", "Attempts under way.", TARGET)?,
-            breaker_open: to.gauges(
-                "breaker_open",
-                "1 while the breaker is open or half-open.",
-                TARGET,
-            )?,
-        })
+metrics! {
+    /// Metrics of targets; series of targets that a reload removed are removed.
+    pub(super) struct TargetMetrics {
+        /// Time from the request to the first content event.
+        first_token: HistogramVec = "time_to_first_token_seconds" ["provider", "model"] in DURATION;
+        /// Time from the beginning of an attempt to the end of its answer, of whole good answers to
+        /// live calls. A slow client makes it longer.
+        duration: HistogramVec = "provider_duration_seconds" ["provider", "model"] in DURATION;
+        /// Tokens of such an answer by that time, where the provider counted them.
+        token_rate: HistogramVec = "tokens_per_second" ["provider", "model"] in TOKEN_RATE;
+        /// Attempts at providers, by outcome: `ok`, or why they failed.
+        attempts: IntCounterVec = "upstream_attempts_total" ["provider", "model", "outcome"];
+        /// Decisions by the first target of the plan.
+        decisions: IntCounterVec = "decisions_total" ["recipe", "rule", "provider", "model"];
+        /// Tokens used, by kind: `prompt`, `completion`, `cached`.
+        tokens: IntCounterVec = "tokens_total" ["provider", "model", "kind"];
+        /// Cost in US dollars, where prices are known.
+        cost: CounterVec = "cost_usd_total" ["provider", "model"];
+        /// Attempts under way.
+        inflight: IntGaugeVec = "inflight" ["provider", "model"];
+        /// 1 while the breaker is open or half-open.
+        breaker_open: IntGaugeVec = "breaker_open" ["provider", "model"];
     }
 }
 
-/// Metrics of captures and bodies.
-#[derive(Clone, Debug)]
-pub(super) struct CaptureMetrics {
-    pub(super) captures: IntCounterVec,
-    pub(super) blocks_damaged: IntCounter,
-    pub(super) body_memory: Gauge,
-    pub(super) capture_queue: Gauge,
-    pub(super) uploads: IntCounterVec,
-    pub(super) upload_lag: Gauge,
-}
-
-impl CaptureMetrics {
-    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
-        Ok(CaptureMetrics {
-            captures: to.counters(
-                "captures_total",
-                "Captures by outcome: `stored`, `deleted`, `dropped_full`, `dropped_store`, \
-                 `dropped_disk_full`, `dropped_panic`.",
-                &["outcome"],
-            )?,
-            blocks_damaged: to.counter(
-                "capture_blocks_damaged_total",
-                "Captures that could not be read; each counts once.",
-            )?,
-            body_memory: to
-                .bytes("body_memory_bytes", "Bytes of bodies held now, of `limits.body_memory`.")?,
-            capture_queue: to
-                .bytes("capture_queue_bytes", "Bytes waiting for the capture writer.")?,
-            uploads: to.counters(
-                "capture_uploads_total",
-                "Segments of captures sent to the object store: `stored`, or `failed` and tried \
-                 again.",
-                &["outcome"],
-            )?,
-            upload_lag: to.seconds(
-                "capture_upload_lag_seconds",
-                "Age of the newest capture in the oldest complete segment that the object store \
-                 lacks.",
-            )?,
-        })
+metrics! {
+    /// Metrics of captures and bodies.
+    pub(super) struct CaptureMetrics {
+        /// Captures by outcome: `stored`, `deleted`, `dropped_full`, `dropped_store`,
+        /// `dropped_disk_full`, `dropped_panic`.
+        captures: IntCounterVec = "captures_total" ["outcome"];
+        /// Captures that could not be read; each counts once.
+        blocks_damaged: IntCounter = "capture_blocks_damaged_total" [];
+        /// Bytes of bodies held now, of `limits.body_memory`.
+        body_memory: Gauge = "body_memory_bytes" [];
+        /// Bytes waiting for the capture writer.
+        capture_queue: Gauge = "capture_queue_bytes" [];
+        /// Segments of captures sent to the object store: `stored`, or `failed` and tried again.
+        uploads: IntCounterVec = "capture_uploads_total" ["outcome"];
+        /// Age of the newest capture in the oldest complete segment that the object store lacks.
+        upload_lag: Gauge = "capture_upload_lag_seconds" [];
     }
 }
 
-/// Metrics of the process, its keys, nodes and documents.
-#[derive(Clone, Debug)]
-pub(super) struct ProcessMetrics {
-    pub(super) keys: IntGaugeVec,
-    pub(super) unsaved_endings: IntGaugeVec,
-    pub(super) nodes: IntGaugeVec,
-    pub(super) agent_open: IntGauge,
-    pub(super) certificates: IntGaugeVec,
-    pub(super) routing: IntGaugeVec,
-    pub(super) reloads: IntCounterVec,
-    pub(super) names_gone: IntCounter,
-    pub(super) log_dropped: IntCounter,
-    pub(super) panics: IntCounter,
-}
-
-impl ProcessMetrics {
-    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
-        Ok(ProcessMetrics {
-            keys: to.gauges("keys", "Keys in memory.", &["interface", "status"])?,
-            unsaved_endings: to.gauges(
-                "unsaved_endings",
-                "Revoked `keys` and disabled `users` that the store has not written yet.",
-                &["kind"],
-            )?,
-            nodes: to.gauges(
-                "nodes",
-                "Nodes by state: `pending`, `ready`, `draining`, `unreachable`, `gone`.",
-                &["state"],
-            )?,
-            agent_open: to.gauge("agent_open", "1 while AGENT asks for no credential.")?,
-            certificates: to.gauges(
-                "certificate_expiration_timestamp_seconds",
-                "When the certificate in use ends, in seconds since 1970.",
-                &["listener"],
-            )?,
-            routing: to.gauges(
-                "routing_info",
-                "1 for the live routing document.",
-                &["revision"],
-            )?,
-            reloads: to.counters(
-                "reloads_total",
-                "Routing documents offered, by result: `success`, `unchanged`, `failure`.",
-                &["result"],
-            )?,
-            names_gone: to.counter(
-                "names_gone_total",
-                "Names (aliases, targets) that a new routing document removed.",
-            )?,
-            log_dropped: to
-                .counter("log_lines_dropped_total", "Access log lines dropped for lack of room.")?,
-            panics: to.counter("panics_total", "Panics in requests or background tasks.")?,
-        })
+metrics! {
+    /// Metrics of the process, its keys, nodes and documents.
+    pub(super) struct ProcessMetrics {
+        /// Keys in memory.
+        keys: IntGaugeVec = "keys" ["interface", "status"];
+        /// Revoked `keys` and disabled `users` that the store has not written yet.
+        unsaved_endings: IntGaugeVec = "unsaved_endings" ["kind"];
+        /// Nodes by state: `pending`, `ready`, `draining`, `unreachable`, `gone`.
+        nodes: IntGaugeVec = "nodes" ["state"];
+        /// 1 while AGENT asks for no credential.
+        agent_open: IntGauge = "agent_open" [];
+        /// When the certificate in use ends, in seconds since 1970.
+        certificates: IntGaugeVec = "certificate_expiration_timestamp_seconds" ["listener"];
+        /// 1 for the live routing document.
+        routing: IntGaugeVec = "routing_info" ["revision"];
+        /// Routing documents offered, by result: `success`, `unchanged`, `failure`.
+        reloads: IntCounterVec = "reloads_total" ["result"];
+        /// Names (aliases, targets) that a new routing document removed.
+        names_gone: IntCounter = "names_gone_total" [];
+        /// Access log lines dropped for lack of room.
+        log_dropped: IntCounter = "log_lines_dropped_total" [];
+        /// Panics in requests or background tasks.
+        panics: IntCounter = "panics_total" [];
     }
 }
 
-/// Metrics of gateways that share a store.
-#[derive(Clone, Debug)]
-pub(super) struct ClusterMetrics {
-    /// Without a series until there is a lease to tell of.
-    pub(super) lease: GaugeVec,
-    pub(super) acknowledged: Histogram,
-    pub(super) lag: IntGauge,
-    pub(super) clock_offset: GaugeVec,
-}
-
-impl ClusterMetrics {
-    pub(super) fn new(to: &Registrar<'_>) -> Result<Self, String> {
-        Ok(ClusterMetrics {
-            lease: to.seconds_if_told(
-                "lease_seconds",
-                "What is left of the lease; 0 once it is lost. Absent where the store is not \
-                 shared.",
-            )?,
-            acknowledged: to.histogram(
-                "change_acknowledged_seconds",
-                "Time that a change waited for the other gateways.",
-                DURATION,
-            )?,
-            lag: to.gauge(
-                "gateway_lag_changes",
-                "Changes that the gateway furthest behind has yet to apply.",
-            )?,
-            clock_offset: to.seconds_if_told(
-                "clock_offset_seconds",
-                "By how much the clock of the machine is ahead of the store's, which judges what \
-                 has expired. Absent where the store is not shared.",
-            )?,
-        })
+metrics! {
+    /// Metrics of gateways that share a store.
+    pub(super) struct ClusterMetrics {
+        /// What is left of the lease; 0 once it is lost. Absent where the store is not shared.
+        lease: GaugeVec = "lease_seconds" [];
+        /// Time that a change waited for the other gateways.
+        acknowledged: Histogram = "change_acknowledged_seconds" [] in DURATION;
+        /// Changes that the gateway furthest behind has yet to apply.
+        lag: IntGauge = "gateway_lag_changes" [];
+        /// By how much the clock of the machine is ahead of the store's, which judges what has
+        /// expired. Absent where the store is not shared.
+        clock_offset: GaugeVec = "clock_offset_seconds" [];
     }
 }
 
@@ -296,82 +205,34 @@ pub struct MetricRow {
     pub help: String,
 }
 
-/// Creates metrics with the prefix `rerouter_` and registers them.
+/// Creates metrics and registers them.
 pub(super) struct Registrar<'a> {
     pub(super) registry: &'a Registry,
     pub(super) rows: RefCell<Vec<MetricRow>>,
 }
 
 impl Registrar<'_> {
-    fn add<C: Collector + Clone + 'static>(
+    fn add<M: MetricKind>(
         &self,
-        kind: &'static str,
-        made: prometheus::Result<C>,
-    ) -> Result<C, String> {
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        bounds: &[f64],
+    ) -> Result<M, String> {
+        let made = M::make(Opts::new(name, help), labels, bounds);
         let metric = made.map_err(|error| error.to_string())?;
         self.registry.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
         let row = |desc: &Desc| MetricRow {
             name: desc.fq_name.clone(),
-            kind,
+            kind: M::KIND,
             labels: desc.variable_labels.clone(),
             help: desc.help.clone(),
         };
         self.rows.borrow_mut().extend(metric.desc().into_iter().map(row));
         Ok(metric)
     }
-
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, String> {
-        self.add("counter", IntCounter::with_opts(opts(name, help)))
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, String> {
-        self.add("counter", IntCounterVec::new(opts(name, help), labels))
-    }
-
-    fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> Result<CounterVec, String> {
-        self.add("counter", CounterVec::new(opts(name, help), labels))
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, String> {
-        self.add("gauge", IntGauge::with_opts(opts(name, help)))
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, String> {
-        self.add("gauge", IntGaugeVec::new(opts(name, help), labels))
-    }
-
-    fn bytes(&self, name: &str, help: &str) -> Result<Gauge, String> {
-        self.add("gauge", Gauge::with_opts(opts(name, help)))
-    }
-
-    fn seconds(&self, name: &str, help: &str) -> Result<Gauge, String> {
-        self.add("gauge", Gauge::with_opts(opts(name, help)))
-    }
-
-    /// A gauge that is absent until it is first set.
-    fn seconds_if_told(&self, name: &str, help: &str) -> Result<GaugeVec, String> {
-        self.add("gauge", GaugeVec::new(opts(name, help), &[]))
-    }
-
-    fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Result<Histogram, String> {
-        self.add("histogram", Histogram::with_opts(buckets(name, help, bounds)))
-    }
-
-    fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        bounds: &[f64],
-        labels: &[&str],
-    ) -> Result<HistogramVec, String> {
-        self.add("histogram", HistogramVec::new(buckets(name, help, bounds), labels))
-    }
 }
 
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(format!("rerouter_{name}"), help)
-}
-
-fn buckets(name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
-    HistogramOpts::from(opts(name, help)).buckets(bounds.to_vec())
+fn buckets(opts: Opts, bounds: &[f64]) -> HistogramOpts {
+    HistogramOpts::from(opts).buckets(bounds.to_vec())
 }

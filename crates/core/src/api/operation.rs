@@ -50,7 +50,7 @@ pub(super) struct Handled {
 }
 
 /// A handler with typed records: `call!(HANDLER, query TYPE, KIND TYPE => STATUS TYPE)`, where KIND
-/// is `body`, `optional`, `patch` or `events`.
+/// is `body`, `optional`, `patch`, `optional_patch` or `events`.
 macro_rules! call {
     ($handler:path $(, query $query:ty)? => $status:literal $($gives:ty)?) => {
         Handled {
@@ -68,6 +68,9 @@ macro_rules! call {
         call!(@body Json optional true, $handler, $takes, $status, [$($gives)?])
     };
     ($handler:path, patch $takes:ty => $status:literal $($gives:ty)?) => {
+        call!(@body Patch body false, $handler, $takes, $status, [$($gives)?])
+    };
+    ($handler:path, optional_patch $takes:ty => $status:literal $($gives:ty)?) => {
         call!(@body Patch optional true, $handler, $takes, $status, [$($gives)?])
     };
     ($handler:path, events $takes:ty => $status:literal $($gives:ty)?) => {

@@ -53,7 +53,7 @@ macro_rules! keys {
                 concat!("get", $name, "Key"), "Get a key")
                 .refuses(&[404]),
             patch(concat!($path, "/{id}"), Scope($scope),
-                call!(keys::patch, patch KeyPatch => 200 KeyRecord),
+                call!(keys::patch, optional_patch KeyPatch => 200 KeyRecord),
                 concat!("patch", $name, "Key"),
                 "Change a key by a merge patch (RFC 7396). Limits and labels: an admin or the key \
                  that created it")
