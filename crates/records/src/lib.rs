@@ -15,7 +15,9 @@ pub mod page;
 pub mod patch;
 pub mod read;
 pub mod schema;
+pub mod status;
 mod time;
+pub mod usage;
 pub mod user;
 mod words;
 

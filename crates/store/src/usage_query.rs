@@ -9,74 +9,38 @@ use super::sql::{Transaction, Value, params};
 use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums, unsigned};
 use super::{Store, StoreError};
 
-/// A column that usage is grouped by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageColumn {
-    Key,
-    User,
-    Model,
-    Alias,
-    Recipe,
-    Rule,
-    Day,
-    /// The interval of the query.
-    Time,
+rerouter_base::words! {
+    /// A column that usage is grouped by.
+    pub enum UsageColumn {
+        Key = "key",
+        User = "user",
+        Model = "model",
+        Alias = "alias",
+        Recipe = "recipe",
+        Rule = "rule",
+        Day = "day",
+        /// The interval of the query.
+        Time = "time",
+    }
 }
 
 impl UsageColumn {
-    pub const ALL: [UsageColumn; 8] = [
-        UsageColumn::Key,
-        UsageColumn::User,
-        UsageColumn::Model,
-        UsageColumn::Alias,
-        UsageColumn::Recipe,
-        UsageColumn::Rule,
-        UsageColumn::Day,
-        UsageColumn::Time,
-    ];
-
-    /// Its name in queries, and in the tables unless it is a time.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            UsageColumn::Key => "key",
-            UsageColumn::User => "user",
-            UsageColumn::Model => "model",
-            UsageColumn::Alias => "alias",
-            UsageColumn::Recipe => "recipe",
-            UsageColumn::Rule => "rule",
-            UsageColumn::Day => "day",
-            UsageColumn::Time => "time",
-        }
-    }
-
     pub fn is_time(self) -> bool {
         matches!(self, UsageColumn::Day | UsageColumn::Time)
     }
 }
 
-/// By which sum the groups are ordered, the largest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageOrder {
-    Requests,
-    Errors,
-    Tokens,
-    Cost,
+rerouter_base::words! {
+    /// By which sum the groups are ordered, the largest first: the field of the answer.
+    pub enum UsageOrder {
+        Requests = "requests",
+        Errors = "errors",
+        Tokens = "total_tokens",
+        Cost = "cost_usd",
+    }
 }
 
 impl UsageOrder {
-    pub const ALL: [UsageOrder; 4] =
-        [UsageOrder::Requests, UsageOrder::Errors, UsageOrder::Tokens, UsageOrder::Cost];
-
-    /// Its name in queries: the field of the answer.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            UsageOrder::Requests => "requests",
-            UsageOrder::Errors => "errors",
-            UsageOrder::Tokens => "total_tokens",
-            UsageOrder::Cost => "cost_usd",
-        }
-    }
-
     fn column(self) -> &'static str {
         match self {
             UsageOrder::Requests => "requests",

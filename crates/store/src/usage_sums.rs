@@ -177,28 +177,18 @@ impl UsageBatch {
     }
 }
 
-/// The spans of time that usage is summed by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UsageInterval {
-    FiveMinutes,
-    Hour,
-    #[default]
-    Day,
+rerouter_base::words! {
+    /// The spans of time that usage is summed by.
+    #[derive(Default)]
+    pub enum UsageInterval {
+        FiveMinutes = "5m",
+        Hour = "1h",
+        #[default]
+        Day = "1d",
+    }
 }
 
 impl UsageInterval {
-    pub const ALL: [UsageInterval; 3] =
-        [UsageInterval::FiveMinutes, UsageInterval::Hour, UsageInterval::Day];
-
-    /// Its name in queries.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            UsageInterval::FiveMinutes => "5m",
-            UsageInterval::Hour => "1h",
-            UsageInterval::Day => "1d",
-        }
-    }
-
     pub fn seconds(self) -> i64 {
         match self {
             UsageInterval::FiveMinutes => 300,

@@ -37,6 +37,8 @@ use rerouter_records::node::{
 use rerouter_records::page::{Page, PageQuery};
 use rerouter_records::patch::MergePatch;
 use rerouter_records::schema;
+use rerouter_records::status::{GatewayStatus, ProviderStatus};
+use rerouter_records::usage::{UsageList, UsageParameters};
 use rerouter_records::user::{NewUser, UserPatch, UserRecord};
 
 /// The operations on keys, which each interface has.
@@ -276,16 +278,15 @@ const ROUTER: &[Operation] = &[
     post("/v1/router/config/rollback", Scope("config"), here!(routing::rollback), "rollbackConfig",
         "Make an earlier routing document live again")
         .takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
-    get("/v1/router/providers", Scope("config"), here!(providers::list), "listProviders",
+    get("/v1/router/providers", Scope("config"),
+        call!(providers::list, query PageQuery => 200 Page<ProviderStatus>), "listProviders",
         "State of the live document's providers in this process; `nodes` is listed if the document \
-         has targets on nodes")
-        .gives(200, "ProviderList").query(PAGE),
-    get("/v1/router/status", Scope("config"), here!(status::get), "status",
-        "State of this process: document, capture queue, disk, certificates")
-        .gives(200, "GatewayStatus"),
-    get("/v1/router/usage", Scope("replay"), here!(usage::get), "usage",
-        "Usage by time, as far as the caller reaches")
-        .gives(200, "UsageList").query(usage::PARAMETERS),
+         has targets on nodes"),
+    get("/v1/router/status", Scope("config"), call!(status::get => 200 GatewayStatus), "status",
+        "State of this process: document, capture queue, disk, certificates"),
+    get("/v1/router/usage", Scope("replay"),
+        call!(usage::get, query UsageParameters => 200 UsageList), "usage",
+        "Usage by time, as far as the caller reaches"),
 ];
 
 #[rustfmt::skip]

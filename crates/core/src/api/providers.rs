@@ -1,34 +1,32 @@
 //! State of the providers of the live document in this process, and of nodes if it has targets on
 //! nodes.
 
-use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
-use super::route::{ApiRequest, ApiResult};
-use super::{answer, page};
+use super::call::{Answer, Call};
 use crate::app::{App, Live};
-use rerouter_access::auth::Principal;
 use rerouter_access::nodes;
-use rerouter_base::clock::rfc3339;
-use rerouter_base::error::Error;
+use rerouter_base::error::{Error, Result};
 use rerouter_records::node::NodeState;
+use rerouter_records::page::{Page, PageQuery};
+use rerouter_records::status::{
+    Activity, ProviderObject, ProviderStatus, ProviderTarget, ServingNode,
+};
 use rerouter_routing::health::TargetStatus;
 use rerouter_routing::{BreakerState, NODES, Protocol, Provider, Target};
 
 /// `GET /v1/router/providers`, in document order, nodes last.
-pub(super) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let (live, now) = (app.live(), app.clock.now());
+pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page<ProviderStatus>>> {
+    let (app, now, limit) = (call.app, call.now(), query.limit);
+    let live = app.live();
     let mut names: Vec<&str> =
         live.routing.providers().iter().map(|provider| &*provider.name).collect();
     if live.routing.targets().any(|target| target.is_on_nodes()) {
         names.push(NODES);
     }
-    let start = match query.get("after") {
+    let start = match &query.after {
         None => 0,
-        Some(after) => match names.iter().position(|name| *name == after) {
+        Some(after) => match names.iter().position(|name| name == after) {
             Some(at) => at + 1,
             None => {
                 return Err(Error::invalid(
@@ -44,35 +42,39 @@ pub(super) async fn list(app: &App, _: &Principal, request: &ApiRequest) -> ApiR
             .provider(name)
             .map_or_else(|| of_nodes(app, &live, now), |known| describe(&live, known, now))
     });
-    Ok(answer::json(StatusCode::OK, &page::list(page.collect(), limit)))
+    Ok(Page::of(page.collect(), limit, |provider: &ProviderStatus| provider.id.clone()).into())
 }
 
-fn describe(live: &Live, provider: &Provider, now: Timestamp) -> Value {
+fn describe(live: &Live, provider: &Provider, now: Timestamp) -> ProviderStatus {
     let targets = live.routing.targets().filter(|target| target.provider.name == provider.name);
-    let of_target = |target: &std::sync::Arc<Target>| {
-        let shown = target.state().show(&target.provider, now);
-        doing(json!({ "model": target.model }), &shown, target.provider.max_concurrency)
+    let of_target = |target: &std::sync::Arc<Target>| ProviderTarget {
+        model: target.model.to_string(),
+        activity: activity(
+            &target.state().show(&target.provider, now),
+            target.provider.max_concurrency,
+        ),
+        nodes: None,
     };
-    json!({
-        "object": "provider",
-        "id": provider.name,
-        "protocol": provider.protocol.as_str(),
-        "targets": targets.map(of_target).collect::<Vec<Value>>(),
-    })
+    ProviderStatus {
+        object: ProviderObject::It,
+        id: provider.name.to_string(),
+        protocol: provider.protocol.as_str().to_owned(),
+        targets: targets.map(of_target).collect(),
+    }
 }
 
-fn of_nodes(app: &App, live: &Live, now: Timestamp) -> Value {
+fn of_nodes(app: &App, live: &Live, now: Timestamp) -> ProviderStatus {
     let targets = live.routing.targets().filter(|target| target.is_on_nodes());
-    json!({
-        "object": "provider",
-        "id": NODES,
-        "protocol": Protocol::OpenAi.as_str(),
-        "targets": targets.map(|target| on_nodes(app, &target.model, now)).collect::<Vec<Value>>(),
-    })
+    ProviderStatus {
+        object: ProviderObject::It,
+        id: NODES.to_owned(),
+        protocol: Protocol::OpenAi.as_str().to_owned(),
+        targets: targets.map(|target| on_nodes(app, &target.model, now)).collect(),
+    }
 }
 
 /// A target on nodes: the sums of its nodes, the best state of those that are ready, and each node.
-fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
+fn on_nodes(app: &App, model: &str, now: Timestamp) -> ProviderTarget {
     let behind = app.nodes.behind(model, now);
     let most = |node: &nodes::NodeSnapshot| {
         node.row.registration.as_ref().and_then(|registration| registration.max_concurrency)
@@ -102,30 +104,27 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     let bound = bounds
         .filter(|bounds| !bounds.is_empty())
         .map(|bounds| bounds.into_iter().fold(0, u32::saturating_add));
-    let each = behind.iter().map(|(node, shown)| {
-        doing(
-            json!({ "id": node.row.id, "name": node.row.name, "state": node.standing.as_str() }),
-            shown,
-            most(node),
-        )
+    let each = behind.iter().map(|(node, shown)| ServingNode {
+        id: node.row.id.clone(),
+        name: node.row.name.clone(),
+        state: node.standing,
+        activity: activity(shown, most(node)),
     });
-    let each: Vec<Value> = each.collect();
-    doing(json!({ "model": model, "nodes": each }), &whole, bound)
+    ProviderTarget {
+        model: model.to_owned(),
+        activity: activity(&whole, bound),
+        nodes: Some(each.collect()),
+    }
 }
 
-/// Adds the activity of a target or node to its record.
-fn doing(mut record: Value, shown: &TargetStatus, max_concurrency: Option<u32>) -> Value {
-    let told = [
-        ("breaker", json!(shown.breaker)),
-        ("retry_at", json!(shown.retry_at.map(rfc3339))),
-        ("ewma_ms", json!(shown.ewma_us.map(|us| us as f64 / 1e3))),
-        ("inflight", json!(shown.inflight)),
-        ("max_concurrency", json!(max_concurrency)),
-        ("requests_1m", json!(shown.requests_1m)),
-        ("errors_1m", json!(shown.errors_1m)),
-    ];
-    if let Value::Object(fields) = &mut record {
-        fields.extend(told.map(|(name, value)| (name.to_owned(), value)));
+fn activity(shown: &TargetStatus, max_concurrency: Option<u32>) -> Activity {
+    Activity {
+        breaker: shown.breaker,
+        retry_at: shown.retry_at.map(Into::into),
+        ewma_ms: shown.ewma_us.map(|us| us as f64 / 1e3),
+        inflight: shown.inflight,
+        max_concurrency,
+        requests_1m: shown.requests_1m,
+        errors_1m: shown.errors_1m,
     }
-    record
 }

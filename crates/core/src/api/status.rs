@@ -3,66 +3,66 @@
 
 use std::path::Path;
 
-use http::StatusCode;
-use serde_json::{Value, json};
-
-use super::answer;
-use super::page::Query;
-use super::route::{ApiRequest, ApiResult};
-use crate::app::App;
+use super::call::{Answer, Call};
 use crate::config::{self, Server};
-use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
-use rerouter_base::clock::rfc3339;
+use rerouter_base::error::Result;
 use rerouter_captures::capture::bounds::CAPTURE_QUEUE_BYTES;
+use rerouter_records::status::{
+    CaptureStatus, CertificateStatus, DiskStatus, DocumentStatus, GatewayStatus, RefusedDocument,
+    StatusObject,
+};
 use rerouter_store as store;
 
 /// `GET /v1/router/status`.
-pub(super) async fn get(app: &App, _: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
+pub(super) async fn get(call: Call<'_>) -> Result<Answer<GatewayStatus>> {
+    let app = call.app;
     let server = app.server.clone();
     let files = blocking(move || (disk(&server), certificates(&server)));
     let (disk, certificates) = files.await?;
     let live = app.live();
-    let refused = app
-        .refused_document()
-        .map(|refused| json!({ "at": rfc3339(refused.at), "problems": refused.problems }));
-    let status = json!({
-        "object": "status", "version": env!("CARGO_PKG_VERSION"),
-        "started_at": rfc3339(app.started),
-        "requests_under_way": app.requests_under_way(),
-        "document": {
-            "revision": live.routing.revision(), "since": rfc3339(live.since), "refused": refused,
-        },
-        "captures": {
-            "enabled": app.server.capture.enabled,
-            "queue_bytes": app.metrics.capture_queue_bytes_now(),
-            "queue_limit_bytes": CAPTURE_QUEUE_BYTES,
-            "stored": app.metrics.captures_so_far("stored"),
-            "dropped": app.metrics.captures_dropped(),
-        },
-        "disk": disk, "certificates": certificates,
+    let refused = app.refused_document().map(|refused| RefusedDocument {
+        at: refused.at.into(),
+        problems: refused.problems.clone(),
     });
-    Ok(answer::json(StatusCode::OK, &status))
+    Ok(GatewayStatus {
+        object: StatusObject::It,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: app.started.into(),
+        requests_under_way: app.requests_under_way(),
+        document: DocumentStatus {
+            revision: live.routing.revision().to_owned(),
+            since: live.since.into(),
+            refused,
+        },
+        captures: CaptureStatus {
+            enabled: app.server.capture.enabled,
+            queue_bytes: app.metrics.capture_queue_bytes_now(),
+            queue_limit_bytes: CAPTURE_QUEUE_BYTES,
+            stored: app.metrics.captures_so_far("stored"),
+            dropped: app.metrics.captures_dropped(),
+        },
+        disk,
+        certificates,
+    }
+    .into())
 }
 
-/// `low`: a burst of captures may fill it.
-fn disk(server: &Server) -> Value {
-    let free = store::free_bytes(&server.data_dir);
-    let low = free.is_some_and(|free| free < bounds::DOCTOR_DISK_LEAST);
-    json!({ "free_bytes": free, "low": low })
+fn disk(server: &Server) -> DiskStatus {
+    let free_bytes = store::free_bytes(&server.data_dir);
+    DiskStatus { free_bytes, low: free_bytes.is_some_and(|free| free < bounds::DOCTOR_DISK_LEAST) }
 }
 
 /// When the certificate of each listener ends, as its file has it now.
-fn certificates(server: &Server) -> Vec<Value> {
+fn certificates(server: &Server) -> Vec<CertificateStatus> {
     let listeners = server.listeners.iter();
     let with_tls = listeners.filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
     let ends = |file: &Path| std::fs::read(file).ok().and_then(|pem| config::expiry(&pem));
     with_tls
-        .map(|(listener, files)| {
-            let end = ends(&files.cert).map(rfc3339);
-            json!({ "listener": listener.address.to_string(), "expires_at": end })
+        .map(|(listener, files)| CertificateStatus {
+            listener: listener.address.to_string(),
+            expires_at: ends(&files.cert).map(Into::into),
         })
         .collect()
 }

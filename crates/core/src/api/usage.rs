@@ -1,46 +1,30 @@
 //! Usage: requests, errors, latencies, tokens and cost, from sums by time, not from captures.
 
-use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
-use super::answer;
-use super::page::Query;
-use super::route::{ApiRequest, ApiResult};
-use crate::app::App;
-use rerouter_access::auth::Principal;
+use super::call::{Answer, Call};
 use rerouter_access::limits::day;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
-use rerouter_base::money::dollars;
-use rerouter_store::{
-    LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageOrder, UsageQuery, UsageSums,
+use rerouter_records::page::ListObject;
+use rerouter_records::usage::{
+    LatencyQuantiles, UsageList, UsageParameters, UsageRecord, UsageSpan,
 };
+use rerouter_store::{LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageQuery};
 
 /// Values of one column that usage is asked of.
 const USAGE_VALUES: usize = 20;
-/// Groups in an answer on usage.
-pub(super) const USAGE_GROUPS: usize = 1_000;
-
-pub(super) const PARAMETERS: &[&str] =
-    &["since", "until", "interval", "group_by", "order", "limit", "key", "user", "model", "recipe"];
-
-/// The columns that usage can be asked of.
-const FILTERS: [UsageColumn; 4] =
-    [UsageColumn::Key, UsageColumn::User, UsageColumn::Model, UsageColumn::Recipe];
 
 /// `GET /v1/router/usage`: the usage in the caller's reach. It is summed by intervals in
 /// UTC, so `since` and `until` must be starts of them.
-pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), PARAMETERS)?;
-    let now = app.clock.now();
-    let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;
-    let interval = interval.unwrap_or_default();
-    let (since, until) = (bound(&query, "since", interval)?, bound(&query, "until", interval)?);
+pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer<UsageList>> {
+    let (app, now, interval, limit) = (call.app, call.now(), query.interval, query.limit);
+    let since = bound("since", query.since.as_deref(), interval)?;
+    let until = bound("until", query.until.as_deref(), interval)?;
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
         return Err(Error::invalid("until", "until must be after since."));
     }
-    let group_by = columns(query.get("group_by").unwrap_or_default())?;
+    let group_by = columns(&query.group_by)?;
     if group_by.contains(&UsageColumn::Day) && interval != UsageInterval::Day {
         return Err(Error::invalid("group_by", "The column of other intervals than 1d is time."));
     }
@@ -49,8 +33,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         UsageInterval::Day => day(at),
         UsageInterval::Hour | UsageInterval::FiveMinutes => at.as_second(),
     };
-    let reach = app.auth.reach(who);
-    let limit = limit(&query)?;
+    let reach = app.auth.reach(call.who);
     let wanted = UsageQuery {
         reach: reach.clone(),
         interval,
@@ -58,7 +41,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         until: unit(end),
         only: filters(&query)?,
         group_by: group_by.clone(),
-        order: word(&query, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
+        order: query.order,
         limit: limit + 1,
     };
     // Write pending sums first: the answer covers every request that has ended.
@@ -66,40 +49,21 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     let mut groups = app.store.usage(wanted).await?;
     let has_more = groups.len() > limit;
     groups.truncate(limit);
-    let data: Vec<Value> = groups.iter().map(|group| show(group, &group_by)).collect();
-    let span = json!({"since": since.map(rfc3339), "until": rfc3339(end)});
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span}),
-    ))
-}
-
-/// Reads one of a set of words.
-fn word<T: Copy>(
-    query: &Query,
-    name: &str,
-    all: &[T],
-    as_str: fn(T) -> &'static str,
-) -> Result<Option<T>> {
-    let Some(text) = query.get(name) else { return Ok(None) };
-    let words: Vec<&str> = all.iter().map(|one| as_str(*one)).collect();
-    let found = all.iter().copied().find(|one| as_str(*one) == text);
-    let refused = || Error::invalid(name, format!("{name} must be one of {}.", words.join(", ")));
-    found.map(Some).ok_or_else(refused)
-}
-
-fn limit(query: &Query) -> Result<usize> {
-    let most = USAGE_GROUPS;
-    let Some(text) = query.get("limit") else { return Ok(most) };
-    let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
-    limit.ok_or_else(|| Error::invalid("limit", format!("limit must be 1 to {most}.")))
+    let data = groups.iter().map(|group| show(group, &group_by)).collect();
+    let span = UsageSpan { since: since.map(Into::into), until: end.into() };
+    Ok(UsageList { object: ListObject::It, data, has_more, next: None, span }.into())
 }
 
 /// The values of columns that are asked of, each a comma-separated list.
-fn filters(query: &Query) -> Result<Vec<(UsageColumn, Vec<String>)>> {
+fn filters(query: &UsageParameters) -> Result<Vec<(UsageColumn, Vec<String>)>> {
     let most = USAGE_VALUES;
-    let given =
-        FILTERS.into_iter().filter_map(|column| Some((column, query.get(column.as_str())?)));
+    let asked = [
+        (UsageColumn::Key, &query.key),
+        (UsageColumn::User, &query.user),
+        (UsageColumn::Model, &query.model),
+        (UsageColumn::Recipe, &query.recipe),
+    ];
+    let given = asked.into_iter().filter_map(|(column, text)| Some((column, text.as_ref()?)));
     given
         .map(|(column, text)| {
             let values: Vec<String> = text.split(',').map(str::to_owned).collect();
@@ -113,8 +77,8 @@ fn filters(query: &Query) -> Result<Vec<(UsageColumn, Vec<String>)>> {
 }
 
 /// Reads the start of an interval in UTC, as a time or, for a day, as a date.
-fn bound(query: &Query, name: &str, interval: UsageInterval) -> Result<Option<Timestamp>> {
-    let Some(text) = query.get(name) else { return Ok(None) };
+fn bound(name: &str, text: Option<&str>, interval: UsageInterval) -> Result<Option<Timestamp>> {
+    let Some(text) = text else { return Ok(None) };
     let is_date = interval == UsageInterval::Day && text.len() == DATE;
     let written = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let begins = |at: &Timestamp| begin_of(*at, interval) == *at;
@@ -147,10 +111,7 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
     };
     let mut columns = Vec::new();
     for word in text.split(',').map(str::trim).filter(|_| !text.is_empty()) {
-        let column = UsageColumn::ALL
-            .into_iter()
-            .find(|column| column.as_str() == word)
-            .ok_or_else(refused)?;
+        let column = UsageColumn::parse(word).ok_or_else(refused)?;
         if columns.contains(&column) {
             return Err(refused());
         }
@@ -168,23 +129,29 @@ fn end_of(at: Timestamp, interval: UsageInterval) -> Timestamp {
     Timestamp::from_second(end).unwrap_or(at)
 }
 
-fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
-    let mut shown = Map::new();
-    shown.insert("object".into(), json!("usage"));
+fn show(group: &UsageGroup, columns: &[UsageColumn]) -> UsageRecord {
+    let mut shown = UsageRecord {
+        sums: (&group.own).into(),
+        latency_ms: quantiles(&group.own.took),
+        first_token_ms: quantiles(&group.own.first_token),
+        replays: (&group.replays).into(),
+        ..UsageRecord::default()
+    };
     for (column, value) in columns.iter().zip(&group.values) {
-        let value = match column {
-            _ if value.is_empty() => Value::Null,
-            UsageColumn::Day => json!(date(value).unwrap_or_else(|| value.clone())),
-            UsageColumn::Time => json!(time(value)),
-            _ => json!(value),
+        let known = Some(value.clone()).filter(|value| !value.is_empty());
+        let (place, value) = match column {
+            UsageColumn::Key => (&mut shown.key, known),
+            UsageColumn::User => (&mut shown.user, known),
+            UsageColumn::Model => (&mut shown.model, known),
+            UsageColumn::Alias => (&mut shown.alias, known),
+            UsageColumn::Recipe => (&mut shown.recipe, known),
+            UsageColumn::Rule => (&mut shown.rule, known),
+            UsageColumn::Day => (&mut shown.day, known.map(|day| date(&day).unwrap_or(day))),
+            UsageColumn::Time => (&mut shown.time, known.and_then(|at| time(&at))),
         };
-        shown.insert(column.as_str().into(), value);
+        *place = Some(value);
     }
-    shown.extend(sums(&group.own));
-    shown.insert("latency_ms".into(), quantiles(&group.own.took));
-    shown.insert("first_token_ms".into(), quantiles(&group.own.first_token));
-    shown.insert("replays".into(), Value::Object(sums(&group.replays)));
-    Value::Object(shown)
+    shown
 }
 
 /// A day of the store, which is `yyyymmdd`.
@@ -205,34 +172,19 @@ fn time(value: &str) -> Option<String> {
 const DAY: usize = 8;
 
 /// Half of all durations were shorter than the one, and 95 of 100 than the other.
-fn quantiles(counts: &LatencyCounts) -> Value {
+fn quantiles(counts: &LatencyCounts) -> Option<LatencyQuantiles> {
     let rounded = |share| counts.quantile_ms(share).map(f64::round);
-    match (rounded(0.5), rounded(0.95)) {
-        (Some(p50), Some(p95)) => json!({ "p50": p50, "p95": p95 }),
-        _ => Value::Null,
-    }
-}
-
-/// Sums as JSON. `cost_usd` is null if no cost is known; `unpriced_requests` counts those without
-/// one.
-fn sums(sums: &UsageSums) -> Map<String, Value> {
-    let cost = (sums.priced > 0).then(|| dollars(sums.nano));
-    let shown = json!({
-        "requests": sums.requests, "errors": sums.errors, "prompt_tokens": sums.prompt_tokens,
-        "completion_tokens": sums.completion_tokens,
-        "total_tokens": sums.prompt_tokens.saturating_add(sums.completion_tokens),
-        "cached_tokens": sums.cached_tokens,
-        "cost_usd": cost, "unpriced_requests": sums.unpriced,
-    });
-    match shown {
-        Value::Object(shown) => shown,
-        _ => Map::new(),
-    }
+    Some(LatencyQuantiles { p50: rounded(0.5)?, p95: rounded(0.95)? })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use rerouter_records::read::read_query;
+    use rerouter_records::usage::UsageTotals;
+    use rerouter_store::UsageSums;
 
     #[test]
     fn columns_are_known_and_there_once() {
@@ -247,18 +199,18 @@ mod tests {
     fn an_unknown_cost_is_null() {
         let mut used =
             UsageSums { requests: 2, prompt_tokens: 7, unpriced: 1, ..UsageSums::default() };
-        assert_eq!(
-            (&sums(&used)["cost_usd"], &sums(&used)["unpriced_requests"]),
-            (&Value::Null, &json!(1))
-        );
+        let total = UsageTotals::from(&used);
+        assert_eq!((total.cost_usd, total.unpriced_requests), (None, 1));
         used.priced = 1;
-        assert_eq!(sums(&used)["cost_usd"], json!(0.0));
+        assert_eq!(UsageTotals::from(&used).cost_usd, Some(0.0));
         let group = UsageGroup {
             values: vec!["20261121".into(), String::new()],
             own: used,
             replays: UsageSums::default(),
         };
         let shown = show(&group, &[UsageColumn::Day, UsageColumn::Model]);
+        let shown = serde_json::to_value(shown).unwrap();
+        assert!(shown.get("key").is_none() && shown["requests"] == 2);
         assert_eq!(
             (&shown["day"], &shown["model"], &shown["replays"]["requests"]),
             (&json!("2026-11-21"), &Value::Null, &json!(0))
@@ -267,10 +219,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_the_beginning_of_a_day() {
-        let read = |text: &str| {
-            let query = Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap();
-            bound(&query, "since", UsageInterval::Day)
-        };
+        let read = |text: &str| bound("since", Some(text), UsageInterval::Day);
         let day = "2026-11-21T00:00:00.000000Z";
         for text in ["2026-11-21", "2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00"] {
             assert_eq!(read(text).unwrap().map(rfc3339).as_deref(), Some(day), "{text}");
@@ -299,11 +248,11 @@ mod tests {
     #[test]
     fn intervals_and_filters_are_checked() {
         let all = |text: &str| {
-            let query = Query::read(Some(text), PARAMETERS).unwrap();
-            let interval = word(&query, "interval", &UsageInterval::ALL, UsageInterval::as_str)?;
-            bound(&query, "since", interval.unwrap_or_default())?;
-            word(&query, "order", &UsageOrder::ALL, UsageOrder::as_str)?;
-            Ok::<_, Error>((limit(&query)?, filters(&query)?))
+            let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let query: UsageParameters = read_query(pairs.collect())?;
+            bound("since", query.since.as_deref(), query.interval)?;
+            Ok::<_, Error>((query.limit, filters(&query)?))
         };
         let good = all("interval=5m&since=2026-11-21T15:05:00Z&order=cost_usd&limit=5&key=a,b");
         let keys = vec![(UsageColumn::Key, vec!["a".to_owned(), "b".to_owned()])];

@@ -59,17 +59,8 @@ pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
         (_, "after") => "`next` of the previous page.",
         (_, "since") => "From this RFC 3339 time on.",
         (_, "until") => "Before this RFC 3339 time.",
-        ("usage", "group_by") => {
-            "Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` \
-             or, \
-             for any interval, `time`. Default: one total."
-        }
         ("eraseReplays", "user") => "Id of the owner; admins only.",
         ("eraseReplays", "key") => "Id of the calling key, within the caller's reach.",
-        ("usage", "key") => "Only of these keys: a comma-separated list of ids.",
-        ("usage", "user") => "Only of these users: a comma-separated list of ids.",
-        ("usage", "model") => "Only of these targets: a comma-separated list of `provider/model`.",
-        ("usage", "recipe") => "Only of these recipes: a comma-separated list.",
         ("listReplays", "status") => {
             "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
         }

@@ -11,13 +11,11 @@ use serde_json::{Map, Value, json};
 use self::responses::responses;
 use super::models::MODELS_PAGE;
 use super::operation::{Operation, Parameters, Shape};
-use super::usage::USAGE_GROUPS;
 use crate::api::route::{MERGE_PATCH, Route};
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
 use rerouter_records::schema::Components;
-use rerouter_store::{UsageInterval, UsageOrder};
 
 /// The document of these operations.
 pub(super) fn document(operations: &[&[Operation]]) -> Value {
@@ -202,26 +200,6 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
                 "description": says
             })
         }
-        "limit" if operation.id == "usage" => {
-            let most = USAGE_GROUPS;
-            json!({
-                "type": "integer", "minimum": 1, "maximum": most, "default": most,
-                "description": "Maximum number of sums"
-            })
-        }
-        "interval" => {
-            let says = "What usage is summed by. Days are kept for 400 days, hours for 8 days, \
-                five minutes for 6 hours";
-            json!({
-                "enum": UsageInterval::ALL.map(UsageInterval::as_str),
-                "default": UsageInterval::default().as_str(), "description": says
-            })
-        }
-        "order" => {
-            let says = "The largest first; without it the latest time first, else in the order \
-                of the values";
-            json!({ "enum": UsageOrder::ALL.map(UsageOrder::as_str), "description": says })
-        }
         "limit" => {
             json!({
                 "type": "integer", "minimum": 1, "maximum": PAGE_MAX,
@@ -234,11 +212,6 @@ fn query_schema(operation: &Operation, name: &str) -> Value {
                 "default": Endpoint::ChatCompletions.as_str(),
                 "description": "Endpoint of the request in the body"
             })
-        }
-        "since" | "until" if operation.id == "usage" => {
-            let says = "Start of an interval in UTC: for days `2026-11-21` or \
-                `2026-11-21T00:00:00Z`; a time within an interval is 400";
-            json!({ "type": "string", "description": says })
         }
         "since" | "until" => {
             json!({ "type": "string", "format": "date-time" })
