@@ -16,11 +16,11 @@
 //! The rooms, in their order:
 //!
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations whose
-//!   values are words · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`money`] · [`url`] ·
-//!   [`atomic_file`] files replaced in one step · [`blocking`] threads that may block ·
-//!   [`turns`] fair turns at scarce work · [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
-//!   [`unread`] the limit on answers that nobody reads ·
-//!   [`trace_context`] traces of clients, continued · [`secret`]
+//!   values are words · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT,
+//!   ROUTER · [`money`] · [`url`] · [`atomic_file`] files replaced in one step · [`blocking`]
+//!   threads that may block · [`turns`] fair turns at scarce work · [`repeats`] calls with an
+//!   `Idempotency-Key` · [`body_memory`] the limit on bodies in memory · [`unread`] the limit on
+//!   answers that nobody reads · [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
 //!   of captures ·

@@ -168,7 +168,7 @@ fn planted_differences_are_found() {
     let key_with = |more: Value| {
         let mut record = json!({
             "object": "api_key", "id": "key_1", "interface": "router", "name": "k",
-            "redacted": "rtr_", "owner": null, "created_by": null,
+            "redacted": "rtr_", "owner": "usr_a", "created_by": {"type": "session", "id": "sess_a"},
             "scopes": [], "labels": {}, "limits": {}, "status": "active",
             "created_at": "2026-11-22T00:00:00Z", "expires_at": null,
             "last_used_at": null, "revoked_at": null, "rotated_at": null,

@@ -15,9 +15,9 @@ use crate::error::{Error, Kind, Result};
 /// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(600);
 /// Calls of one kind by one payer that are known; beyond it a new key is refused.
-pub const REPEATS_SHARE: usize = 1_000;
+const REPEATS_SHARE: usize = 1_000;
 /// Bytes of a payer's answers beyond which its next call is refused. A larger answer is not kept.
-pub const REPEATS_SHARE_BYTES: usize = 8 << 20;
+const REPEATS_SHARE_BYTES: usize = 8 << 20;
 /// Bytes of all answers of one kind, beyond which none is kept.
 const REPEATS_BYTES: usize = 64 << 20;
 /// `Retry-After` of a payer that has as many `Idempotency-Key`s as it may.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::call::PageCall;
 use super::layout::Tab;
@@ -12,6 +11,9 @@ use super::{pieces, times};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
 use rerouter_core::api::audit::Action;
+use rerouter_records::audit::AuditEvent;
+use rerouter_records::page::Page;
+use rerouter_records::user::UserRecord;
 
 const FILTERS: [&str; 5] = ["action", "actor", "target", "since", "until"];
 
@@ -21,7 +23,6 @@ pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
         FILTERS.iter().map(|name| call.query(name).unwrap_or_default()).collect();
     let filters: Vec<(&str, &str)> =
         FILTERS.into_iter().zip(asked.iter().map(|text| text.trim())).collect();
-    let after = call.query("after").unwrap_or_default();
     let [since, until] = ["since", "until"].map(|name| times::utc(value(&filters, name)));
     let mut query = filters.clone();
     for (name, asked) in &mut query {
@@ -31,17 +32,11 @@ pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
             _ => {}
         }
     }
-    query.push(("after", &after));
-    let found = call.get(&with_query("/v1/audit", &query)).await?;
-    let next = found
-        .get("next")
-        .and_then(Value::as_str)
-        .map(|next| with_query("/console/audit", &[&filters[..], &[("after", next)]].concat()));
-    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let (rows, next) = call.list::<AuditEvent>("/v1/audit", "/console/audit", &query).await?;
     let mut names = BTreeMap::new();
-    for actor in rows.iter().filter_map(|row| row.pointer("/actor/id")?.as_str()) {
+    for actor in rows.iter().map(|row| &row.actor.id) {
         if !names.contains_key(actor) {
-            names.insert(actor.to_owned(), actor_name(call, actor).await);
+            names.insert(actor.clone(), actor_name(call, actor).await);
         }
     }
     let main = html! {
@@ -49,7 +44,7 @@ pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
         @if rows.is_empty() {
             (pieces::empty("Nothing here.", "No action fits these filters."))
         } @else {
-            (table(rows, &names))
+            (table(&rows, &names))
         }
         (pieces::pager(next.as_deref()))
     };
@@ -96,38 +91,36 @@ pub(super) async fn actor_name(call: PageCall<'_>, actor: &str) -> String {
         return actor.to_owned();
     }
     let login = format!("/v1/audit?limit=1&action=session.create&actor={}", encode(actor));
-    let login = call.get(&login).await.unwrap_or_default();
-    let user = login.pointer("/data/0/target/id").and_then(Value::as_str).unwrap_or_default();
-    let user = call.get(&format!("/v1/users/{}", encode(user))).await.unwrap_or_default();
-    match user.get("email").and_then(Value::as_str).unwrap_or_default() {
-        "" => actor.to_owned(),
-        email => email.to_owned(),
-    }
+    let email = async {
+        let login: Page<AuditEvent> = call.read(&login).await.ok()?;
+        let user = encode(&login.data.first()?.target.id);
+        call.read::<UserRecord>(&format!("/v1/users/{user}")).await.ok()?.email
+    };
+    email.await.unwrap_or_else(|| actor.to_owned())
 }
 
-fn table(rows: &[Value], names: &BTreeMap<String, String>) -> Markup {
+fn table(rows: &[AuditEvent], names: &BTreeMap<String, String>) -> Markup {
     let headings = ["Time", "Action", "Actor", "Target", "Address", "Request"];
     pieces::table("Audit", &headings, &html! { @for event in rows { (row(event, names)) } })
 }
 
-fn row(event: &Value, names: &BTreeMap<String, String>) -> Markup {
-    let text = |at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default();
-    let actor = (text("/actor/type"), text("/actor/id"));
-    let target = (text("/target/type"), text("/target/id"));
+fn row(event: &AuditEvent, names: &BTreeMap<String, String>) -> Markup {
+    let (action, request) = (event.action.as_str(), event.request_id.as_deref());
+    let actor = (event.actor.kind.as_str(), event.actor.id.as_str());
+    let target = (event.target.kind.as_str(), event.target.id.as_str());
     // A document that was only evaluated is no revision.
-    let was_live = target.0 != "config" || text("/action").starts_with("config.");
+    let was_live = target.0 != "config" || action.starts_with("config.");
     let name = names.get(actor.1).map_or(actor.1, String::as_str);
-    let action = Action::parse(text("/action"));
     html! {
         tr {
-            td { (pieces::time(text("/at"))) }
-            td title=[action.map(Action::meaning)] { (text("/action")) }
+            td { (pieces::time(&event.at.to_string())) }
+            td title=[Action::parse(action).map(Action::meaning)] { (action) }
             td { (who(actor, name, page_of(actor.0, actor.1), "actor")) }
             td {
                 (who(target, target.1, page_of(target.0, target.1).filter(|_| was_live), "target"))
             }
-            td .mono { (text("/address")) }
-            td .mono title=(text("/request_id")) { (pieces::short_id(text("/request_id"))) }
+            td .mono { (event.address.as_deref().unwrap_or_default()) }
+            td .mono title=[request] { (pieces::short_id(request.unwrap_or_default())) }
         }
     }
 }

@@ -4,11 +4,13 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
 use maud::Markup;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::answer;
 use super::form::Form;
 use super::layout::{self, TABS, Tab, TabRow};
+use super::links::with_query;
 use super::refusal::{self, AGENT_KEY, PageAsk};
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind, Result};
@@ -21,6 +23,7 @@ use rerouter_core::api::{
     Route, RouteMatch,
 };
 use rerouter_core::app::App;
+use rerouter_records::page::Page;
 
 /// A request for a page, and who sends it.
 #[derive(Clone, Copy)]
@@ -34,6 +37,28 @@ impl PageCall<'_> {
     /// The JSON of `GET path?query` of the API, as this caller gets it.
     pub(super) async fn get(&self, path_and_query: &str) -> Result<Value> {
         self.call(Method::GET, path_and_query, None).await
+    }
+
+    /// The record of `GET path?query` of the API, as this caller gets it.
+    pub(super) async fn read<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T> {
+        serde_json::from_value(self.get(path_and_query).await?).map_err(Error::internal)
+    }
+
+    /// A page of a list of the API by these filters, from the `after` of this request on; and the
+    /// path of the next page of the list at `here`.
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        api: &str,
+        here: &str,
+        filters: &[(&str, &str)],
+    ) -> Result<(Vec<T>, Option<String>)> {
+        let after = self.query("after").unwrap_or_default();
+        let asked = [filters, &[("after", after.as_str())]].concat();
+        let found: Page<T> = self.read(&with_query(api, &asked)).await?;
+        let more =
+            |next: String| with_query(here, &[filters, &[("after", next.as_str())]].concat());
+        let next = found.next.map(more);
+        Ok((found.data, next))
     }
 
     /// A call of the API with a JSON body. `Ok` is the JSON of any 2xx, null if it has none.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 use super::form::Form;
 use super::pieces;
@@ -206,12 +207,8 @@ pub(super) fn pairs_of(text: &str) -> Map<String, Value> {
 }
 
 /// An object of strings as `name=value` lines.
-pub(super) fn pairs_text(pairs: &Value) -> String {
-    let pairs = pairs.as_object().into_iter().flatten();
-    let line = |(name, value): (&String, &Value)| {
-        format!("{name}={}\n", value.as_str().unwrap_or_default())
-    };
-    pairs.map(line).collect()
+pub(super) fn pairs_text(pairs: &BTreeMap<String, String>) -> String {
+    pairs.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
 /// The merge patch (RFC 7396) that makes `after` of `before`; `None` if nothing changes.
@@ -246,7 +243,8 @@ mod tests {
             Value::Object(pairs.clone()),
             json!({"team": "search", "capture": "off", "a": "b=c", "bare": ""})
         );
-        assert_eq!(pairs_of(&pairs_text(&Value::Object(pairs.clone()))), pairs);
+        let typed = serde_json::from_value(Value::Object(pairs.clone())).unwrap();
+        assert_eq!(pairs_of(&pairs_text(&typed)), pairs);
     }
 
     fn apply(target: &Value, patch: &Value) -> Value {

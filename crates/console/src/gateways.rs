@@ -2,7 +2,6 @@
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::call::PageCall;
 use super::form_state::{is_of_form, refused_page};
@@ -10,6 +9,7 @@ use super::layout::Tab;
 use super::pieces;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::gateway::{GatewayRecord, GatewayState};
 
 /// `GET /console/gateways`. The list is loaded again every few seconds.
 pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
@@ -30,22 +30,21 @@ pub(super) async fn forget(call: PageCall<'_>) -> ApiResult {
 }
 
 async fn shown(call: &PageCall<'_>, notice: Markup) -> ApiResult {
-    let found = call.get("/v1/gateways").await?;
-    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let (rows, _) = call.list("/v1/gateways", "", &[]).await?;
     if call.is_fragment() {
-        return call.fragment(StatusCode::OK, table(rows));
+        return call.fragment(StatusCode::OK, table(&rows));
     }
     let main = html! {
         (notice)
         div #gateways hx-get="/console/gateways" hx-trigger="every 5s" data-quiet="" {
-            (table(rows))
+            (table(&rows))
         }
-        @for row in rows { (end(row)) }
+        @for row in &rows { (end(row)) }
     };
     call.page("Gateways", Tab::Gateways, main)
 }
 
-fn table(rows: &[Value]) -> Markup {
+fn table(rows: &[GatewayRecord]) -> Markup {
     if rows.is_empty() {
         return pieces::empty(
             "One gateway, which shares its store with no other.",
@@ -67,50 +66,42 @@ fn table(rows: &[Value]) -> Markup {
     }
 }
 
-fn row(gateway: &Value) -> Markup {
-    let text = |name: &str| gateway.get(name).and_then(Value::as_str).unwrap_or_default();
-    let is = |name: &str| gateway.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let kind = match text("state") {
-        "serving" => "ok",
-        "silent" => "warn",
-        _ => "bad",
+fn row(gateway: &GatewayRecord) -> Markup {
+    let kind = match gateway.state {
+        GatewayState::Serving => "ok",
+        GatewayState::Silent => "warn",
+        GatewayState::Fenced => "bad",
     };
-    let lag = gateway.get("lag").and_then(Value::as_u64);
     html! {
         tr {
             td {
-                (text("name"))
-                @if is("self") { " " (pieces::badge("info", "this one")) }
+                (gateway.name)
+                @if gateway.is_self { " " (pieces::badge("info", "this one")) }
             }
             td {
-                (pieces::badge(kind, text("state")))
-                @if is("serves_stale") { " " (pieces::badge("warn", "may serve stale")) }
+                (pieces::badge(kind, gateway.state.as_str()))
+                @if gateway.serves_stale { " " (pieces::badge("warn", "may serve stale")) }
             }
-            td .mono { (text("address")) }
-            td .mono { (text("version")) }
-            td .num {
-                @let lease = gateway.get("lease_ms").and_then(Value::as_f64);
-                (pieces::duration_ms(lease.unwrap_or(0.0)))
-            }
-            td .num { @match lag {
-                Some(0) => "none",
-                Some(lag) => (pieces::badge("warn", &format!("{lag} changes"))),
-                None => "–",
+            td .mono { (gateway.address) }
+            td .mono { (gateway.version) }
+            td .num { (pieces::duration_ms(gateway.lease_ms as f64)) }
+            td .num { @match gateway.lag {
+                0 => "none",
+                lag => (pieces::badge("warn", &format!("{lag} changes"))),
             } }
-            td .mono title=(text("document")) { (pieces::short_id(text("document"))) }
-            td { (pieces::time(text("renewed_at"))) }
+            td .mono title=(gateway.document) { (pieces::short_id(&gateway.document)) }
+            td { @if let Some(at) = gateway.renewed_at { (pieces::time(&at.to_string())) } }
         }
     }
 }
 
 /// The form that takes a dead gateway off the list.
-fn end(gateway: &Value) -> Markup {
-    let text = |name: &str| gateway.get(name).and_then(Value::as_str).unwrap_or_default();
+fn end(gateway: &GatewayRecord) -> Markup {
     html! {
-        @if text("state") != "serving" {
+        @if gateway.state != GatewayState::Serving {
             (pieces::confirm_form(
-                &format!("/console/gateways/{}/forget", encode(text("id"))),
-                &format!("Forget {}", text("name")),
+                &format!("/console/gateways/{}/forget", encode(&gateway.id)),
+                &format!("Forget {}", gateway.name),
                 "Only if you know that it is dead: no change waits for it any longer. One that \
                  lives registers anew.",
             ))

@@ -7,6 +7,9 @@ use super::form::Form;
 use super::form_state::{FormState, Input, lines_of, patch_to};
 use super::pieces;
 use rerouter_base::interface::Interface;
+use rerouter_base::money::dollars;
+use rerouter_records::key::{KeyUsage, RateUsage};
+use rerouter_records::{LimitOwner, Limits, Time};
 
 const COUNTS: [(&str, &str, &str); 3] = [
     ("rpm", "Requests a minute", ""),
@@ -14,18 +17,29 @@ const COUNTS: [(&str, &str, &str); 3] = [
     ("concurrency", "Requests at once", ""),
 ];
 
+/// The count of a limit by its name.
+fn count(limits: &Limits, name: &str) -> Option<u64> {
+    match name {
+        "rpm" => limits.rpm,
+        "tpm" => limits.tpm,
+        "concurrency" => limits.concurrency,
+        "keys_per_user" => limits.keys_per_user,
+        _ => None,
+    }
+}
+
 /// The limits that are set, in a few words each.
-pub(super) fn summary(limits: &Value) -> Markup {
-    let count = |name: &str| limits.get(name).and_then(Value::as_u64);
+pub(super) fn summary(limits: &Limits) -> Markup {
     let mut words: Vec<Markup> = Vec::new();
     for (name, unit) in [("rpm", "requests/min"), ("tpm", "tokens/min"), ("concurrency", "at once")]
     {
-        words.extend(count(name).map(|most| html! { (pieces::count(most)) " " (unit) }));
+        let most = count(limits, name);
+        words.extend(most.map(|most| html! { (pieces::count(most)) " " (unit) }));
     }
-    if let Some((usd, per)) = budget(limits) {
-        words.push(html! { (pieces::money(usd)) " a " (per) });
+    if let Some(budget) = &limits.budget {
+        words.push(html! { (pieces::money(dollars(budget.nano))) " a " (budget.per.as_str()) });
     }
-    words.extend(count("keys_per_user").map(|most| html! { (pieces::count(most)) " keys" }));
+    words.extend(limits.keys_per_user.map(|most| html! { (pieces::count(most)) " keys" }));
     html! {
         @if words.is_empty() { span .muted { "none" } }
         @for (at, word) in words.iter().enumerate() { @if at > 0 { " · " } (word) }
@@ -33,39 +47,24 @@ pub(super) fn summary(limits: &Value) -> Markup {
 }
 
 /// The names that may be asked for.
-pub(super) fn models(limits: &Value) -> Markup {
-    let names = limits.get("models").and_then(Value::as_array);
+pub(super) fn models(limits: &Limits) -> Markup {
     html! {
-        @match names {
+        @match &limits.models {
             None => span .muted { "all" },
             Some(names) => @for (at, name) in names.iter().enumerate() {
                 @if at > 0 { ", " }
-                span .mono { (name.as_str().unwrap_or_default()) }
+                span .mono { (name) }
             },
         }
     }
 }
 
-fn budget(limits: &Value) -> Option<(f64, &str)> {
-    let budget = limits.get("budget")?;
-    Some((budget.get("usd")?.as_f64()?, budget.get("per")?.as_str()?))
-}
-
 /// The inputs of a form. Keys of PIN and AGENT make no inference: only the count of keys holds.
-pub(super) fn inputs(state: &FormState<'_>, before: &Value, interface: Interface) -> Markup {
-    let number = |name: &str| match before.get(name) {
-        Some(Value::Number(number)) => number.to_string(),
-        _ => String::new(),
-    };
-    let (usd, per) = budget(before).unwrap_or((0.0, "month"));
-    let usd = if usd > 0.0 { usd.to_string() } else { String::new() };
-    let names: Vec<&str> = before
-        .get("models")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interface) -> Markup {
+    let number = |name: &str| count(before, name).map(|most| most.to_string()).unwrap_or_default();
+    let usd = before.budget.map(|budget| dollars(budget.nano).to_string()).unwrap_or_default();
+    let per = before.budget.map_or("month", |budget| budget.per.as_str());
+    let names = before.models.as_ref().map(|names| names.join("\n")).unwrap_or_default();
     html! {
         fieldset .form {
             legend { "Limits" }
@@ -91,7 +90,7 @@ pub(super) fn inputs(state: &FormState<'_>, before: &Value, interface: Interface
                 }
                 (state.lines(
                     &Input {
-                        label: "Models", name: "limits.models", before: &names.join("\n"),
+                        label: "Models", name: "limits.models", before: &names,
                         hint: "One name a line; a * at the end matches a prefix. Empty: all.",
                     },
                     3,
@@ -127,7 +126,8 @@ pub(super) fn read(form: &Form) -> Map<String, Value> {
 }
 
 /// The merge patch that makes a form's limits of those before; limits without an input stay.
-pub(super) fn change(before: &Value, form: &Form) -> Option<Value> {
+pub(super) fn change(before: &Limits, form: &Form) -> Option<Value> {
+    let before = &json!(before);
     let mut wanted = read(form);
     let has_input = |name: &str| match name {
         "budget" => form.get("limits.budget.usd").is_some(),
@@ -138,14 +138,47 @@ pub(super) fn change(before: &Value, form: &Form) -> Option<Value> {
     patch_to(before, &wanted)
 }
 
-/// What remains of the limits that a key draws on: `usage` of the key's record.
-pub(super) fn remaining(usage: &Value) -> Markup {
-    let of = |name: &str| usage.get(name).filter(|left| !left.is_null());
+/// What remains of the limits that a key draws on.
+pub(super) fn remaining(usage: &KeyUsage) -> Markup {
+    let KeyUsage { requests, tokens, concurrency, budget } = usage;
+    let rate = |label, rate: &RateUsage| {
+        let reserved = rate.reserved.filter(|reserved| *reserved > 0);
+        row(&Left {
+            label,
+            of: rate.of,
+            amounts: (rate.limit as f64, rate.remaining as f64),
+            shown: (pieces::count(rate.remaining), pieces::count(rate.limit)),
+            per: None,
+            reserved: reserved.map(pieces::count),
+            resets_at: Some(rate.resets_at),
+        })
+    };
     let rows: Vec<Markup> = [
-        of("requests").map(|left| row("Requests this minute", left, false)),
-        of("tokens").map(|left| row("Tokens this minute", left, false)),
-        of("concurrency").map(|left| row("Requests at once", left, false)),
-        of("budget").map(|left| row("Budget", left, true)),
+        requests.as_ref().map(|left| rate("Requests this minute", left)),
+        tokens.as_ref().map(|left| rate("Tokens this minute", left)),
+        concurrency.as_ref().map(|left| {
+            row(&Left {
+                label: "Requests at once",
+                of: left.of,
+                amounts: (left.limit as f64, left.remaining as f64),
+                shown: (pieces::count(left.remaining), pieces::count(left.limit)),
+                per: None,
+                reserved: None,
+                resets_at: None,
+            })
+        }),
+        budget.as_ref().map(|left| {
+            let reserved = Some(left.reserved_usd).filter(|reserved| *reserved > 0.0);
+            row(&Left {
+                label: "Budget",
+                of: left.of,
+                amounts: (left.limit_usd, left.remaining_usd),
+                shown: (pieces::money(left.remaining_usd), pieces::money(left.limit_usd)),
+                per: Some(left.per.as_str()),
+                reserved: reserved.map(pieces::money),
+                resets_at: Some(left.resets_at),
+            })
+        }),
     ]
     .into_iter()
     .flatten()
@@ -168,37 +201,39 @@ pub(super) fn remaining(usage: &Value) -> Markup {
     }
 }
 
+/// What is left of a limit.
+struct Left<'a> {
+    label: &'a str,
+    of: LimitOwner,
+    /// The limit, and what is left of it.
+    amounts: (f64, f64),
+    /// What is left, and the limit.
+    shown: (String, String),
+    per: Option<&'static str>,
+    /// What requests under way have reserved.
+    reserved: Option<String>,
+    resets_at: Option<Time>,
+}
+
 /// One limit: the bar shows what is left.
-fn row(label: &str, left: &Value, is_money: bool) -> Markup {
-    let end = if is_money { "_usd" } else { "" };
-    let number = |name: &str| left.get(format!("{name}{end}")).and_then(Value::as_f64);
-    let (most, rest) = (number("limit").unwrap_or(0.0), number("remaining").unwrap_or(0.0));
-    let shown = |amount: f64| match is_money {
-        true => pieces::money(amount),
-        // Counts are far below 2^53.
-        false => pieces::count(amount as u64),
-    };
-    let reserved = number("reserved").filter(|reserved| *reserved > 0.0);
+fn row(left: &Left<'_>) -> Markup {
+    let (most, rest) = left.amounts;
     html! {
         tr {
-            th scope="row" { (label) }
+            th scope="row" { (left.label) }
             td {
                 meter min="0" max=(most) low=(most / 10.0) optimum=(most) value=(rest)
-                    aria-label=(format!("{label} left")) {}
+                    aria-label=(format!("{} left", left.label)) {}
             }
             td .num {
-                (shown(rest)) " of " (shown(most))
-                @if let Some(per) = left.get("per").and_then(Value::as_str) { " a " (per) }
-                @if let Some(reserved) = reserved {
-                    br; span .muted { (shown(reserved)) " reserved by requests under way" }
+                (left.shown.0) " of " (left.shown.1)
+                @if let Some(per) = left.per { " a " (per) }
+                @if let Some(reserved) = &left.reserved {
+                    br; span .muted { (reserved) " reserved by requests under way" }
                 }
             }
-            td { (left.get("of").and_then(Value::as_str).unwrap_or_default()) }
-            td {
-                @if let Some(at) = left.get("resets_at").and_then(Value::as_str) {
-                    (pieces::time(at))
-                }
-            }
+            td { (left.of.as_str()) }
+            td { @if let Some(at) = left.resets_at { (pieces::time(&at.to_string())) } }
         }
     }
 }

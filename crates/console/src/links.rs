@@ -9,6 +9,7 @@ pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
         given.map(|(name, value)| format!("{name}={}", encode(value))).collect();
     match pairs.is_empty() {
         true => path.to_owned(),
+        false if path.contains('?') => format!("{path}&{}", pairs.join("&")),
         false => format!("{path}?{}", pairs.join("&")),
     }
 }

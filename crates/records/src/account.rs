@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Time;
-use crate::user::{EMAIL_BYTES, NAME_CHARS};
+use crate::user::{EMAIL_BYTES, NAME_CHARS, PASSWORD_BYTES};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::secret::Secret;
 use rerouter_store::{Role, UserRow};
@@ -64,7 +64,7 @@ pub struct NewAccount {
     #[schemars(length(max = EMAIL_BYTES))]
     pub email: String,
     /// 8 to 1,024 bytes.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(max = PASSWORD_BYTES))]
     pub password: Secret,
     #[schemars(length(min = 1, max = NAME_CHARS))]
     pub name: Option<String>,
@@ -111,7 +111,7 @@ pub struct PasswordChange {
     #[schemars(with = "String")]
     pub current_password: Secret,
     /// 8 to 1,024 bytes.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(max = PASSWORD_BYTES))]
     pub new_password: Secret,
 }
 

@@ -127,6 +127,7 @@ pub struct NewKey {
     pub expires_at: Option<Time>,
     pub limits: Option<Limits>,
     /// Up to 16 pairs, with names of up to 64 and values of up to 512 characters.
+    #[schemars(extend("maxProperties" = 16))]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Admins only: the id of a user.
     pub owner: Option<String>,
@@ -160,7 +161,7 @@ pub struct KeyPatch {
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
     /// How long the old secret stays valid. Default: 0.
-    #[schemars(range(max = ROTATION_GRACE_S))]
+    #[schemars(range(max = ROTATION_GRACE_S), extend("default" = 0))]
     pub grace_period_seconds: Option<u64>,
 }
 

@@ -21,4 +21,5 @@ pub mod usage;
 pub mod user;
 mod words;
 
+pub use rerouter_store::{KeyState, LimitOwner, Limits, NodeModel, Role};
 pub use time::Time;

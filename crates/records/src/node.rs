@@ -146,6 +146,7 @@ pub struct NodeRegistered {
 pub struct NodeHeartbeat {
     /// Epoch of the registration (`node.registered.epoch` of its answer); 409 if the node has
     /// registered again since.
+    #[schemars(range(min = 1))]
     pub epoch: Option<u64>,
     /// Must increase with each heartbeat.
     pub seq: u64,
@@ -171,6 +172,7 @@ pub struct NodeLease {
 #[serde(deny_unknown_fields)]
 pub struct NodeLeaving {
     /// Epoch of the registration that ends; 409 if the node has registered again since.
+    #[schemars(range(min = 1))]
     pub epoch: Option<u64>,
 }
 

@@ -70,7 +70,7 @@ pub struct PageQuery {
 }
 
 /// The default of `limit`.
-pub const fn page_default() -> usize {
+pub(crate) const fn page_default() -> usize {
     PAGE_DEFAULT
 }
 

@@ -8,6 +8,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
+use crate::words;
+
 /// Notes on a schema that are for [`read`](crate::read::read) alone.
 pub(crate) const MERGED: &str = "x-merged";
 
@@ -81,14 +83,35 @@ impl Components {
     }
 }
 
-/// Takes out what is not for the document.
+/// The schema of a value that is there, for the document: without null.
+pub fn required(schema: &Value) -> Value {
+    let mut required = words::plain(schema).clone();
+    for (name, kept) in
+        [("description", schema.get("description")), ("default", schema.get("default"))]
+    {
+        if let (Some(kept), Some(members)) = (kept, required.as_object_mut()) {
+            members.insert(name.to_owned(), kept.clone());
+        }
+    }
+    let kind = words::kind(&required).to_owned();
+    if let Some(members) = required.as_object_mut() {
+        members.entry("type").and_modify(|of| *of = kind.into());
+        if let Some(Value::Array(options)) = members.get_mut("enum") {
+            options.retain(|option| !option.is_null());
+        }
+    }
+    strip(&mut required);
+    required
+}
+
+/// Takes out of a schema what is not for the document.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             members.shift_remove(MERGED);
             // `title` repeats the name, and formats such as `uint64` are no part of JSON Schema.
             members.shift_remove("title");
-            if members.get("type").is_some_and(|kind| kind != "string") {
+            if !matches!(words::kind(&Value::Object(members.clone())), "string" | "") {
                 members.shift_remove("format");
             }
             members.values_mut().for_each(strip);

@@ -81,7 +81,7 @@ pub struct CertificateStatus {
 pub struct ProviderStatus {
     pub object: ProviderObject,
     pub id: String,
-    /// `openai`, `anthropic`, `gemini` or `mock`.
+    #[schemars(extend("enum" = ["openai", "anthropic", "gemini", "mock"]))]
     pub protocol: String,
     pub targets: Vec<ProviderTarget>,
 }

@@ -14,6 +14,8 @@ use rerouter_store::{Limits, Role, UserRow};
 
 /// Characters of the name of a key or user.
 pub const NAME_CHARS: usize = 128;
+/// Bytes of a password: hashing stays cheap to refuse.
+pub const PASSWORD_BYTES: usize = 1_024;
 /// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3).
 pub const EMAIL_BYTES: usize = 254;
 
@@ -61,7 +63,7 @@ pub struct NewUser {
     #[schemars(length(max = EMAIL_BYTES))]
     pub email: String,
     /// 8 to 1,024 bytes.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(max = PASSWORD_BYTES))]
     pub password: Secret,
     #[schemars(length(min = 1, max = NAME_CHARS))]
     pub name: Option<String>,
@@ -81,7 +83,7 @@ pub struct UserPatch {
     #[schemars(with = "bool")]
     pub disabled: Patch<bool>,
     /// 8 to 1,024 bytes. Ends all sessions of the user.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(max = PASSWORD_BYTES))]
     pub password: Patch<Secret>,
     /// Merged limit by limit; null removes a limit, or all of them. Applies from the next request.
     pub limits: Patch<MergePatch<Limits>>,

@@ -97,10 +97,13 @@ impl Action {
 
 /// The object of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct AuditTarget {
-    /// `key`, `user`, `session`, `agent`, `node`, `gateway`, `config`, `master_key`, `capture`,
-    /// `captures` or, of an import, `request`.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = [
+        "key", "user", "session", "agent", "node", "gateway", "config", "master_key", "capture",
+        "captures", "request",
+    ]))]
     pub kind: String,
     /// Its id; the revision of a `config`, the generation of a `master_key`, the filter of
     /// `captures`, `unknown` for an unknown user.

@@ -1,7 +1,9 @@
 //! The form of an agent, and what it asks for.
 
 use maud::{Markup, html};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 use super::super::call::PageCall;
 use super::super::form::Form;
@@ -69,7 +71,7 @@ pub(super) fn inputs(state: &FormState<'_>, agent: &Value, aliases: &[String]) -
         }, 4))
         (state.lines(&Input {
             label: "Metadata", name: "metadata",
-            before: &pairs_text(agent.get("metadata").unwrap_or(&Value::Null)),
+            before: &pairs_text(&agent.get("metadata").map(BTreeMap::deserialize).and_then(Result::ok).unwrap_or_default()),
             hint: "name=value, one a line.",
         }, 2))
     }

@@ -18,6 +18,7 @@ use rerouter_base::error::{Error, Result};
 use rerouter_base::id::RequestId;
 use rerouter_base::interface::Interface;
 use rerouter_core::api::{ApiRequest, ApiResult};
+use rerouter_records::Limits;
 
 const TITLE: &str = "New key";
 
@@ -86,7 +87,7 @@ fn form(call: &PageCall<'_>, interface: Interface, state: FormState<'_>) -> Mark
             (state.of_kind(&Input {
                 label: "Expires (UTC)", name: "expires_at", before: "", hint: "Empty: never.",
             }, "datetime-local"))
-            (limits::inputs(&state, &Value::Null, interface))
+            (limits::inputs(&state, &Limits::default(), interface))
             @if is_admin {
                 (state.lines(&Input {
                     label: "Labels", name: "labels", before: "",

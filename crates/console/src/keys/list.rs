@@ -1,16 +1,16 @@
 //! `/console/keys`.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::super::call::PageCall;
-use super::super::form_state::words;
 use super::super::layout::Tab;
 use super::super::links::with_query;
 use super::super::{limits, pieces};
 use super::{collection, interface, interfaces, link, status_class, title};
 use rerouter_base::interface::Interface;
 use rerouter_core::api::ApiResult;
+use rerouter_records::Time;
+use rerouter_records::key::KeyRecord;
 
 const STATUSES: [(&str, &str); 5] = [
     ("", "not revoked"),
@@ -24,16 +24,11 @@ const STATUSES: [(&str, &str); 5] = [
 pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     let interface = interface(&call);
     let filter = |name: &str| call.query(name).unwrap_or_default();
-    let (status, owner, after) = (filter("status"), filter("owner"), filter("after"));
+    let (status, owner) = (filter("status"), filter("owner"));
     let parameters = [("status", status.as_str()), ("owner", owner.as_str())];
-    let asked = [&parameters[..], &[("after", after.as_str())]].concat();
-    let found = call.get(&with_query(collection(interface), &asked)).await?;
     let word = interface.as_str();
-    let next = found.get("next").and_then(Value::as_str).map(|next| {
-        let more = [&parameters[..], &[("interface", word), ("after", next)]].concat();
-        with_query("/console/keys", &more)
-    });
-    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let here = format!("/console/keys?interface={word}");
+    let (rows, next) = call.list::<KeyRecord>(collection(interface), &here, &parameters).await?;
     let shows_owner = call.is_admin() && interface != Interface::Agent;
     let main = html! {
         (tabs(&call, interface))
@@ -47,7 +42,7 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
             (pieces::empty("No keys here.",
                 "A key is what a client or a program shows. “New key” makes one."))
         } @else {
-            (table(interface, rows, shows_owner))
+            (table(interface, &rows, shows_owner))
         }
         (pieces::pager(next.as_deref()))
         @if interface == Interface::Router {
@@ -93,7 +88,7 @@ fn filters(interface: Interface, status: &str, owner: &str, shows_owner: bool) -
     }
 }
 
-fn table(interface: Interface, rows: &[Value], shows_owner: bool) -> Markup {
+fn table(interface: Interface, rows: &[KeyRecord], shows_owner: bool) -> Markup {
     let of_router: &[&str] =
         if interface == Interface::Router { &["Models", "Limits"] } else { &[] };
     let owner: &[&str] = if shows_owner { &["Owner"] } else { &[] };
@@ -103,32 +98,29 @@ fn table(interface: Interface, rows: &[Value], shows_owner: bool) -> Markup {
     pieces::table("Keys", &headings, &rows)
 }
 
-fn row(interface: Interface, key: &Value, shows_owner: bool) -> Markup {
-    let text = |name: &str| key.get(name).and_then(Value::as_str);
-    let (id, status) = (text("id").unwrap_or_default(), text("status").unwrap_or_default());
-    let limits = key.get("limits").unwrap_or(&Value::Null);
+fn row(interface: Interface, key: &KeyRecord, shows_owner: bool) -> Markup {
+    let time = |at: Option<Time>| {
+        html! {
+            @match at {
+                Some(at) => (pieces::time(&at.to_string())),
+                None => span .muted { "never" },
+            }
+        }
+    };
     html! {
         tr {
-            td { a href=(link(interface, id, "")) { (text("name").unwrap_or_default()) } }
-            td .mono { (text("redacted").unwrap_or_default()) }
-            td { (pieces::badge(status_class(status), status)) }
-            td { (words(key.get("scopes"))) }
+            td { a href=(link(interface, key.id.as_str(), "")) { (key.name) } }
+            td .mono { (key.redacted) }
+            td { (pieces::badge(status_class(key.status), key.status.as_str())) }
+            td { (key.scopes.join(", ")) }
             @if interface == Interface::Router {
-                td { (limits::models(limits)) }
-                td { (limits::summary(limits)) }
+                td { (limits::models(&key.limits)) }
+                td { (limits::summary(&key.limits)) }
             }
-            td { @match text("last_used_at") {
-                Some(at) => (pieces::time(at)),
-                None => span .muted { "never" },
-            } }
-            td { @match text("expires_at") {
-                Some(at) => (pieces::time(at)),
-                None => span .muted { "never" },
-            } }
+            td { (time(key.last_used_at)) }
+            td { (time(key.expires_at)) }
             @if shows_owner {
-                td { @if let Some(owner) = text("owner") {
-                    (pieces::id_link(&format!("/console/users/{owner}"), owner))
-                } }
+                td { (pieces::id_link(&format!("/console/users/{}", key.owner), key.owner.as_str())) }
             }
         }
     }

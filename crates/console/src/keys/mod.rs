@@ -11,6 +11,7 @@ pub(super) use one::{change, revoke, rotate, set_status, show};
 use super::call::PageCall;
 use rerouter_base::interface::Interface;
 use rerouter_base::url::encode;
+use rerouter_records::KeyState;
 
 /// The interfaces whose keys this listener serves, ROUTER first.
 fn interfaces(call: &PageCall<'_>) -> impl Iterator<Item = Interface> {
@@ -48,11 +49,11 @@ fn title(interface: Interface) -> &'static str {
     }
 }
 
-/// The class and word of a key's status.
-fn status_class(status: &str) -> &'static str {
+/// The class of a key's status.
+fn status_class(status: KeyState) -> &'static str {
     match status {
-        "active" => "ok",
-        "inactive" | "expired" => "warn",
-        _ => "bad",
+        KeyState::Active => "ok",
+        KeyState::Inactive | KeyState::Expired => "warn",
+        KeyState::Revoked => "bad",
     }
 }

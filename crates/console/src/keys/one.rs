@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::super::call::PageCall;
 use super::super::form::Form;
 use super::super::form_state::{
-    FormState, Input, is_of_form, pairs_of, pairs_text, patch_to, refused_page, unconfirmed, words,
+    FormState, Input, is_of_form, pairs_of, pairs_text, patch_to, refused_page, unconfirmed,
 };
 use super::super::layout::Tab;
 use super::super::{limits, pieces, times};
@@ -17,6 +17,8 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Interface;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::KeyState;
+use rerouter_records::key::KeyRecord;
 
 const GRACES: [(&str, &str); 5] = [
     ("0", "none: the old secret ends now"),
@@ -90,24 +92,27 @@ pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
 }
 
 /// What a form changes, as a merge patch: only what differs, since each field asks for a right.
-fn patch(before: &Value, sent: &Form) -> Option<Value> {
+fn patch(before: &KeyRecord, sent: &Form) -> Option<Value> {
     let mut patch = Map::new();
     let text = |name: &str| sent.get(name).map(str::trim);
-    if let Some(name) = text("name").filter(|name| before.get("name") != Some(&json!(name))) {
+    if let Some(name) = text("name").filter(|name| before.name != *name) {
         patch.insert("name".to_owned(), json!(name));
     }
     if let Some(at) = text("expires_at").filter(|at| !at.is_empty()) {
-        let ends = before.get("expires_at").and_then(Value::as_str).unwrap_or_default();
-        if times::minute(ends) != at {
+        if times::minute(&ends(before)) != at {
             patch.insert("expires_at".to_owned(), json!(times::utc(at)));
         }
     }
-    let before = |name: &str| before.get(name).unwrap_or(&Value::Null);
-    let labels = text("labels").and_then(|text| patch_to(before("labels"), &pairs_of(text)));
-    for (name, change) in [("limits", limits::change(before("limits"), sent)), ("labels", labels)] {
+    let labels = text("labels").and_then(|text| patch_to(&json!(before.labels), &pairs_of(text)));
+    for (name, change) in [("limits", limits::change(&before.limits, sent)), ("labels", labels)] {
         patch.extend(change.map(|change| (name.to_owned(), change)));
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// When it expires, as text; empty if never.
+fn ends(key: &KeyRecord) -> String {
+    key.expires_at.map(|at| at.to_string()).unwrap_or_default()
 }
 
 impl<'a> KeyPage<'a> {
@@ -120,8 +125,8 @@ impl<'a> KeyPage<'a> {
         self.call.call(method, &path, body).await
     }
 
-    async fn read(&self) -> Result<Value> {
-        self.ask(Method::GET, "", None).await
+    async fn read(&self) -> Result<KeyRecord> {
+        self.call.read(&format!("{}/{}", collection(self.interface), encode(&self.id))).await
     }
 
     /// The page after a change, or with its refusal.
@@ -146,64 +151,61 @@ impl<'a> KeyPage<'a> {
 
     async fn shown(&self, state: FormState<'_>, notice: Markup) -> ApiResult {
         let key = self.read().await?;
-        let text = |name: &str| key.get(name).and_then(Value::as_str);
-        let status = text("status").unwrap_or_default();
-        let (name, lives) = (text("name").unwrap_or_default(), status != "revoked");
+        let status = key.status;
         let main = html! {
             p { a href={ "/console/keys?interface=" (self.interface.as_str()) } {
                 "Keys of " (self.interface.as_str().to_uppercase())
             } }
-            p { (pieces::badge(status_class(status), status)) }
+            p { (pieces::badge(status_class(status), status.as_str())) }
             (notice)
             (state.notice())
             (self.facts(&key))
-            @if self.interface == Interface::Router && key.get("usage").is_some() {
+            @if let Some(usage) = &key.usage {
                 section .card {
                     h2 { "What remains of its limits" }
-                    (limits::remaining(key.get("usage").unwrap_or(&Value::Null)))
+                    @match usage {
+                        Some(usage) => (limits::remaining(usage)),
+                        None => p .muted { "Nothing limits this key." },
+                    }
                 }
             }
-            @if lives {
+            @if status != KeyState::Revoked {
                 (self.edit(&key, &state))
                 (self.actions(status))
             }
         };
-        self.call.page(name, Tab::Keys, main)
+        self.call.page(&key.name, Tab::Keys, main)
     }
 
-    fn facts(&self, key: &Value) -> Markup {
-        let text = |name: &str| key.get(name).and_then(Value::as_str);
-        let limits = key.get("limits").unwrap_or(&Value::Null);
-        let owner = text("owner").filter(|_| self.interface != Interface::Agent);
-        let created_by = key.pointer("/created_by/id").and_then(Value::as_str);
+    fn facts(&self, key: &KeyRecord) -> Markup {
         let times = [
-            ("Created", "created_at"),
-            ("Last used", "last_used_at"),
-            ("Expires", "expires_at"),
-            ("Rotated", "rotated_at"),
-            ("Secret before is valid until", "previous_secret_expires_at"),
-            ("Revoked", "revoked_at"),
+            ("Created", Some(key.created_at)),
+            ("Last used", key.last_used_at),
+            ("Expires", key.expires_at),
+            ("Rotated", key.rotated_at),
+            ("Secret before is valid until", key.previous_secret_expires_at),
+            ("Revoked", key.revoked_at),
         ];
         html! {
             dl .access-facts .card {
                 dt { "Id" } dd .mono { (self.id) }
-                dt { "Secret" } dd .mono { (text("redacted").unwrap_or_default()) }
-                dt { "Scopes" } dd { (words(key.get("scopes"))) }
-                dt { "Models" } dd { (limits::models(limits)) }
-                dt { "Limits" } dd { (limits::summary(limits)) }
-                @if let Some(owner) = owner {
+                dt { "Secret" } dd .mono { (key.redacted) }
+                dt { "Scopes" } dd { (key.scopes.join(", ")) }
+                dt { "Models" } dd { (limits::models(&key.limits)) }
+                dt { "Limits" } dd { (limits::summary(&key.limits)) }
+                @if self.interface != Interface::Agent {
                     dt { "Owner" }
                     dd .mono {
                         @if self.call.is_admin() {
-                            a href={ "/console/users/" (owner) } { (owner) }
-                        } @else { (owner) }
+                            a href={ "/console/users/" (key.owner) } { (key.owner) }
+                        } @else { (key.owner) }
                     }
                 }
-                @if let Some(by) = created_by { dt { "Created by" } dd .mono { (by) } }
-                @for (label, name) in times {
-                    @if let Some(at) = text(name) { dt { (label) } dd { (pieces::time(at)) } }
+                dt { "Created by" } dd .mono { (key.created_by.id) }
+                @for (label, at) in times {
+                    @if let Some(at) = at { dt { (label) } dd { (pieces::time(&at.to_string())) } }
                 }
-                @let labels = pairs_text(key.get("labels").unwrap_or(&Value::Null));
+                @let labels = pairs_text(&key.labels);
                 @if !labels.is_empty() { dt { "Labels" } dd .mono { (labels) } }
                 @if self.interface == Interface::Router {
                     dt { "Captures" }
@@ -213,26 +215,24 @@ impl<'a> KeyPage<'a> {
         }
     }
 
-    fn edit(&self, key: &Value, state: &FormState<'_>) -> Markup {
-        let text = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default();
-        let limits = key.get("limits").unwrap_or(&Value::Null);
+    fn edit(&self, key: &KeyRecord, state: &FormState<'_>) -> Markup {
         html! {
             section .card {
                 h2 { "Change" }
                 form .form method="post" action=(link(self.interface, &self.id, "")) {
                     (state.line(&Input {
-                        label: "Name", name: "name", before: text("name"), hint: "",
+                        label: "Name", name: "name", before: &key.name, hint: "",
                     }))
                     (state.of_kind(&Input {
                         label: "Expires (UTC)", name: "expires_at",
-                        before: times::minute(text("expires_at")),
+                        before: times::minute(&ends(key)),
                         hint: "It can only come earlier.",
                     }, "datetime-local"))
-                    (limits::inputs(state, limits, self.interface))
+                    (limits::inputs(state, &key.limits, self.interface))
                     @if self.call.is_admin() && self.interface != Interface::Agent {
                         (state.lines(&Input {
                             label: "Labels", name: "labels",
-                            before: &pairs_text(key.get("labels").unwrap_or(&Value::Null)),
+                            before: &pairs_text(&key.labels),
                             hint: "name=value, one a line.",
                         }, 2))
                     }
@@ -243,9 +243,9 @@ impl<'a> KeyPage<'a> {
         }
     }
 
-    fn actions(&self, status: &str) -> Markup {
+    fn actions(&self, status: KeyState) -> Markup {
         let (to, label) = match status {
-            "inactive" => ("active", "Enable"),
+            KeyState::Inactive => ("active", "Enable"),
             _ => ("inactive", "Disable"),
         };
         html! {
@@ -291,10 +291,16 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_asked_for() {
-        let before = json!({
-            "name": "a", "expires_at": "2026-11-21T10:00:30.000000Z",
-            "limits": {"rpm": 5, "budget": {"usd": 2.0, "per": "day"}}, "labels": {"team": "x"},
-        });
+        let before: KeyRecord = serde_json::from_value(json!({
+            "object": "api_key", "id": "key_a", "interface": "router", "name": "a",
+            "redacted": "rtr_…", "owner": "usr_a", "created_by": {"type": "session", "id": "s"},
+            "scopes": [], "labels": {"team": "x"}, "status": "active",
+            "limits": {"rpm": 5, "budget": {"usd": 2.0, "per": "day"}},
+            "created_at": "2026-11-21T10:00:00Z", "expires_at": "2026-11-21T10:00:30.000000Z",
+            "last_used_at": null, "revoked_at": null, "rotated_at": null,
+            "previous_secret_expires_at": null, "metadata": {},
+        }))
+        .unwrap();
         let of = |text: &str| patch(&before, &Form::read(text.as_bytes()).unwrap());
         let same = "name=a&expires_at=2026-11-21T10:00&limits.rpm=5&limits.budget.usd=2&\
                     limits.budget.per=day&limits.keys_per_user=&labels=team%3Dx";

@@ -5,35 +5,33 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::super::call::PageCall;
-use super::super::form_state::{FormState, Input, is_of_form, lines_of, refused_page, words};
+use super::super::form_state::{FormState, Input, is_of_form, lines_of, refused_page};
 use super::super::layout::Tab;
 use super::super::links::with_query;
 use super::super::pieces;
 use super::{breaker, load, secret_page, state};
 use rerouter_core::api::ApiResult;
+use rerouter_records::node::NodeRecord;
 
 const ENROL: &str = "Enrol a node";
 
 /// `GET /console/nodes?after=`. The table is loaded again every few seconds.
 pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     let after = call.query("after").unwrap_or_default();
-    let found = call.get(&with_query("/v1/nodes", &[("after", &after)])).await?;
-    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let (rows, next) = call.list("/v1/nodes", "/console/nodes", &[]).await?;
     if call.is_fragment() {
-        return call.fragment(StatusCode::OK, table(rows));
+        return call.fragment(StatusCode::OK, table(&rows));
     }
-    let next = found.get("next").and_then(Value::as_str);
-    let next = next.map(|next| with_query("/console/nodes", &[("after", next)]));
     let here = with_query("/console/nodes", &[("after", &after)]);
     let main = html! {
         p { a .button href="/console/nodes/new" { (ENROL) } }
-        div #nodes hx-get=(here) hx-trigger="every 3s" data-quiet="" { (table(rows)) }
+        div #nodes hx-get=(here) hx-trigger="every 3s" data-quiet="" { (table(&rows)) }
         (pieces::pager(next.as_deref()))
     };
     call.page("Nodes", Tab::Nodes, main)
 }
 
-fn table(rows: &[Value]) -> Markup {
+fn table(rows: &[NodeRecord]) -> Markup {
     if rows.is_empty() {
         return pieces::empty(
             "No nodes.",
@@ -48,25 +46,23 @@ fn table(rows: &[Value]) -> Markup {
     }
 }
 
-fn row(node: &Value) -> Markup {
-    let text = |name: &str| node.get(name).and_then(Value::as_str);
-    let models = node.pointer("/registered/models").and_then(Value::as_array);
+fn row(node: &NodeRecord) -> Markup {
     html! {
         tr {
-            td { a href={ "/console/nodes/" (text("id").unwrap_or_default()) } {
-                (text("name").unwrap_or_default())
-            } }
+            td { a href={ "/console/nodes/" (node.id) } { (node.name) } }
             td { (state(node)) }
             td .num { (load(node)) }
             td { (breaker(node)) }
-            td { @match models {
-                None => span .muted { "may serve " (words(node.get("models"))) },
-                Some(models) => @for (at, model) in models.iter().enumerate() {
+            td { @match &node.registered {
+                None => span .muted { "may serve " (node.models.join(", ")) },
+                Some(registered) => @for (at, model) in registered.models.iter().enumerate() {
                     @if at > 0 { ", " }
-                    span .mono { (model.get("id").and_then(Value::as_str).unwrap_or_default()) }
+                    span .mono { (model.id) }
                 },
             } }
-            td { @if let Some(until) = text("lease_expires_at") { (pieces::time(until)) } }
+            td {
+                @if let Some(until) = node.lease_expires_at { (pieces::time(&until.to_string())) }
+            }
         }
     }
 }

@@ -12,27 +12,26 @@ use serde_json::Value;
 use super::call::PageCall;
 use super::form_state::unconfirmed;
 use super::{pieces, snippets};
+use rerouter_records::node::{NodeRecord, NodeState};
 
 /// The state of a node, in a colour.
-fn state(node: &Value) -> Markup {
-    let state = node.get("state").and_then(Value::as_str).unwrap_or_default();
-    let kind = match state {
-        "ready" => "ok",
-        "draining" | "pending" => "warn",
-        _ => "bad",
+fn state(node: &NodeRecord) -> Markup {
+    let kind = match node.state {
+        NodeState::Ready => "ok",
+        NodeState::Draining | NodeState::Pending => "warn",
+        NodeState::Unreachable | NodeState::Gone => "bad",
     };
-    pieces::badge(kind, state)
+    pieces::badge(kind, node.state.as_str())
 }
 
 /// Requests that the node runs and queues, as it reports, and those from this gateway.
-fn load(node: &Value) -> Markup {
-    let count = |name: &str| node.get(name).and_then(Value::as_u64).unwrap_or(0);
-    html! { (count("running")) " run, " (count("queued")) " wait, " (count("inflight")) " ours" }
+fn load(node: &NodeRecord) -> Markup {
+    html! { (node.running) " run, " (node.queued) " wait, " (node.inflight) " ours" }
 }
 
-fn breaker(node: &Value) -> Markup {
+fn breaker(node: &NodeRecord) -> Markup {
     html! {
-        @match node.get("breaker").and_then(Value::as_str) {
+        @match node.breaker.map(|breaker| breaker.as_str()) {
             None => span .muted { "–" },
             Some("closed") => (pieces::badge("ok", "closed")),
             Some(other) => (pieces::badge("bad", other)),

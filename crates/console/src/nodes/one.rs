@@ -2,21 +2,23 @@
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::call::PageCall;
-use super::super::form_state::{is_of_form, pairs_text, refused_page, unconfirmed, words};
+use super::super::form_state::{is_of_form, pairs_text, refused_page, unconfirmed};
 use super::super::layout::Tab;
 use super::super::pieces;
 use super::{breaker, load, secret_page, state};
 use rerouter_base::error::Error;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::NodeModel;
+use rerouter_records::node::NodeRecord;
 
 /// `GET /console/nodes/{id}`. Its state is loaded again every few seconds.
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     if call.is_fragment() {
-        let node = call.get(&path(&call)).await?;
+        let node = call.read(&path(&call)).await?;
         return call.fragment(StatusCode::OK, live(&node));
     }
     shown(&call, html! {}).await
@@ -59,16 +61,15 @@ async fn refused(call: &PageCall<'_>, error: Error) -> ApiResult {
 }
 
 async fn shown(call: &PageCall<'_>, notice: Markup) -> ApiResult {
-    let node = call.get(&path(call)).await?;
-    let text = |name: &str| node.get(name).and_then(Value::as_str).unwrap_or_default();
-    let page = format!("/console/nodes/{}", text("id"));
+    let node: NodeRecord = call.read(&path(call)).await?;
+    let page = format!("/console/nodes/{}", node.id);
     let main = html! {
         p { a href="/console/nodes" { "Nodes" } }
         (notice)
         div #node hx-get=(page) hx-trigger="every 3s" data-quiet="" { (live(&node)) }
         section .card {
             h2 { "Secret" }
-            p { "Generation " (node.get("generation").and_then(Value::as_u64).unwrap_or(1)) "." }
+            p { "Generation " (node.generation) "." }
             form method="post" action={ (page) "/rotate" } {
                 p .hint {
                     "The old secret ends when the new one is used, or after ten minutes."
@@ -84,58 +85,57 @@ async fn shown(call: &PageCall<'_>, notice: Markup) -> ApiResult {
             ))
         }
     };
-    call.page(text("name"), Tab::Nodes, main)
+    call.page(&node.name, Tab::Nodes, main)
 }
 
 /// What changes by itself.
-fn live(node: &Value) -> Markup {
+fn live(node: &NodeRecord) -> Markup {
     html! { (facts(node)) (models(node)) }
 }
 
-fn facts(node: &Value) -> Markup {
-    let text = |at: &str| node.pointer(at).and_then(Value::as_str);
+fn facts(node: &NodeRecord) -> Markup {
+    let registered = node.registered.as_ref();
     let times = [
-        ("Lease until", "/lease_expires_at"),
-        ("Registered", "/registered/at"),
-        ("Enrolled", "/created_at"),
-        ("Rotated", "/rotated_at"),
-        ("Secret before is valid until", "/previous_secret_expires_at"),
+        ("Lease until", node.lease_expires_at),
+        ("Registered", registered.and_then(|registered| registered.at)),
+        ("Enrolled", Some(node.created_at)),
+        ("Rotated", node.rotated_at),
+        ("Secret before is valid until", node.previous_secret_expires_at),
     ];
-    let labels = pairs_text(node.pointer("/registered/labels").unwrap_or(&Value::Null));
     html! {
         dl .access-facts .card {
             dt { "State" } dd { (state(node)) }
             dt { "Requests" } dd .num { (load(node)) }
-            @let most = node.pointer("/registered/max_concurrency").and_then(Value::as_u64);
-            @if let Some(most) = most {
+            @if let Some(most) = registered.and_then(|registered| registered.max_concurrency) {
                 dt { "At once" } dd .num { "at most " (most) }
             }
             dt { "Breaker" } dd { (breaker(node)) }
-            dt { "Id" } dd .mono { (text("/id").unwrap_or_default()) }
-            dt { "May serve" } dd .mono { (words(node.get("models"))) }
-            @if let Some(endpoint) = text("/endpoint") {
+            dt { "Id" } dd .mono { (node.id) }
+            dt { "May serve" } dd .mono { (node.models.join(", ")) }
+            @if let Some(endpoint) = &node.endpoint {
                 dt { "Endpoint" } dd .mono { (endpoint) }
             }
-            @if let Some(endpoint) = text("/registered/endpoint") {
-                dt { "Serves at" } dd .mono { (endpoint) }
+            @if let Some(registered) = registered {
+                dt { "Serves at" } dd .mono { (registered.endpoint) }
+                dt { "Version" } dd .mono { (registered.version) }
+                @let labels = pairs_text(&registered.labels);
+                @if !labels.is_empty() { dt { "Labels" } dd .mono { (labels) } }
             }
-            @if let Some(version) = text("/registered/version") {
-                dt { "Version" } dd .mono { (version) }
-            }
-            @if !labels.is_empty() { dt { "Labels" } dd .mono { (labels) } }
             @for (label, at) in times {
-                @if let Some(at) = text(at) { dt { (label) } dd { (pieces::time(at)) } }
+                @if let Some(at) = at { dt { (label) } dd { (pieces::time(&at.to_string())) } }
             }
         }
     }
 }
 
 /// What the node reported of its models.
-fn models(node: &Value) -> Markup {
-    let models = node.pointer("/registered/models").and_then(Value::as_array);
-    let Some(models) = models.filter(|models| !models.is_empty()) else {
+fn models(node: &NodeRecord) -> Markup {
+    let models = node.registered.iter().flat_map(|registered| &registered.models);
+    let models: Vec<&NodeModel> = models.collect();
+    if models.is_empty() {
         return pieces::empty("It has reported no models.", "");
-    };
+    }
+    let unknown = || html! { span .muted { "unknown" } };
     html! {
         div .scroll tabindex="0" role="region" aria-label="Models" {
             table .table {
@@ -144,18 +144,17 @@ fn models(node: &Value) -> Markup {
                     th scope="col" { "Abilities" } th scope="col" { "Target" }
                 } }
                 tbody { @for model in models {
-                    @let id = model.get("id").and_then(Value::as_str).unwrap_or_default();
                     tr {
-                        td .mono { (id) }
-                        td .num { @match model.get("context").and_then(Value::as_u64) {
+                        td .mono { (model.id) }
+                        td .num { @match model.context {
                             Some(tokens) => (pieces::count(tokens)),
-                            None => span .muted { "unknown" },
+                            None => (unknown()),
                         } }
-                        td { @match model.get("capabilities").and_then(Value::as_array) {
-                            Some(_) => (words(model.get("capabilities"))),
-                            None => span .muted { "unknown" },
+                        td { @match &model.capabilities {
+                            Some(words) => (words.join(", ")),
+                            None => (unknown()),
                         } }
-                        td .mono { "nodes/" (id) }
+                        td .mono { "nodes/" (model.id) }
                     }
                 } }
             }

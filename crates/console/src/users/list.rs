@@ -7,21 +7,18 @@ use serde_json::{Map, Value, json};
 use super::super::call::PageCall;
 use super::super::form_state::{FormState, Input, is_of_form, refused_page};
 use super::super::layout::Tab;
-use super::super::links::with_query;
 use super::super::{limits, pieces};
 use super::{ROLES, status};
 use rerouter_base::interface::Interface;
 use rerouter_core::api::ApiResult;
+use rerouter_records::Limits;
+use rerouter_records::user::UserRecord;
 
 const NEW: &str = "New user";
 
 /// `GET /console/users?after=`
 pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
-    let after = call.query("after").unwrap_or_default();
-    let found = call.get(&with_query("/v1/users", &[("after", &after)])).await?;
-    let next = found.get("next").and_then(Value::as_str);
-    let next = next.map(|next| with_query("/console/users", &[("after", next)]));
-    let rows = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let (rows, next) = call.list::<UserRecord>("/v1/users", "/console/users", &[]).await?;
     let main = html! {
         p { a .button href="/console/users/new" { (NEW) } }
         @if rows.is_empty() {
@@ -30,7 +27,7 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
             (pieces::table(
                 "Users",
                 &["E-mail", "Name", "Role", "Status", "Limits", "Created"],
-                &html! { @for user in rows { (row(user)) } },
+                &html! { @for user in &rows { (row(user)) } },
             ))
         }
         (pieces::pager(next.as_deref()))
@@ -38,16 +35,15 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     call.page("Users", Tab::Users, main)
 }
 
-fn row(user: &Value) -> Markup {
-    let text = |name: &str| user.get(name).and_then(Value::as_str).unwrap_or_default();
+fn row(user: &UserRecord) -> Markup {
     html! {
         tr {
-            td { a href={ "/console/users/" (text("id")) } { (text("email")) } }
-            td { (text("name")) }
-            td { (text("role")) }
+            td { a href={ "/console/users/" (user.id) } { (user.email.as_deref().unwrap_or_default()) } }
+            td { (user.name.as_deref().unwrap_or_default()) }
+            td { (user.role.as_str()) }
             td { (status(user)) }
-            td { (limits::summary(user.get("limits").unwrap_or(&Value::Null))) }
-            td { (pieces::time(text("created_at"))) }
+            td { (limits::summary(&user.limits)) }
+            td { @if let Some(at) = user.created_at { (pieces::time(&at.to_string())) } }
         }
     }
 }
@@ -98,7 +94,7 @@ fn form(state: FormState<'_>) -> Markup {
                 label: "Role", name: "role", before: "user",
                 hint: "Admins see and do everything.",
             }, &ROLES))
-            (limits::inputs(&state, &Value::Null, Interface::Router))
+            (limits::inputs(&state, &Limits::default(), Interface::Router))
             button .primary type="submit" { "Create user" }
         }
     }

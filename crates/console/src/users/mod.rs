@@ -7,16 +7,15 @@ pub(super) use list::{blank, create, list};
 pub(super) use one::{change, set_disabled, set_password, show};
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::pieces;
+use rerouter_records::user::UserRecord;
 
 const ROLES: [(&str, &str); 2] = [("user", "user"), ("admin", "admin")];
 
-fn status(user: &Value) -> Markup {
-    let disabled = user.get("disabled").and_then(Value::as_bool).unwrap_or(false);
+fn status(user: &UserRecord) -> Markup {
     html! {
-        @if disabled {
+        @if user.disabled {
             (pieces::badge("bad", "disabled"))
         } @else {
             (pieces::badge("ok", "enabled"))

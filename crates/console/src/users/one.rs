@@ -13,6 +13,8 @@ use super::{ROLES, status};
 use rerouter_base::interface::Interface;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::Role;
+use rerouter_records::user::UserRecord;
 
 /// `GET /console/users/{id}`
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
@@ -22,7 +24,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
 /// `POST /console/users/{id}`: the fields that differ from the user as it is.
 pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
     let sent = call.form()?;
-    let before = call.get(&path(&call)).await?;
+    let before: UserRecord = call.read(&path(&call)).await?;
     match patch(&before, &sent) {
         Some(patch) => patched(&call, &patch, FormState::sent(&sent)).await,
         None => again(&call),
@@ -64,26 +66,25 @@ async fn patched(call: &PageCall<'_>, patch: &Value, state: FormState<'_>) -> Ap
     }
 }
 
-fn patch(before: &Value, sent: &Form) -> Option<Value> {
+fn patch(before: &UserRecord, sent: &Form) -> Option<Value> {
     let mut patch = Map::new();
-    let name = sent.text("name").trim();
-    let name = if name.is_empty() { Value::Null } else { json!(name) };
-    for (field, wanted) in [("name", name), ("role", json!(sent.text("role")))] {
-        if before.get(field) != Some(&wanted) {
-            patch.insert(field.to_owned(), wanted);
-        }
+    let name = Some(sent.text("name").trim()).filter(|name| !name.is_empty());
+    if before.name.as_deref() != name {
+        patch.insert("name".to_owned(), json!(name));
     }
-    let limits = limits::change(before.get("limits").unwrap_or(&Value::Null), sent);
+    if before.role.as_str() != sent.text("role") {
+        patch.insert("role".to_owned(), json!(sent.text("role")));
+    }
+    let limits = limits::change(&before.limits, sent);
     patch.extend(limits.map(|limits| ("limits".to_owned(), limits)));
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 async fn shown(call: &PageCall<'_>, state: FormState<'_>, notice: Markup) -> ApiResult {
-    let user = call.get(&path(call)).await?;
-    let text = |name: &str| user.get(name).and_then(Value::as_str);
-    let id = text("id").unwrap_or_default();
+    let user: UserRecord = call.read(&path(call)).await?;
+    let id = &user.id;
     // The built-in user of ADMIN_API_KEY has no address.
-    let email = text("email");
+    let email = user.email.as_deref();
     let main = html! {
         p { a href="/console/users" { "Users" } }
         (notice)
@@ -91,10 +92,12 @@ async fn shown(call: &PageCall<'_>, state: FormState<'_>, notice: Markup) -> Api
         dl .access-facts .card {
             dt { "Status" } dd { (status(&user)) }
             dt { "Id" } dd .mono { (id) }
-            dt { "Name" } dd { (text("name").unwrap_or_default()) }
-            dt { "Role" } dd { (text("role").unwrap_or_default()) }
-            dt { "Limits" } dd { (limits::summary(user.get("limits").unwrap_or(&Value::Null))) }
-            @if let Some(at) = text("created_at") { dt { "Created" } dd { (pieces::time(at)) } }
+            dt { "Name" } dd { (user.name.as_deref().unwrap_or_default()) }
+            dt { "Role" } dd { (user.role.as_str()) }
+            dt { "Limits" } dd { (limits::summary(&user.limits)) }
+            @if let Some(at) = user.created_at {
+                dt { "Created" } dd { (pieces::time(&at.to_string())) }
+            }
             dt { "More" }
             dd {
                 a href={ "/console/keys?interface=router&owner=" (id) } { "ROUTER keys" } " · "
@@ -105,7 +108,7 @@ async fn shown(call: &PageCall<'_>, state: FormState<'_>, notice: Markup) -> Api
         }
         @if email.is_some() {
             (edit(&user, &state))
-            @if text("role") == Some("user") { (password(&user, &state)) }
+            @if user.role == Role::User { (password(&user, &state)) }
             (end(&user))
         } @else {
             p .muted { "This is the built-in user of ADMIN_API_KEY. It cannot be changed." }
@@ -114,27 +117,26 @@ async fn shown(call: &PageCall<'_>, state: FormState<'_>, notice: Markup) -> Api
     call.page(email.unwrap_or("ADMIN_API_KEY"), Tab::Users, main)
 }
 
-fn edit(user: &Value, state: &FormState<'_>) -> Markup {
-    let text = |name: &str| user.get(name).and_then(Value::as_str).unwrap_or_default();
-    let limits = user.get("limits").unwrap_or(&Value::Null);
+fn edit(user: &UserRecord, state: &FormState<'_>) -> Markup {
+    let name = user.name.as_deref().unwrap_or_default();
     html! {
         section .card {
             h2 { "Change" }
-            form .form method="post" action={ "/console/users/" (text("id")) } {
-                (state.line(&Input { label: "Name", name: "name", before: text("name"), hint: "" }))
+            form .form method="post" action={ "/console/users/" (user.id) } {
+                (state.line(&Input { label: "Name", name: "name", before: name, hint: "" }))
                 (state.choice(&Input {
-                    label: "Role", name: "role", before: text("role"),
+                    label: "Role", name: "role", before: user.role.as_str(),
                     hint: "Without the role, admin-only scopes that this user granted end.",
                 }, &ROLES))
-                (limits::inputs(state, limits, Interface::Router))
+                (limits::inputs(state, &user.limits, Interface::Router))
                 button type="submit" { "Save" }
             }
         }
     }
 }
 
-fn password(user: &Value, state: &FormState<'_>) -> Markup {
-    let id = user.get("id").and_then(Value::as_str).unwrap_or_default();
+fn password(user: &UserRecord, state: &FormState<'_>) -> Markup {
+    let id = &user.id;
     html! {
         section .card {
             h2 { "Forgotten password" }
@@ -149,13 +151,11 @@ fn password(user: &Value, state: &FormState<'_>) -> Markup {
     }
 }
 
-fn end(user: &Value) -> Markup {
-    let id = user.get("id").and_then(Value::as_str).unwrap_or_default();
-    let action = format!("/console/users/{id}/disabled");
-    let disabled = user.get("disabled").and_then(Value::as_bool).unwrap_or(false);
+fn end(user: &UserRecord) -> Markup {
+    let action = format!("/console/users/{}/disabled", user.id);
     html! {
         section .card {
-            @if disabled {
+            @if user.disabled {
                 h2 { "Enable" }
                 form method="post" action=(action) {
                     p { "The user's keys work again; the sessions do not come back." }
@@ -183,7 +183,11 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_asked_for() {
-        let before = json!({"name": null, "role": "user", "limits": {"rpm": 3}});
+        let before: UserRecord = serde_json::from_value(json!({
+            "object": "user", "id": "usr_a", "email": "a@b", "name": null, "role": "user",
+            "created_at": null, "disabled": false, "labels": {}, "limits": {"rpm": 3},
+        }))
+        .unwrap();
         let of = |text: &str| patch(&before, &Form::read(text.as_bytes()).unwrap());
         assert_eq!(of("name=&role=user&limits.rpm=3"), None);
         assert_eq!(

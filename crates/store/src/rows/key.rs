@@ -32,10 +32,15 @@ rerouter_base::words! {
     }
 }
 
+/// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Actor {
-    /// `api_key`, `session`, `admin_key`, `cloud_key` or `anonymous`.
+    /// `operator` is whoever started the process; rows of a start have no request and no address.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = [
+        "api_key", "session", "admin_key", "cloud_key", "anonymous", "operator",
+    ]))]
     pub kind: String,
     /// The id of that key or session; `usr_admin` for the admin key.
     pub id: String,

@@ -8,14 +8,14 @@ mod responses;
 
 use serde_json::{Map, Value, json};
 
-use self::responses::responses;
+use self::responses::{named, responses};
 use super::models::MODELS_PAGE;
 use super::operation::{Operation, Parameters, Shape};
 use crate::api::route::{MERGE_PATCH, Route};
 use rerouter_base::interface::Surface;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
-use rerouter_records::schema::Components;
+use rerouter_records::schema::{self, Components};
 
 /// The document of these operations.
 pub(super) fn document(operations: &[&[Operation]]) -> Value {
@@ -65,15 +65,6 @@ fn schemas(components: Components) -> Map<String, Value> {
         serde_json::from_str(include_str!("../schemas.json")).unwrap_or_default();
     all.extend(components.into_map());
     all
-}
-
-/// The media type of a JSON body.
-fn json_of(schema: Value) -> Value {
-    json!({ "application/json": { "schema": schema } })
-}
-
-fn named(schema: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
 fn describe(operation: &Operation, components: &mut Components) -> Value {
@@ -169,7 +160,7 @@ fn parameters(operation: &Operation) -> Vec<Value> {
 fn derived_parameters(schema: &Value) -> Vec<Value> {
     let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let parameter = |(name, of): (&String, &Value)| {
-        let mut of = of.clone();
+        let mut of = schema::required(of);
         // The description belongs to the parameter.
         let says = of.as_object_mut().and_then(|of| of.shift_remove("description"));
         json!({

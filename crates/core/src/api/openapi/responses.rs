@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::{descriptions, json_of, named};
+use super::descriptions;
 use crate::api::operation::{Operation, Shape};
 use crate::api::route::Policy;
 use rerouter_base::interface::Surface;
@@ -153,4 +153,14 @@ fn reason(status: u16) -> &'static str {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Answer")
+}
+
+/// The media type of a JSON body.
+fn json_of(schema: Value) -> Value {
+    json!({ "application/json": { "schema": schema } })
+}
+
+/// The reference to a schema of `schemas.json`.
+pub(super) fn named(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
