@@ -8,6 +8,7 @@
 pub mod account;
 pub mod agent;
 pub mod audit;
+pub mod evaluation;
 pub mod gateway;
 pub mod key;
 pub mod node;

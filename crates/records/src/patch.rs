@@ -82,7 +82,7 @@ impl<T: Serialize + DeserializeOwned + JsonSchema + 'static> MergePatch<T> {
 
 impl<T: JsonSchema> JsonSchema for MergePatch<T> {
     fn schema_name() -> Cow<'static, str> {
-        format!("{}Patch", T::schema_name()).into()
+        format!("{}Patch", T::schema_name().trim_start_matches("New")).into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

@@ -54,7 +54,11 @@ fn an_error_names_the_field_and_says_what_it_must_be() {
         (json!({"scopes": "user"}), "scopes", "scopes must be a list of strings."),
         (json!({"scopes": [1]}), "scopes", "scopes must be a list of strings."),
         (json!({"expires_at": "soon"}), "expires_at", "expires_at must be an RFC 3339 time."),
-        (json!({"metadata": {"a": 1}}), "metadata", "metadata must be an object of strings."),
+        (
+            json!({"metadata": {"a": 1}}),
+            "metadata",
+            "metadata must be an object of up to 16 strings.",
+        ),
     ] {
         assert_eq!(told(body::<NewKey>(key)), (Some(field.to_owned()), detail.to_owned()));
     }
@@ -76,7 +80,7 @@ fn an_error_names_the_field_and_says_what_it_must_be() {
 #[test]
 fn a_value_is_in_no_error() {
     let told = told(body::<NewUser>(json!({"email": "a@b", "password": ["hunter2"]})));
-    assert_eq!(told.1, "password must be a string.");
+    assert_eq!(told.1, "password must be a string of up to 1024 characters.");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use rerouter_store::{Limits, Role, UserRow};
 /// Characters of the name of a key or user.
 pub const NAME_CHARS: usize = 128;
 /// Bytes of a password: hashing stays cheap to refuse.
-pub const PASSWORD_BYTES: usize = 1_024;
+pub(crate) const PASSWORD_BYTES: usize = 1_024;
 /// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3).
 pub const EMAIL_BYTES: usize = 254;
 

@@ -18,9 +18,9 @@ use super::corpus::for_each_capture;
 use super::filters::Filters;
 use super::gate::{Bounds, GateVerdict};
 use super::{junit, report};
-use rerouter_core::api::EVALUATE_MAX;
 use rerouter_core::config::{self, Env, Server};
 use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
+use rerouter_records::evaluation::EVALUATE_MAX;
 use rerouter_routing::Routing;
 
 #[derive(Args)]

@@ -71,10 +71,16 @@ pub(super) fn inputs(state: &FormState<'_>, agent: &Value, aliases: &[String]) -
         }, 4))
         (state.lines(&Input {
             label: "Metadata", name: "metadata",
-            before: &pairs_text(&agent.get("metadata").map(BTreeMap::deserialize).and_then(Result::ok).unwrap_or_default()),
+            before: &metadata(agent),
             hint: "name=value, one a line.",
         }, 2))
     }
+}
+
+/// The metadata as lines.
+fn metadata(agent: &Value) -> String {
+    let pairs = agent.get("metadata").map(BTreeMap::deserialize).and_then(Result::ok);
+    pairs_text(&pairs.unwrap_or_default())
 }
 
 /// The defaults that have no input of their own.

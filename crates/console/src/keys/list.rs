@@ -120,7 +120,8 @@ fn row(interface: Interface, key: &KeyRecord, shows_owner: bool) -> Markup {
             td { (time(key.last_used_at)) }
             td { (time(key.expires_at)) }
             @if shows_owner {
-                td { (pieces::id_link(&format!("/console/users/{}", key.owner), key.owner.as_str())) }
+                @let page = format!("/console/users/{}", key.owner);
+                td { (pieces::id_link(&page, key.owner.as_str())) }
             }
         }
     }

@@ -36,9 +36,10 @@ pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
 }
 
 fn row(user: &UserRecord) -> Markup {
+    let email = user.email.as_deref().unwrap_or_default();
     html! {
         tr {
-            td { a href={ "/console/users/" (user.id) } { (user.email.as_deref().unwrap_or_default()) } }
+            td { a href={ "/console/users/" (user.id) } { (email) } }
             td { (user.name.as_deref().unwrap_or_default()) }
             td { (user.role.as_str()) }
             td { (status(user)) }

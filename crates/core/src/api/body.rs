@@ -1,11 +1,10 @@
-//! The JSON object of a management call, taken field by field. A field that the endpoint does not
-//! take is refused by name, so that no misspelt field is ignored.
+//! The JSON object of a management call.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use http::Method;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -52,58 +51,6 @@ pub(super) fn object_if_any(request: &ApiRequest) -> Result<Map<String, Value>> 
 struct Members {
     members: Map<String, Value>,
     twice: Option<String>,
-}
-
-/// The fields of a body that are not taken yet.
-#[derive(Debug, Default)]
-pub(super) struct BodyFields {
-    left: BTreeMap<String, Value>,
-}
-
-impl BodyFields {
-    /// Reads a required body.
-    pub(super) fn read(request: &ApiRequest) -> Result<Self> {
-        object(request).map(Self::from)
-    }
-
-    /// Reads an optional body; an empty one counts as `{}`.
-    pub(super) fn read_if_any(request: &ApiRequest) -> Result<Self> {
-        object_if_any(request).map(Self::from)
-    }
-
-    /// Takes a field; `None` if absent or null. `what` describes the expected value.
-    pub(super) fn take<T: DeserializeOwned>(
-        &mut self,
-        name: &str,
-        what: &str,
-    ) -> Result<Option<T>> {
-        match self.left.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => serde_json::from_value(value)
-                .map(Some)
-                .map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
-        }
-    }
-
-    /// Takes a required string.
-    pub(super) fn text(&mut self, name: &str) -> Result<String> {
-        self.take(name, "a string")?
-            .ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
-    }
-
-    /// Refuses fields that were not taken.
-    pub(super) fn finish(self) -> Result<()> {
-        match self.left.into_keys().next() {
-            Some(name) => Err(Error::invalid(name.clone(), format!("Unknown field {name}."))),
-            None => Ok(()),
-        }
-    }
-}
-
-impl From<Map<String, Value>> for BodyFields {
-    fn from(object: Map<String, Value>) -> Self {
-        BodyFields { left: object.into_iter().collect() }
-    }
 }
 
 impl<'de> Deserialize<'de> for Members {

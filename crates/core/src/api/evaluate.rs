@@ -7,11 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::body::BodyFields;
-use super::call::event;
+use super::call::{Call, event};
 use super::page::Query;
 use super::replays::CAPTURE_SETTLE;
 use super::route::{ApiRequest, ProgressStep, ProgressStream};
@@ -25,13 +24,9 @@ use rerouter_access::auth::Principal;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
+use rerouter_records::evaluation::{AssumedHealth, Baseline, NewEvaluation};
 use rerouter_routing::Routing;
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
-
-/// Captures that an evaluation covers by default, the newest first.
-const EVALUATE_DEFAULT: u64 = 100_000;
-/// Most captures that an evaluation may cover.
-pub const EVALUATE_MAX: u64 = 10_000_000;
 
 /// The captures that are asked for. The names are the parameters of lists, without those of pages
 /// and those that the index does not know.
@@ -55,29 +50,35 @@ pub(super) async fn post(
 ) -> Result<ProgressStream> {
     Query::read(request.uri().query(), &[])?;
     let lines = wants_lines(request.headers());
-    let asked = EvaluateRequest::read(request)?;
-    if asked.document.is_some() {
+    let asked: NewEvaluation = Call { app, who, request }.optional()?;
+    let document = document(&asked.document)?;
+    let filtered = asked.filter.unwrap_or_default();
+    let filtered = filtered.into_iter().map(|(name, value)| text(name, value));
+    let filtered = filtered.collect::<Result<Vec<_>>>()?;
+    let (health_of, baseline_of) =
+        (asked.health.unwrap_or_default(), asked.baseline.unwrap_or_default());
+    if document.is_some() {
         who.require("evaluate")?;
     }
     let permit = super::limits::draw(app, who)?;
     let turn = evaluate::turn(&app.evaluations, &app.auth.tenant(who)).await?;
-    let conditions = asked.document.is_some() || who.has_scope("config");
+    let conditions = document.is_some() || who.has_scope("config");
     let live = app.live();
-    let candidate = match asked.document {
+    let candidate = match document {
         None => Document::Live(live.clone()),
         Some(text) => match routing::read(app, text).await? {
             Ok(candidate) => Document::Given(Arc::new(candidate)),
             Err(problems) => return Ok(at_once(lines, routing::problems(&problems))),
         },
     };
-    let health = health_source(app, &asked.health, &candidate, &live.routing);
-    let baseline = (asked.baseline == "current").then(|| Document::Live(live));
-    let filter = filter(asked.filter, app.auth.reach(who))?;
+    let health = health_source(app, health_of, &candidate, &live.routing);
+    let baseline = (baseline_of == Baseline::Current).then(|| Document::Live(live));
+    let filter = filter(filtered, app.auth.reach(who))?;
     // Wait for captures of answers that the caller has seen.
     app.captures.settle(filter.reach.owner(), CAPTURE_SETTLE).await;
     let heading = json!({
-        "revision": candidate.routing().revision(), "baseline": asked.baseline,
-        "health": asked.health, "limit": asked.limit,
+        "revision": candidate.routing().revision(), "baseline": baseline_of,
+        "health": health_of, "limit": asked.limit,
     });
     // The report of a given document reveals captured text, as its expressions may ask anything.
     let others = filter.reach.owner() != who.user_id().as_ref();
@@ -104,11 +105,16 @@ pub(super) async fn post(
     Ok(ProgressStream { lines, steps })
 }
 
-fn health_source(app: &App, word: &str, candidate: &Document, live: &Routing) -> HealthSource {
+fn health_source(
+    app: &App,
+    word: AssumedHealth,
+    candidate: &Document,
+    live: &Routing,
+) -> HealthSource {
     match word {
-        "recorded" => HealthSource::Recorded,
-        "current" => HealthSource::Given(current(app, candidate, live)),
-        _ => HealthSource::Given(BTreeMap::new()),
+        AssumedHealth::Recorded => HealthSource::Recorded,
+        AssumedHealth::Current => HealthSource::Given(current(app, candidate, live)),
+        AssumedHealth::Healthy => HealthSource::Given(BTreeMap::new()),
     }
 }
 
@@ -177,48 +183,23 @@ fn at_once(lines: bool, response: http::Response<Bytes>) -> ProgressStream {
     ProgressStream { lines, steps }
 }
 
-struct EvaluateRequest {
-    document: Option<String>,
-    filter: Vec<(String, String)>,
-    limit: u64,
-    health: String,
-    baseline: String,
-}
-
-impl EvaluateRequest {
-    fn read(request: &ApiRequest) -> Result<EvaluateRequest> {
-        let mut fields = BodyFields::read_if_any(request)?;
-        let document = match fields.take::<Value>("document", "a routing document")? {
-            None => None,
-            Some(Value::String(text)) if !text.trim().is_empty() => Some(text),
-            Some(document @ Value::Object(_)) => Some(document.to_string()),
-            Some(_) => {
-                return Err(Error::invalid(
-                    "document",
-                    "document must be a routing document, as text or object.",
-                ));
-            }
-        };
-        if document.as_ref().is_some_and(|text| text.len() > bounds::DOCUMENT_BYTES) {
-            return Err(Error::invalid(
-                "document",
-                format!("document must have at most {} bytes.", bounds::DOCUMENT_BYTES),
-            ));
+/// The text of the document that is asked for, if one is.
+fn document(asked: &Value) -> Result<Option<String>> {
+    let text = match asked {
+        Value::Null => return Ok(None),
+        Value::String(text) if !text.trim().is_empty() => text.clone(),
+        document @ Value::Object(_) => document.to_string(),
+        _ => {
+            let why = "document must be a routing document, as text or object.";
+            return Err(Error::invalid("document", why));
         }
-        let filter = match fields.take::<Map<String, Value>>("filter", "an object")? {
-            None => Vec::new(),
-            Some(filter) => {
-                filter.into_iter().map(|(name, value)| text(name, value)).collect::<Result<_>>()?
-            }
-        };
-        let limit = fields.take::<u64>("limit", "a whole number")?.unwrap_or(EVALUATE_DEFAULT);
-        if !(1..=EVALUATE_MAX).contains(&limit) {
-            return Err(Error::invalid("limit", format!("limit must be 1 to {}.", EVALUATE_MAX)));
+    };
+    match text.len() <= bounds::DOCUMENT_BYTES {
+        true => Ok(Some(text)),
+        false => {
+            let why = format!("document must have at most {} bytes.", bounds::DOCUMENT_BYTES);
+            Err(Error::invalid("document", why))
         }
-        let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;
-        let baseline = word(&mut fields, "baseline", &["recorded", "current"])?;
-        fields.finish()?;
-        Ok(EvaluateRequest { document, filter, limit, health, baseline })
     }
 }
 
@@ -231,16 +212,6 @@ fn text(name: String, value: Value) -> Result<(String, String)> {
             format!("filter.{name}"),
             format!("filter.{name} must be a string, a number, true or false."),
         )),
-    }
-}
-
-/// Reads one of some words; the first is the default.
-fn word(fields: &mut BodyFields, name: &str, words: &[&str]) -> Result<String> {
-    let written: Option<String> = fields.take(name, "a string")?;
-    let written = written.unwrap_or_else(|| words.first().copied().unwrap_or_default().to_owned());
-    match words.contains(&written.as_str()) {
-        true => Ok(written),
-        false => Err(Error::invalid(name, format!("{name} must be {}.", words.join(" or ")))),
     }
 }
 

@@ -44,7 +44,6 @@ use std::sync::OnceLock;
 
 use http::Method;
 
-pub use self::evaluate::EVALUATE_MAX;
 pub use self::node_callbacks::NODE_MODELS;
 pub use self::operations::{NODE_REPORT, ROUTES, openapi_document, openapi_file};
 pub use self::page::parameter as query_parameter;

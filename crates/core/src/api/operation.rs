@@ -162,10 +162,16 @@ impl Operation {
         self
     }
 
-    /// As [`Operation::takes`]; an empty body counts as `{}`.
-    pub(super) const fn may_take(mut self, schema: &'static str) -> Self {
+    /// A body that the handler reads itself.
+    pub(super) const fn takes_a(mut self, of: SchemaOf) -> Self {
+        self.takes = Some(Shape::Of(of));
+        self
+    }
+
+    /// As [`Operation::takes_a`]; an empty body counts as `{}`.
+    pub(super) const fn may_take_a(mut self, of: SchemaOf) -> Self {
         self.takes_nothing = true;
-        self.takes(schema)
+        self.takes_a(of)
     }
 
     pub(super) const fn gives(mut self, status: u16, schema: &'static str) -> Self {

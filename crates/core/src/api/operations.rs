@@ -26,6 +26,7 @@ use rerouter_records::account::{
 };
 use rerouter_records::agent::{AgentRecord, NewAgent};
 use rerouter_records::audit::{AuditEvent, AuditQuery};
+use rerouter_records::evaluation::{NewEvaluation, Rollback};
 use rerouter_records::gateway::GatewayRecord;
 use rerouter_records::key::{
     KeyPatch, KeyQuery, KeyRecord, KeyWithSecret, NewKey, RevokeQuery, Rotation,
@@ -247,7 +248,7 @@ const ROUTER: &[Operation] = &[
     post("/v1/router/replay/evaluate", Scope("replay"), EVALUATE, "evaluate",
         "Evaluate a document on captured traffic without calling providers. `application/x-ndjson` \
          streams progress")
-        .may_take("Evaluate").gives(200, "Evaluation").refuses(&[429]),
+        .may_take_a(schema::of::<NewEvaluation>).gives(200, "Evaluation").refuses(&[429]),
     post("/v1/router/replay/import", Scope("admin"), here!(import::post, Lines), "importReplays",
         "Import exported captures, one per line; known ids are left unchanged")
         .takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
@@ -277,7 +278,7 @@ const ROUTER: &[Operation] = &[
         .gives(200, "Revision").refuses(&[404]),
     post("/v1/router/config/rollback", Scope("config"), here!(routing::rollback), "rollbackConfig",
         "Make an earlier routing document live again")
-        .takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
+        .takes_a(schema::of::<Rollback>).gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
     get("/v1/router/providers", Scope("config"),
         call!(providers::list, query PageQuery => 200 Page<ProviderStatus>), "listProviders",
         "State of the live document's providers in this process; `nodes` is listed if the document \

@@ -7,8 +7,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::answer;
-use super::body::BodyFields;
-use super::call::event;
+use super::call::{Call, event};
 use super::gate::Gate;
 use super::outline::outline;
 use super::page::{self, Query};
@@ -21,6 +20,7 @@ use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
+use rerouter_records::evaluation::Rollback;
 use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
 
@@ -194,9 +194,7 @@ pub(super) async fn revision(app: &App, _who: &Principal, request: &ApiRequest) 
 pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
-    let mut fields = BodyFields::read(request)?;
-    let revision = fields.text("revision")?;
-    fields.finish()?;
+    let Rollback { revision } = Call { app, who, request }.body()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
     let event = event(app, who, request, Action::ConfigRollback, "config", &revision);
