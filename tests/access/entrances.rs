@@ -261,7 +261,7 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
             Surface::NodeCallback => &[],
         };
         let is_open = OPEN.contains(&(method, path));
-        let of_sessions = ["/v1/auth/logout", "/v1/auth/password"].contains(&path);
+        let of_sessions = ["/v1/auth/logout", "/v1/auth/password"].contains(path);
         for (name, secret) in &mined.secrets {
             let bearer = format!("Bearer {secret}");
             let answer = mined.ask(method, &target, &[("authorization", &bearer)]).await;

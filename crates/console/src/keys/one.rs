@@ -98,10 +98,10 @@ fn patch(before: &KeyRecord, sent: &Form) -> Option<Value> {
     if let Some(name) = text("name").filter(|name| before.name != *name) {
         patch.insert("name".to_owned(), json!(name));
     }
-    if let Some(at) = text("expires_at").filter(|at| !at.is_empty()) {
-        if times::minute(&ends(before)) != at {
-            patch.insert("expires_at".to_owned(), json!(times::utc(at)));
-        }
+    let ends = ends(before);
+    let asked = text("expires_at").filter(|at| !at.is_empty() && *at != times::minute(&ends));
+    if let Some(at) = asked {
+        patch.insert("expires_at".to_owned(), json!(times::utc(at)));
     }
     let labels = text("labels").and_then(|text| patch_to(&json!(before.labels), &pairs_of(text)));
     for (name, change) in [("limits", limits::change(&before.limits, sent)), ("labels", labels)] {
