@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Time;
 use crate::user::{EMAIL_BYTES, NAME_CHARS, PASSWORD_BYTES};
+use crate::{ShownSecret, Time};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::secret::Secret;
 use rerouter_store::{Role, UserRow};
@@ -99,7 +99,7 @@ rerouter_base::words! {
 pub struct LoggedIn {
     pub user: User,
     #[schemars(extend("pattern" = "^ses_"))]
-    pub token: String,
+    pub token: ShownSecret,
     pub token_type: TokenType,
     pub expires_at: Time,
 }

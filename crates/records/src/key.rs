@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Time;
 use crate::page::{PAGE_MAX, object, page_default};
 use crate::patch::{MergePatch, Patch};
 use crate::user::NAME_CHARS;
+use crate::{ShownSecret, Time};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{Actor, KeyState, KeyStatus, LimitOwner, Limits, Pairs, Per};
@@ -56,7 +56,7 @@ pub struct KeyWithSecret {
     #[serde(flatten)]
     pub record: KeyRecord,
     /// The secret; only shown in this answer.
-    pub key: String,
+    pub key: ShownSecret,
 }
 
 /// For each kind of limit the one with the least left, as in the `x-ratelimit-*` headers; null

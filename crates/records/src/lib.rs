@@ -16,6 +16,7 @@ pub mod page;
 pub mod patch;
 pub mod read;
 pub mod schema;
+mod secret;
 pub mod status;
 mod time;
 pub mod usage;
@@ -23,4 +24,5 @@ pub mod user;
 mod words;
 
 pub use rerouter_store::{KeyState, LimitOwner, Limits, NodeModel, Role};
+pub use secret::ShownSecret;
 pub use time::Time;

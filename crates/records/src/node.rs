@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Time;
 use crate::page::object;
+use crate::{ShownSecret, Time};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::Secret;
 use rerouter_routing::BreakerState;
@@ -67,7 +67,7 @@ pub struct NodeWithSecret {
     pub record: NodeRecord,
     /// Only this answer shows it.
     #[schemars(extend("pattern" = "^nod_"))]
-    pub secret: String,
+    pub secret: ShownSecret,
 }
 
 /// What a node registered, with models as last reported.

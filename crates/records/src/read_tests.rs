@@ -187,3 +187,10 @@ proptest! {
             NewRegistration, NodeHeartbeat, NodeEvents, AuditQuery);
     }
 }
+
+#[test]
+fn a_shown_secret_is_in_json_alone() {
+    let shown = crate::ShownSecret(rerouter_base::secret::Secret::new("rtr_hunter2"));
+    assert!(!format!("{shown:?}").contains("hunter2"));
+    assert_eq!(serde_json::to_string(&shown).unwrap(), "\"rtr_hunter2\"");
+}

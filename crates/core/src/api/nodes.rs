@@ -11,6 +11,7 @@ use rerouter_access::nodes::NodeSnapshot;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::{Secret, token};
+use rerouter_records::ShownSecret;
 use rerouter_records::node::{NewNode, NoBody, NodeObject, NodeRecord, NodeWithSecret};
 use rerouter_records::page::{Page, PageQuery};
 use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
@@ -111,7 +112,7 @@ fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Ve
 /// The record with the secret, which only this answer shows.
 fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<NodeWithSecret> {
     let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
-    Ok(NodeWithSecret { record: record(&shown), secret: secret.expose().to_owned() })
+    Ok(NodeWithSecret { record: record(&shown), secret: ShownSecret(secret.clone()) })
 }
 
 fn find(call: Call<'_>) -> Result<NodeSnapshot> {

@@ -14,6 +14,7 @@ use rerouter_base::clock::wrong_clock;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{SessionId, UserId};
 use rerouter_base::secret::{Secret, token};
+use rerouter_records::ShownSecret;
 use rerouter_records::account::{
     Authentication, CredentialKind, LoggedIn, Login, NewAccount, PasswordChange, Registered,
     TokenType, User, Version,
@@ -137,7 +138,7 @@ pub(super) async fn login(call: Call<'_>, asked: Login) -> Result<Answer<LoggedI
     };
     let body = LoggedIn {
         user: User::from(&*user),
-        token: bearer.expose().to_owned(),
+        token: ShownSecret(bearer),
         token_type: TokenType::Bearer,
         expires_at: session.expires_at.into(),
     };

@@ -4,12 +4,13 @@ use jiff::Timestamp;
 
 use rerouter_access::auth::Key;
 use rerouter_base::secret::Secret;
+use rerouter_records::ShownSecret;
 use rerouter_records::key::{KeyObject, KeyRecord, KeyWithSecret};
 use rerouter_store::{KeyRow, KeyState};
 
 /// With the secret: only the answers to a creation and a rotation show it.
 pub(super) fn with_secret(record: KeyRecord, secret: &Secret) -> KeyWithSecret {
-    KeyWithSecret { record, key: secret.expose().to_owned() }
+    KeyWithSecret { record, key: ShownSecret(secret.clone()) }
 }
 
 /// The record of a key in memory.
