@@ -12,7 +12,6 @@ use pingora::protocols::http::ServerSession;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection_limits::{ConnectionSlot, LimitReached};
@@ -99,10 +98,6 @@ impl<S: HttpService> Streams<'_, S> {
                 match refusing {
                     true => respond.send_reset(Reason::REFUSED_STREAM),
                     false => self.answer(request, respond),
-                }
-                // Others have their turn between two of many requests that came at once.
-                if self.active.receiver_count() > 1 {
-                    yield_now().await;
                 }
             }
             if self.slot.is_reserve() && !refusing {
