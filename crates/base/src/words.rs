@@ -17,7 +17,6 @@ macro_rules! words {
             $($(#[$value_about])* #[serde(rename = $word)] $value,)+
         }
 
-        #[allow(dead_code)]
         impl $name {
             /// All values.
             $vis const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];

@@ -67,8 +67,8 @@ enum ReplayCommand {
         /// Decide only; no provider is called.
         #[arg(long)]
         dry_run: bool,
-        /// Repeating the call with the same key within ten minutes returns the first answer, and
-        /// costs nothing. With a key the call goes on when its client leaves.
+        /// Repeating the call with the same key within ten minutes at the same gateway returns the
+        /// first answer, and costs nothing. With a key the call goes on when its client leaves.
         #[arg(long, value_name = "TEXT")]
         idempotency_key: Option<String>,
         /// Print the JSON of the API, with the comparison in `compare`.

@@ -37,9 +37,12 @@ pub(super) fn object_if_any(request: &ApiRequest) -> Result<Map<String, Value>> 
         let why = "The body must be application/json.";
         return Err(Error::new(Kind::UnsupportedMediaType, why));
     }
-    let Members { members, twice } = serde_json::from_slice(request.body()).map_err(|error| {
-        Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
-    })?;
+    // Where it is other JSON, the text of the error has the value.
+    let wrong = |error: serde_json::Error| match error.is_data() {
+        true => Error::new(Kind::InvalidRequest, "The body must be a JSON object."),
+        false => Error::new(Kind::InvalidRequest, format!("The body is not JSON: {error}.")),
+    };
+    let Members { members, twice } = serde_json::from_slice(request.body()).map_err(wrong)?;
     match twice {
         Some(name) => Err(Error::invalid(name.clone(), format!("Duplicate field {name}."))),
         None => Ok(members),

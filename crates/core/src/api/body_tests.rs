@@ -31,6 +31,8 @@ fn a_body_is_an_object_without_duplicates() {
             Kind::UnsupportedMediaType
         );
     }
+    let refused = read(br#""hunter2""#).unwrap_err();
+    assert_eq!(refused.detail(), "The body must be a JSON object.");
     let deep = [b"{\"a\":".to_vec(), vec![b'['; 10_000]].concat();
     for bad in [&b"[]"[..], b"3", b"{", b"{}{}", b"\xff", &deep] {
         assert_eq!(read(bad).unwrap_err().kind(), Kind::InvalidRequest);

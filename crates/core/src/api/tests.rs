@@ -46,8 +46,7 @@ use rerouter_store::{Faults, Store};
 /// Handlers by the id of their operation, in which `{}` stands for the interface of the path.
 macro_rules! handlers {
     ($($module:ident { $($name:ident $id:literal)* })*) => {
-        $(#[allow(dead_code)]
-        pub(super) mod $module {
+        $(pub(super) mod $module {
             use super::super::*;
             $(pub(in super::super) async fn $name(
                 app: &App,
@@ -73,8 +72,7 @@ mod handlers {
             register "register" login "login" me "me" logout "logout" password "changePassword"
         }
         users {
-            create "createUser" list "listUsers" get "getUser" update "updateUser"
-            delete "deleteUser"
+            create "createUser" update "updateUser"
         }
     }
 }
