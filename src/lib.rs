@@ -230,12 +230,12 @@ use {
     rerouter_access::{auth, limits, nodes},
     rerouter_base::{
         atomic_file, blocking, body_memory, bounds, clock, error, id, interface, log, metrics,
-        money, secret, trace_context, turns, unread, url,
+        money, repeats, secret, trace_context, turns, unread, url, words,
     },
     rerouter_captures::{archive, capture, redaction, telemetry},
     rerouter_cli as cli, rerouter_console as console,
     rerouter_core::{api, app, config, evaluate, prompt, reload},
     rerouter_dialect::{self as dialect, wire},
     rerouter_gateway::{self as gateway, mock, server},
-    rerouter_routing as routing, rerouter_store as store,
+    rerouter_records as records, rerouter_routing as routing, rerouter_store as store,
 };

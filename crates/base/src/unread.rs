@@ -2,7 +2,8 @@
 //! the answer that has waited longest in the network that holds most ends: a client that reads has
 //! seldom waited so long, and no network ends the answers of a lighter one.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,14 +20,28 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The bound, and the answers that wait, the oldest first.
+/// The bound, and the answers that wait.
 pub struct UnreadAnswers {
     most: usize,
-    waiting: Mutex<Vec<WaitingAnswer>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    bytes: usize,
+    networks: HashMap<Option<IpAddr>, NetworkAnswers>,
+    /// The number of the next answer.
+    next: u64,
+}
+
+/// The answers that wait in one network, by number: the oldest first.
+#[derive(Default)]
+struct NetworkAnswers {
+    bytes: usize,
+    answers: BTreeMap<u64, WaitingAnswer>,
 }
 
 struct WaitingAnswer {
-    network: Option<IpAddr>,
     bytes: usize,
     /// Notified when the answer has to end.
     ends: Arc<Notify>,
@@ -35,7 +50,53 @@ struct WaitingAnswer {
 /// The place of an answer that waits; free on drop.
 struct WaitingPlace<'a> {
     of: &'a UnreadAnswers,
+    network: Option<IpAddr>,
+    number: u64,
     ends: Arc<Notify>,
+}
+
+impl Waiting {
+    fn push(&mut self, network: Option<IpAddr>, answer: WaitingAnswer) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.bytes += answer.bytes;
+        let of = self.networks.entry(network).or_default();
+        of.bytes += answer.bytes;
+        of.answers.insert(number, answer);
+        number
+    }
+
+    fn remove(&mut self, network: Option<IpAddr>, number: u64) -> Option<WaitingAnswer> {
+        let of = self.networks.get_mut(&network)?;
+        let answer = of.answers.remove(&number)?;
+        of.bytes -= answer.bytes;
+        self.bytes -= answer.bytes;
+        if of.answers.is_empty() {
+            self.networks.remove(&network);
+        }
+        Some(answer)
+    }
+
+    /// The next answer to end, as long as there are too many bytes: one that began to wait before
+    /// `newest`, an answer of `network`.
+    fn excess(
+        &self,
+        most: usize,
+        network: Option<IpAddr>,
+        newest: u64,
+    ) -> Option<(Option<IpAddr>, u64)> {
+        let oldest = |(network, of): (&Option<IpAddr>, &NetworkAnswers)| {
+            let number = *of.answers.range(..newest).next()?.0;
+            Some((of.bytes, Reverse(number), *network))
+        };
+        let own = self.networks.get_key_value(&network).filter(|_| network.is_some());
+        let found = match own.filter(|(_, of)| of.bytes > most / 2) {
+            Some(own) => oldest(own),
+            None if self.bytes > most => self.networks.iter().filter_map(oldest).max(),
+            None => None,
+        };
+        found.map(|(_, Reverse(number), network)| (network, number))
+    }
 }
 
 impl UnreadAnswers {
@@ -63,7 +124,7 @@ impl UnreadAnswers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<WaitingAnswer>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,30 +133,18 @@ impl UnreadAnswers {
     fn wait(&self, network: Option<IpAddr>, bytes: usize) -> WaitingPlace<'_> {
         let ends = Arc::new(Notify::new());
         let mut waiting = self.lock();
-        waiting.push(WaitingAnswer { network, bytes, ends: ends.clone() });
-        if waiting.iter().map(|one| one.bytes).sum::<usize>() <= self.most / 2 {
-            return WaitingPlace { of: self, ends };
+        let number = waiting.push(network, WaitingAnswer { bytes, ends: ends.clone() });
+        while let Some((of, oldest)) = waiting.excess(self.most, network, number) {
+            let ended = waiting.remove(of, oldest);
+            ended.iter().for_each(|answer| answer.ends.notify_one());
         }
-        loop {
-            let mut held: HashMap<Option<IpAddr>, usize> = HashMap::new();
-            waiting.iter().for_each(|one| *held.entry(one.network).or_default() += one.bytes);
-            let of = |network: &Option<IpAddr>| held.get(network).copied().unwrap_or(0);
-            let too_much_of_own = network.is_some() && of(&network) > self.most / 2;
-            // From the newest to the oldest: of equals the last is taken.
-            let older = waiting.iter().enumerate().rev().skip(1);
-            let counted = older.filter(|(_, one)| !too_much_of_own || one.network == network);
-            let ended = counted.max_by_key(|(_, one)| of(&one.network)).map(|(at, _)| at);
-            match ended.filter(|_| too_much_of_own || held.values().sum::<usize>() > self.most) {
-                Some(ended) => waiting.remove(ended).ends.notify_one(),
-                None => return WaitingPlace { of: self, ends },
-            }
-        }
+        WaitingPlace { of: self, network, number, ends }
     }
 }
 
 impl Drop for WaitingPlace<'_> {
     fn drop(&mut self) {
-        self.of.lock().retain(|one| !Arc::ptr_eq(&one.ends, &self.ends));
+        self.of.lock().remove(self.network, self.number);
     }
 }
 
@@ -131,7 +180,8 @@ mod tests {
         assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
         // One answer that is larger than the share is written all the same.
         assert_eq!(ended(&unread, &[(a, 10), (a, 70)]).await, [true, false]);
-        assert!(unread.lock().is_empty());
+        assert!(unread.lock().networks.is_empty());
+        assert_eq!(unread.lock().bytes, 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -160,7 +210,7 @@ mod tests {
             unread.write(|| (None, 8), slow).await
         };
         let read = async {
-            assert_eq!(unread.lock()[0].bytes, 8);
+            assert_eq!(unread.lock().bytes, 8);
             unread.write(|| (None, 1 << 30), pin!(ready(2))).await
         };
         let (one, two) = join(one, read).await;
