@@ -23,10 +23,10 @@ pub mod bounds {
     pub use rerouter_cli::NODE_CALLBACK_TIMEOUT;
     pub use rerouter_core::api::pin::PASSWORD_MAX;
     pub use rerouter_core::app::{REROUTES_SHARE, SHADOWS};
-    pub use rerouter_core::config::RULES;
     pub use rerouter_core::prompt::READ_INLINE;
     pub use rerouter_gateway::server::CONNECTIONS_SHARE;
     pub use rerouter_routing::KEYWORD_SETS;
+    pub use rerouter_routing::RULES;
     pub use rerouter_routing::condition::{CEL_BYTES, CEL_NODES};
     pub use rerouter_store::KEYS_PER_OWNER;
 }

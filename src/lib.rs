@@ -1,14 +1,15 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is eleven crates in `crates/`, made of rooms, one module each.
+//! This page is the map. The source is twelve crates in `crates/`, made of rooms, one module each.
 //! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
 //! uses only rooms of its crate that stand before it in this list. The files of a crate form no
 //! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
 //! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The
 //! crates and their rooms:
 //!
-//! - `base`: vocabulary and reporting · `dialect`: also `wire` · `store` · `routing` · `records`
+//! - `base`: vocabulary and reporting · `document` · `dialect`: also `wire` · `store` · `routing` ·
+//!   `records`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
 //!   `archive`, `telemetry`
 //! - `core`: state and endpoints, but for `console` · `gateway`: also `mock` and `server` · `cli`
@@ -22,7 +23,7 @@
 //!   `Idempotency-Key` · [`body_memory`] the limit on bodies in memory · [`unread`] the limit on
 //!   answers that nobody reads · [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
-//! - **adapters**: [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
+//! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
 //!   of captures ·
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
@@ -153,8 +154,10 @@
 //! - a provider that speaks a known protocol: the routing document only; to be named by one word, a
 //!   row in `routing/presets.rs`
 //! - a price or ability of a model that is shipped: `routing/prices.json`, with its source
-//! - a key of a document: its reader in `config/`, its place in `conf/schema/`, its row in
-//!   `docs/reference/`; of the server document also the test in `tests/process/settings.rs`
+//! - a key of a document: its row in `config/settings.rs`, `routing/document.rs` or
+//!   `routing/provider_spec.rs`. A test prints the row of `docs/reference/`, `rerouter config
+//!   schema` the file in `conf/schema/`. For the server document also its effect, in
+//!   `tests/process/settings.rs`
 //! - a management endpoint: its records in `records/`, its handler in `api/`, a row in
 //!   `api/operations.rs`, its path parameters in `api/openapi/descriptions.rs`, a row in
 //!   `api/audit.rs` if it is unsafe, a row in `tests/access/identity.rs`, and a section of
@@ -174,7 +177,7 @@
 //!   management endpoint
 //! - a strategy: `routing/document.rs` (the word), `routing/strategy.rs` (the order),
 //!   `evaluate/explain.rs` (why an evaluation orders otherwise); with parameters also
-//!   `config/routing.rs` and `routing/compile/recipes.rs`; for users `docs/routing.md` and
+//!   `routing/compile/recipes.rs`; for users `docs/routing.md` and
 //!   `conf/routing.yaml`
 //! - a signal: its reader in `dialect/request/` or `prompt.rs`, `routing/inputs.rs` (what is kept
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
@@ -236,6 +239,7 @@ use {
     rerouter_cli as cli, rerouter_console as console,
     rerouter_core::{api, app, config, evaluate, prompt, reload},
     rerouter_dialect::{self as dialect, wire},
+    rerouter_document as document,
     rerouter_gateway::{self as gateway, mock, server},
     rerouter_records as records, rerouter_routing as routing, rerouter_store as store,
 };

@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use regex::Regex;
+use rerouter::internals::config;
 use serde_json::{Value, json};
 
 use crate::support::documents::chat_body;
@@ -403,24 +404,16 @@ fn same(page: &str, there: &BTreeSet<String>, named: &BTreeSet<String>) {
     assert!(missing.is_empty() && unknown.is_empty(), "{page} lacks {missing:?}, has {unknown:?}");
 }
 
-/// What stands in backquotes at the beginning of a page's table rows.
-fn first_cells(page: &str) -> BTreeSet<String> {
-    let word = Regex::new("`([^`]+)`").unwrap();
-    let text = read(page);
-    let cells = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
-    cells
-        .flat_map(|cell| {
-            let cell = format!("`{cell}");
-            word.captures_iter(&cell).map(|found| found[1].to_owned()).collect::<Vec<_>>()
-        })
-        .collect()
-}
-
 #[test]
-fn the_reference_of_the_server_document_has_every_key() {
-    let keys = rerouter::internals::config::server_keys().into_iter().collect();
-    let page = "docs/reference/server-document.md";
-    same(page, &keys, &first_cells(page));
+fn the_references_of_documents_have_every_key() {
+    let server = [("keys", config::server_keys())];
+    let server = server.into_iter().map(|table| ("docs/reference/server-document.md", table));
+    let routing = config::routing_keys().into_iter();
+    let routing = routing.map(|table| ("docs/reference/routing-document.md", table));
+    for (page, (what, keys)) in server.chain(routing) {
+        let rows: Vec<String> = keys.iter().map(|key| key.row()).collect();
+        hold_table(page, what, &rows);
+    }
 }
 
 /// Holds the table between the comments `<!-- table of WHAT -->` and `<!-- end of the table -->`

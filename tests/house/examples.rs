@@ -70,7 +70,9 @@ fn the_documents_in_conf_are_taken_as_they_are() {
     );
 
     assert!(
-        production.public_https() && production.listens_publicly() && !production.registration_open
+        production.public_https()
+            && production.listens_publicly()
+            && !production.registration_is_open()
     );
     let serves: Vec<&[Interface]> =
         production.listeners.iter().map(|listener| listener.interfaces.as_slice()).collect();
@@ -79,7 +81,7 @@ fn the_documents_in_conf_are_taken_as_they_are() {
         production.listeners[0].tls.is_some() && production.listeners[1].address.ip().is_loopback()
     );
     assert!(
-        laptop.egress_deny.iter().all(|net| production.egress_deny.contains(net)),
+        laptop.egress.deny.iter().all(|net| production.egress.deny.contains(net)),
         "the default networks stay denied"
     );
 }
@@ -89,12 +91,12 @@ fn says_its_defaults(server: &Server, defaults: &Server) {
     assert_eq!(server.listeners[0].address, defaults.listeners[0].address);
     assert_eq!(server.listeners[0].interfaces, defaults.listeners[0].interfaces);
     assert_eq!(
-        (server.metrics, server.threads, &server.data_dir),
-        (defaults.metrics, defaults.threads, &defaults.data_dir)
+        (server.metrics.address, server.threads, &server.data_dir),
+        (defaults.metrics.address, defaults.threads, &defaults.data_dir)
     );
     assert_eq!(
-        (server.registration_open, server.access_log),
-        (defaults.registration_open, defaults.access_log)
+        (server.registration_is_open(), server.access_log.format),
+        (defaults.registration_is_open(), defaults.access_log.format)
     );
     assert_eq!(
         (server.session.idle, server.session.absolute),
@@ -124,7 +126,7 @@ fn says_its_defaults(server: &Server, defaults: &Server) {
         (&server.routing.env_allow, &server.routing.signal_headers),
         (&defaults.routing.env_allow, &defaults.routing.signal_headers)
     );
-    assert_eq!((&server.egress_deny, &server.hosts), (&defaults.egress_deny, &defaults.hosts));
+    assert_eq!((&server.egress.deny, &server.hosts), (&defaults.egress.deny, &defaults.hosts));
     assert_eq!(
         (&server.public_url, &server.trusted_proxies),
         (&defaults.public_url, &defaults.trusted_proxies)

@@ -12,13 +12,14 @@ use super::imports::{Reader, cycles, graph};
 /// The crates from top to bottom, each with the crates of ours that it may depend on.
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("document", &["base"]),
     ("dialect", &["base"]),
-    ("store", &["base"]),
-    ("routing", &["base", "dialect"]),
+    ("store", &["base", "document"]),
+    ("routing", &["base", "document", "dialect"]),
     ("records", &["base", "store", "routing"]),
     ("access", &["base", "dialect", "store", "routing", "records"]),
     ("captures", &["base", "dialect", "store", "routing"]),
-    ("core", &["base", "dialect", "store", "routing", "records", "access", "captures"]),
+    ("core", &["base", "document", "dialect", "store", "routing", "records", "access", "captures"]),
     ("console", &["base", "dialect", "store", "routing", "records", "access", "captures", "core"]),
     (
         "gateway",
@@ -47,6 +48,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("maud", &["console"]),
     ("clap", &["cli"]),
     ("prometheus", &["base"]),
+    ("saphyr-parser", &["document"]),
     ("ring", &["base"]),
     ("argon2", &["access"]),
 ];
@@ -60,6 +62,7 @@ pub(crate) const ROWS: &[&[&str]] = &[
     &["secret"],
     &["log"],
     &["metrics"],
+    &["document"],
     &["store"],
     &["wire"],
     &["dialect"],

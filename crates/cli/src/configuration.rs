@@ -89,8 +89,10 @@ pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<(), Comma
     let ConfigArguments { client, json, command } = arguments;
     let client = || ApiClient::new(&client, env);
     match command {
-        ConfigCommand::Schema { document: DocumentKind::Server } => print(config::SERVER_SCHEMA),
-        ConfigCommand::Schema { document: DocumentKind::Routing } => print(config::ROUTING_SCHEMA),
+        ConfigCommand::Schema { document: DocumentKind::Server } => print(&config::server_schema()),
+        ConfigCommand::Schema { document: DocumentKind::Routing } => {
+            print(&config::routing_schema())
+        }
         ConfigCommand::Get => get(&client()?, json),
         ConfigCommand::Diff { file } => diff(&client()?, &file, json),
         ConfigCommand::Put(wanted) => put(&client()?, &wanted, json),

@@ -44,7 +44,7 @@ pub(super) fn run(
         .map_err(failed)?;
     let levels = env("RUST_LOG");
     let usual = "info,pingora=warn,pingora_core=warn,pingora_proxy=warn";
-    let form = document.log.form(std::io::stderr().is_terminal(), env);
+    let form = document.log.format.form(std::io::stderr().is_terminal(), env);
     log::init(levels.as_deref().unwrap_or(usual), form).map_err(failed)?;
     log::log_panics();
     let data_dir = document.data_dir.clone();

@@ -194,7 +194,7 @@ impl Drop for CountGuard {
 impl App {
     /// Makes the state of a gateway.
     pub fn new(parts: AppParts) -> Self {
-        let memory = parts.server.limits.body_memory;
+        let memory = parts.server.limits.body_memory();
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
@@ -376,7 +376,7 @@ impl App {
 
     /// Whether the live document comes from a store that other gateways change too.
     pub(crate) fn follows_documents(&self) -> bool {
-        self.server.routing.stored && self.store.is_shared()
+        self.server.routing.store && self.store.is_shared()
     }
 
     /// Whether it is draining.

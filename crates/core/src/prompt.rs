@@ -315,7 +315,7 @@ fn with_agent(
 /// Whether requests may use the agent. Text of an unauthenticated author costs nobody money, except
 /// on a gateway that is its owner's alone.
 pub fn may_call(app: &App, agent: &Agent) -> bool {
-    agent.trusted || app.server.call_untrusted
+    agent.trusted || app.server.calls_untrusted()
 }
 
 /// Checks `limits.models` of key and user. A name that is not allowed gets the error of an unknown

@@ -24,8 +24,8 @@ use rerouter_base::trace_context::TraceContext;
 use rerouter_captures::capture::record::Attempt;
 use rerouter_captures::telemetry::AttemptStep;
 use rerouter_core::app::App;
-use rerouter_core::config::ATTEMPTS_MAX;
 use rerouter_core::prompt::NeutralForm;
+use rerouter_routing::ATTEMPTS_MAX;
 use rerouter_routing::Target;
 use rerouter_routing::health::{IsolatedCooldowns, RetryBudget};
 use rerouter_store::PanicPoint;
@@ -451,7 +451,7 @@ impl InferenceCall {
     }
 
     fn within_budget(&self, ask: impl FnOnce(&RetryBudget, u16) -> bool) -> bool {
-        match (&self.plan.budget, self.plan.retry.budget_percent) {
+        match (&self.plan.budget, self.plan.retry.budget) {
             (Some(budget), Some(percent)) => ask(budget, percent),
             _ => true,
         }

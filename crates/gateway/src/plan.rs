@@ -58,7 +58,7 @@ impl CallPlan {
             .zip(decision.rule.as_deref())
             .and_then(|(recipe, rule)| recipe.rule(rule))
             .map(Rule::shown);
-        let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+        let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget.is_some());
         let budget = recipe.map(|recipe| recipe.budget().clone());
         if let Some(budget) = &budget {
             budget.request(app.clock.now());
@@ -78,7 +78,7 @@ impl CallPlan {
             live,
             recipe: header_of(&decision.recipe),
             targets: vec![target],
-            retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            retry: RetryPolicy { attempts: 1, on: RetryOn::default(), budget: None },
             budget: None,
             rule: None,
             demand: demand(inputs),

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 
 use super::condition::{Condition, ContentPatterns, StickyKey};
 use super::decision::{Decision, PlanEntry};
-use super::document::{Finding, RetryOn, Strategy};
+use super::document::{RetryPolicy, Strategy};
 use super::health::RetryBudget;
 use super::keywords::Keywords;
 use super::name_patterns::{ModelTemplate, Patterns};
@@ -20,6 +20,7 @@ use super::price_list;
 use super::provider::Provider;
 use super::target::Target;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_document::Finding;
 
 /// What a name of the document stands for.
 pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
@@ -302,21 +303,5 @@ impl WeightedTarget {
     /// Its weight; 1 for strategies without weights.
     pub fn weight(&self) -> f64 {
         self.weight
-    }
-}
-
-/// When the next target of a plan is tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
-    pub attempts: usize,
-    /// Failures that are retried.
-    pub on: RetryOn,
-    /// Limit on retries, in percent of the recipe's requests; `None`: no limit.
-    pub budget_percent: Option<u16>,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        RetryPolicy { attempts: 3, on: RetryOn::ALL, budget_percent: None }
     }
 }

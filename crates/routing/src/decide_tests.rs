@@ -8,13 +8,13 @@ use proptest::strategy::Strategy as Generator;
 use super::*;
 use crate::compile::BuildContext;
 use crate::document::{
-    Located, ModelSpec, Position, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec,
-    Strategy, TargetSpec, TimeoutsSpec,
+    ModelSpec, RecipeSpec, RetryPolicy, RoutingSpec, RuleSpec, Strategy, TargetSpec,
 };
 use crate::fixtures::chat;
 use crate::inputs::TargetHealth;
-use crate::settings::Protocol;
+use crate::provider_spec::ProviderSpec;
 use rerouter_base::error::{Error, Kind};
+use rerouter_document::{Diagnostics, Field, Located, Position, parse, whole};
 
 fn at<T>(value: T) -> Located<T> {
     Located { value, path: String::new(), at: Position::default() }
@@ -37,24 +37,18 @@ fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f6
 
 /// One provider `p`, one alias `auto`, the given rules; `p/lone` only in `models`.
 fn routing(rules: Vec<RuleSpec>) -> Routing {
-    let provider = ProviderSpec {
-        name: at("p".into()),
-        protocol: Some(at(Protocol::Mock)),
-        base_url: None,
-        api_key: None,
-        headers: Vec::new(),
-        timeouts: TimeoutsSpec::default(),
-        latency: None,
-        options: Default::default(),
-    };
-    let model = |name: &str, context, capabilities: Option<&[&str]>| ModelSpec {
+    let written = parse("p: { protocol: mock }").ok().unwrap().root;
+    let mut faults = Diagnostics::default();
+    let top = Field::root(&written).section(&mut faults).unwrap();
+    let provider = top.values().next().unwrap().section(&mut faults).unwrap();
+    let provider: ProviderSpec = whole(provider, &mut faults).unwrap();
+    let model = |name: &str, context, capabilities: Option<&[&'static str]>| ModelSpec {
         name: at(name.into()),
         input_per_mtok: None,
         output_per_mtok: None,
         cached_input_per_mtok: None,
         context,
-        capabilities: capabilities
-            .map(|words| words.iter().map(|word| (*word).to_owned()).collect()),
+        capabilities: capabilities.map(<[_]>::to_vec),
     };
     let spec = RoutingSpec {
         providers: vec![provider],
@@ -63,17 +57,16 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         recipes: vec![RecipeSpec {
             name: at("r".into()),
             rules,
-            retry: RetrySpec::default(),
+            retry: RetryPolicy::default(),
             shadow: None,
         }],
         aliases: vec![(at("auto".into()), at("r".into()))],
         timezone: None,
-        without_price_list: false,
-        warnings: Vec::new(),
+        prices: true,
     };
     let origin =
         BuildContext { revision: "0123456789ab", text: "", mock: None, signal_headers: &[] };
-    Routing::build(spec, &origin).unwrap_or_else(|faults| panic!("{faults:?}"))
+    Routing::build(spec, Vec::new(), &origin).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
 fn three(weights: [f64; 3]) -> Routing {

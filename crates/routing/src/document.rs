@@ -1,60 +1,25 @@
-//! The routing document as written: plain structs that keep the position of everything a check may
-//! reject. `config/` builds them from YAML; `compile` checks them and builds what runs.
+//! The routing document as written, one row a key. The values keep the place of everything that a
+//! check may reject. `compile` checks them and builds what runs.
 
-use std::time::Duration;
+use super::provider_spec::ProviderSpec;
+use rerouter_document::kinds::{
+    at, each, entries, inside, keyed, number, number_in, percent, quotable, reader, whole, words,
+};
+use rerouter_document::{
+    Diagnostics, Field, Finding, Located, Section, TreeValue, ValueKind, section,
+};
+use serde_json::json;
 
-use http::{HeaderName, HeaderValue};
-
-use super::presets::Preset;
-use super::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage};
-use rerouter_base::secret::Secret;
-use rerouter_dialect::endpoint::Endpoint;
-
-/// A position in a document. Lines and columns count from one, columns in characters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    pub line: usize,
-    /// Column in characters, from one.
-    pub column: usize,
-}
-
-/// A value with its position in the document.
-#[derive(Clone, Debug)]
-pub struct Located<T> {
-    pub value: T,
-    /// Path in the document, such as `recipes.balanced.rules[0].when`.
-    pub path: String,
-    /// Position in the document.
-    pub at: Position,
-}
-
-impl<T> Located<T> {
-    /// A problem with this value.
-    pub fn fault(&self, message: impl Into<String>) -> Finding {
-        Finding { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
-    }
-}
-
-/// A problem at one position of a document. Messages quote names, never credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Path of the value.
-    pub path: String,
-    /// Position of the value.
-    pub at: Position,
-    /// Description of the problem.
-    pub message: String,
-    /// How to fix it.
-    pub hint: Option<String>,
-}
-
-impl Finding {
-    #[must_use]
-    pub fn hint(mut self, hint: Option<impl Into<String>>) -> Self {
-        self.hint = hint.map(Into::into);
-        self
-    }
-}
+/// Attempts of one request, whatever its recipe says. Pingora's loop has the same bound.
+pub const ATTEMPTS_MAX: usize = 16;
+/// Rules of a recipe: a decision may evaluate all of them.
+pub const RULES: usize = 64;
+/// Targets of a rule: a decision ranks all of them.
+const RULE_TARGETS: usize = 64;
+/// Words of a keyword set.
+const KEYWORDS: usize = 1_000;
+/// The capabilities that a model can have.
+const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 
 /// Problems of a document that cannot run.
 #[derive(Debug, Default)]
@@ -64,157 +29,184 @@ pub struct Findings {
     pub warnings: Vec<Finding>,
 }
 
-#[derive(Debug, Default)]
-pub struct RoutingSpec {
-    /// IANA time zone of the signal `hour`.
-    pub timezone: Option<Located<String>>,
-    /// Providers in document order.
-    pub providers: Vec<ProviderSpec>,
-    /// Prices and capabilities in document order.
-    pub models: Vec<ModelSpec>,
-    /// Keyword sets in document order, each with its words.
-    pub keywords: Vec<(Located<String>, Vec<Located<String>>)>,
-    /// Recipes in document order.
-    pub recipes: Vec<RecipeSpec>,
-    /// Aliases in document order, each with the name of its recipe.
-    pub aliases: Vec<(Located<String>, Located<String>)>,
-    /// Whether the shipped prices and abilities stay out.
-    pub without_price_list: bool,
-    /// Warnings of the reader.
-    pub warnings: Vec<Finding>,
-}
-
-/// One provider. Credentials are already expanded.
-#[derive(Debug)]
-pub struct ProviderSpec {
-    /// Name of the provider.
-    pub name: Located<String>,
-    /// The wire protocol; `None` if it was reported as an error.
-    pub protocol: Option<Located<Protocol>>,
-    /// Root URL of the API.
-    pub base_url: Option<Located<Secret>>,
-    /// The credential, if there is one only.
-    pub api_key: Option<Located<Secret>>,
-    /// Headers for every request.
-    pub headers: Vec<(Located<HeaderName>, HeaderValue)>,
-    /// Deadlines that differ from the defaults.
-    pub timeouts: TimeoutsSpec,
-    /// Delay before a mock answers.
-    pub latency: Option<Located<Duration>>,
-    pub options: ProviderOptions,
-}
-
-impl ProviderSpec {
-    /// The protocol as written, else the preset's.
-    pub fn protocol(&self) -> Option<Protocol> {
-        let written = self.protocol.as_ref().map(|protocol| protocol.value);
-        written.or(self.options.preset.as_ref().map(|preset| preset.value.protocol))
+section! {
+    /// The routing document as written.
+    #[derive(Debug)]
+    pub struct RoutingSpec: Default {
+        /// Time zone of the signal `hour`, an IANA name; default: `UTC`.
+        pub timezone: Option<Located<String>> = quotable();
+        /// `none`: without the [shipped prices and abilities](../providers.md#prices-and-abilities).
+        pub prices: bool = words([("shipped", true), ("none", false)]), or true;
+        /// Servers that have models: up to 256. `agent`, `nodes` and `direct` are reserved.
+        pub providers: Vec<ProviderSpec> = entries(inside()), or Vec::new();
+        /// Prices and abilities of `provider/model`; also makes the name askable. A trailing `*`
+        /// matches the rest.
+        pub models: Vec<ModelSpec> = entries(inside()), or Vec::new();
+        /// Lists of words, in any case, that conditions look for in the last user message.
+        pub keywords: Vec<(Located<String>, Vec<Located<String>>)> =
+            entries(keyed(each(quotable(), KEYWORDS))), or Vec::new();
+        /// Ways to answer: rules, retry, shadow.
+        pub recipes: Vec<RecipeSpec> = entries(inside()), explicit;
+        /// What clients put into `model`, each with the recipe that it leads to. A trailing `*`
+        /// matches the rest.
+        pub aliases: Vec<(Located<String>, Located<String>)> = entries(keyed(quotable())), explicit;
     }
 }
 
-/// Optional settings of a provider.
-#[derive(Debug, Default)]
-pub struct ProviderOptions {
-    /// The provider, if it is one that is known by name.
-    pub preset: Option<Located<&'static Preset>>,
-    /// The credentials, if there are several.
-    pub api_keys: Option<Located<Vec<Located<Secret>>>>,
-    /// Certificate authorities that replace the system's.
-    pub ca: Option<Located<Authorities>>,
-    /// Whether HTTP/2 is offered.
-    pub http2: Option<Located<bool>>,
-    /// Limit on concurrent requests.
-    pub max_concurrency: Option<u32>,
-    pub health: Option<Located<HealthCheck>>,
-    /// The endpoints that it has, if they are not those of its protocol.
-    pub endpoints: Option<Vec<Located<Endpoint>>>,
-    /// When a stream's usage is requested.
-    pub stream_usage: Option<StreamUsage>,
-    /// Breaker settings that differ from the defaults.
-    pub breaker: BreakerSpec,
+section! {
+    /// Prices and capabilities of one `provider/model`.
+    #[derive(Debug)]
+    pub struct ModelSpec {
+        /// The name of the target.
+        pub name: Located<String>, key;
+        /// US dollars per million tokens of the prompt.
+        pub input_per_mtok: Option<f64> = price();
+        /// US dollars per million tokens of the answer.
+        pub output_per_mtok: Option<f64> = price();
+        /// US dollars per million tokens of the prompt that the provider has in its cache.
+        pub cached_input_per_mtok: Option<f64> = price();
+        /// Maximum tokens of prompt and answer together.
+        pub context: Option<u64> = whole(1, 1 << 40);
+        /// Of `tools`, `vision`, `json`, `audio`; default: all.
+        pub capabilities: Option<Vec<&'static str>> =
+            each(words(CAPABILITIES.map(|word| (word, word))), CAPABILITIES.len());
+    }
 }
 
-/// A provider's breaker settings as written.
-#[derive(Debug, Default)]
-pub struct BreakerSpec {
-    pub consecutive: Option<u32>,
-    /// Error rate in percent.
-    pub error_percent: Option<u16>,
-    /// Requests in the window before the error rate counts.
-    pub min_requests: Option<u32>,
-    /// Length of the window.
-    pub window: Option<Duration>,
-    /// Time open after the first failure.
-    pub open: Option<Duration>,
+section! {
+    /// A recipe as written.
+    #[derive(Debug)]
+    pub struct RecipeSpec {
+        /// Name, unique in its list.
+        pub name: Located<String>, key;
+        /// The first whose condition is true decides.
+        pub rules: Vec<RuleSpec> = each(inside(), RULES), required;
+        /// When the next target is tried.
+        pub retry: RetryPolicy, section;
+        /// Copies of requests to another target; their answers are captured, and not returned.
+        pub shadow: Option<ShadowSpec> = inside();
+    }
 }
 
-impl BreakerSpec {
-    /// The settings, with defaults for what is absent.
-    pub fn settings(&self) -> BreakerSettings {
-        let usual = BreakerSettings::default();
-        BreakerSettings {
-            consecutive: self.consecutive.unwrap_or(usual.consecutive),
-            error_percent: self.error_percent.unwrap_or(usual.error_percent),
-            min_requests: self.min_requests.unwrap_or(usual.min_requests),
-            window: self.window.unwrap_or(usual.window),
-            open: self.open.unwrap_or(usual.open),
+section! {
+    /// One rule of a recipe.
+    #[derive(Debug)]
+    pub struct RuleSpec {
+        /// The name of the rule, unique in its recipe.
+        pub name: Located<String> = quotable(), report Located::default();
+        /// A [condition](../routing.md#conditions); the last rule has none.
+        pub when: Option<Located<String>> = condition();
+        /// A [strategy](../routing.md#strategies).
+        pub strategy: Strategy =
+            words(Strategy::ALL.map(|strategy| (strategy.as_str(), strategy))), or Strategy::Priority;
+        /// Of `sticky`: an expression that gives text.
+        pub key: Option<Located<String>> = quotable();
+        /// Where the request may go.
+        pub targets: Vec<TargetSpec> = each(inside(), RULE_TARGETS), report Vec::new();
+    }
+    check complete
+}
+
+impl RuleSpec {
+    fn complete(&mut self, section: &mut Section<'_>, _: &mut Diagnostics<'_>) {
+        if self.name.path.is_empty() {
+            self.name = section.located("unnamed".to_owned());
+        }
+        // Which of weights and keys are allowed depends on the intended strategy.
+        let written = section.take("strategy");
+        let is_wrong = |field: Field<'_>| {
+            field.text(&mut Diagnostics::default()) != Some(self.strategy.as_str())
+        };
+        if written.is_some_and(is_wrong) {
+            self.targets.iter_mut().for_each(|target| target.weight = None);
+            self.key = None;
         }
     }
 }
 
-/// Deadlines of a provider as written.
-#[derive(Debug, Default)]
-pub struct TimeoutsSpec {
-    /// Until connected, including TLS.
-    pub connect: Option<Duration>,
-    /// From the end of the request to the first byte of the answer.
-    pub first_byte: Option<Duration>,
-    /// Between two reads of the answer.
-    pub idle: Option<Duration>,
-    /// For the whole attempt.
-    pub total: Option<Duration>,
+section! {
+    /// One target of a rule.
+    #[derive(Debug)]
+    pub struct TargetSpec {
+        /// `provider/model` or `nodes/<model>`; the model may hold `${model}` or `${match}`
+        /// ([names](../routing.md#names)).
+        pub target: Located<String> = quotable(), required;
+        /// Its share, of `weighted`; default: 1.
+        pub weight: Option<Located<f64>> = at(number());
+    }
 }
 
-/// Prices and capabilities of one `provider/model`.
-#[derive(Debug)]
-pub struct ModelSpec {
-    pub name: Located<String>,
-    /// US dollars per million prompt tokens.
-    pub input_per_mtok: Option<f64>,
-    /// US dollars per million completion tokens.
-    pub output_per_mtok: Option<f64>,
-    /// US dollars per million prompt tokens read from the provider's cache.
-    pub cached_input_per_mtok: Option<f64>,
-    /// Context length in tokens, prompt and answer together.
-    pub context: Option<u64>,
-    pub capabilities: Option<Vec<String>>,
+section! {
+    /// Shadow target of a recipe, as written.
+    #[derive(Debug)]
+    pub struct ShadowSpec {
+        /// Where copies of requests go.
+        pub target: Located<String> = quotable(), required;
+        /// How many of a hundred requests are copied.
+        pub percent: f64 =
+            number_in(0, 100, "for example `1`, or `0.1` for one request in a thousand"), required;
+    }
 }
 
-#[derive(Debug)]
-pub struct RecipeSpec {
-    /// Name, unique in its list.
-    pub name: Located<String>,
-    /// Rules in document order.
-    pub rules: Vec<RuleSpec>,
-    /// When the next target is tried.
-    pub retry: RetrySpec,
-    /// Target for copies of requests.
-    pub shadow: Option<ShadowSpec>,
+section! {
+    /// When the next target of a plan is tried.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RetryPolicy: Default {
+        /// Attempts in all, at most 16.
+        pub attempts: usize = whole(1, ATTEMPTS_MAX as u64), or 3;
+        /// Failures that are tried again, of `connect`, `timeout`, `429`, `5xx`; default: all.
+        pub on: RetryOn = retry_on(), or RetryOn::ALL;
+        /// Limit on retries, as a share of the recipe's requests over ten seconds.
+        pub budget: Option<u16> = percent(0, 1_000);
+    }
 }
 
-/// One rule of a recipe.
-#[derive(Debug)]
-pub struct RuleSpec {
-    /// Name, unique in its list.
-    pub name: Located<String>,
-    /// CEL condition; absent: always true.
-    pub when: Option<Located<String>>,
-    /// Order of the targets.
-    pub strategy: Strategy,
-    /// CEL expression of the sticky key, for `sticky` only.
-    pub key: Option<Located<String>>,
-    /// The targets in document order.
-    pub targets: Vec<TargetSpec>,
+/// A condition: `when: true` is an expression too.
+fn condition() -> impl ValueKind<Value = Located<String>> {
+    reader(
+        || json!({ "type": ["string", "boolean"] }),
+        |field, faults| match field.value() {
+            TreeValue::Bool(value) => Some(field.located(value.to_string())),
+            _ => field.name(faults),
+        },
+    )
+}
+
+/// US dollars.
+fn price() -> impl ValueKind<Value = f64> {
+    reader(
+        || json!({ "type": "number", "minimum": 0 }),
+        |field, faults| {
+            let price = field.number(faults)?;
+            if price < 0.0 {
+                let hint = "leave out a price that is unknown";
+                field.reject(faults, "a price cannot be negative", hint);
+            }
+            Some(price)
+        },
+    )
+}
+
+fn retry_on() -> impl ValueKind<Value = RetryOn> {
+    let word = || words([("connect", 0), ("timeout", 1), ("429", 2), ("5xx", 3)]);
+    let schema = || json!({ "type": "array", "items": { "enum": ["connect", "timeout", "429", 429, "5xx"] } });
+    reader(schema, move |field, faults| {
+        let mut on = RetryOn::default();
+        field.each(faults, 4, |item, faults| {
+            let failure = match item.value() {
+                TreeValue::Int(429) => 2,
+                _ => word().read(item, faults)?,
+            };
+            match failure {
+                0 => on.connect = true,
+                1 => on.timeout = true,
+                2 => on.rate_limited = true,
+                _ => on.server_error = true,
+            }
+            Some(())
+        });
+        Some(on)
+    })
 }
 
 /// How a rule orders its targets.
@@ -254,32 +246,6 @@ impl Strategy {
             Strategy::Sticky => "sticky",
         }
     }
-}
-
-/// One target of a rule.
-#[derive(Debug)]
-pub struct TargetSpec {
-    pub target: Located<String>,
-    /// Weight, for `weighted` only.
-    pub weight: Option<Located<f64>>,
-}
-
-/// Shadow target of a recipe, as written.
-#[derive(Debug)]
-pub struct ShadowSpec {
-    pub target: Located<String>,
-    /// Percentage of requests to copy.
-    pub percent: f64,
-}
-
-/// Retry policy of a recipe, as written.
-#[derive(Debug, Default)]
-pub struct RetrySpec {
-    pub attempts: Option<usize>,
-    /// Failures that are retried; absent: all that can be.
-    pub on: Option<RetryOn>,
-    /// Limit on retries, in percent of the recipe's requests.
-    pub budget_percent: Option<u16>,
 }
 
 /// Failures after which the next target of the plan is tried.

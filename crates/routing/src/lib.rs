@@ -8,6 +8,7 @@
 // A scenario of a test reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
+mod authorities;
 mod base_url;
 mod compile;
 mod compiled;
@@ -31,25 +32,26 @@ mod presets;
 mod price_list;
 mod prices;
 mod provider;
+mod provider_spec;
 mod refusal;
 mod request_head;
 mod settings;
 mod strategy;
-mod suggest;
 mod target;
 
+pub use authorities::{expiry, expiry_of, load as load_authorities};
 pub use base_url::BaseUrl;
 pub use compile::{BuildContext, KEYWORD_SETS, PROVIDERS, WEIGHT_MAX};
 pub use compiled::Routing;
-pub use compiled::{RetryPolicy, Rule, WeightedTarget};
+pub use compiled::{Rule, WeightedTarget};
 pub use condition::TextPart;
 pub use decide::decide;
 pub use decide::{RuleTrial, shadow, trials};
 pub use decision::Trace;
 pub use decision::{Candidate, Decision, PlanEntry};
 pub use document::{
-    BreakerSpec, Finding, Located, ModelSpec, Position, ProviderOptions, ProviderSpec, RecipeSpec,
-    RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
+    ATTEMPTS_MAX, ModelSpec, RULES, RecipeSpec, RetryOn, RetryPolicy, RoutingSpec, RuleSpec,
+    ShadowSpec, Strategy, TargetSpec,
 };
 pub use estimate_correction::EstimateCorrection;
 pub use inputs::{
@@ -59,11 +61,11 @@ pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untransla
 pub use name_patterns::MODEL_NAME_BYTES;
 pub use presets::PRESETS;
 pub use provider::{NODES, Provider, ProviderIdentity};
+pub use provider_spec::{PROVIDER_CONCURRENCY, ProviderSpec, is_own_header};
 pub use refusal::Refusal;
 pub use request_head::header_of;
-pub use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
+pub use settings::{Authorities, BREAKER_OPEN_MAX, HealthCheck, Protocol, StreamUsage};
 pub use strategy::cost as estimated_cost;
-pub use suggest::did_you_mean;
 pub use target::Target;
 
 #[cfg(any(test, feature = "testing"))]

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use rerouter_document::kinds::{duration_in, percent, text_as, whole};
+use rerouter_document::{ValueKind, section};
+
 pub(crate) use rerouter_dialect::protocol::KeyHeader;
 pub use rerouter_dialect::protocol::Protocol;
 
@@ -18,68 +21,76 @@ pub enum StreamUsage {
     Never,
 }
 
-/// Deadlines of one attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Until connected, including TLS.
-    pub connect: Duration,
-    /// From the end of the request to the first byte of the answer.
-    pub first_byte: Duration,
-    /// Between two reads of the answer.
-    pub idle: Duration,
-    /// For the whole attempt.
-    pub total: Duration,
+/// Longest time that a breaker stays open.
+pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+/// A longer deadline is a mistake in the unit.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Older errors say nothing about the present.
+const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
+
+fn timeout() -> impl ValueKind<Value = Duration> {
+    duration_in(Duration::from_millis(1), TIMEOUT_MAX)
 }
 
-impl Default for Timeouts {
-    /// Long enough for a reasoning model to start, short enough to leave a dead provider.
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Timeouts {
-            connect: seconds(5),
-            first_byte: seconds(120),
-            idle: seconds(60),
-            total: seconds(600),
-        }
+section! {
+    /// Deadlines of one attempt. The defaults are long enough for a reasoning model to start, and
+    /// short enough to leave a dead provider.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Timeouts: Default {
+        /// Until connected, TLS included.
+        pub connect: Duration = timeout(), or Duration::from_secs(5);
+        /// From the end of the request to the first content of the answer.
+        pub first_byte: Duration = timeout(), or Duration::from_secs(120);
+        /// The longest silence within an answer.
+        pub idle: Duration = timeout(), or Duration::from_secs(60);
+        /// One attempt.
+        pub total: Duration = timeout(), or Duration::from_secs(600);
     }
 }
 
-/// When a breaker opens, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerSettings {
-    /// Consecutive errors that open it.
-    pub consecutive: u32,
-    /// Error rate in percent, over the window, that opens it.
-    pub error_percent: u16,
-    /// Requests in the window before the error rate counts.
-    pub min_requests: u32,
-    /// Length of the window.
-    pub window: Duration,
-    /// Time open after the first failure. It doubles with each failure in a row, up to
-    /// [`BREAKER_OPEN_MAX`](crate::health::BREAKER_OPEN_MAX).
-    pub open: Duration,
-}
-
-impl Default for BreakerSettings {
-    /// Leaves a provider quickly when it is down, and slowly when it fails now and then.
-    fn default() -> Self {
-        BreakerSettings {
-            consecutive: 5,
-            error_percent: 50,
-            min_requests: 20,
-            window: Duration::from_secs(30),
-            open: Duration::from_secs(10),
-        }
+section! {
+    /// When a breaker opens, and for how long. The defaults leave a provider quickly when it is
+    /// down, and slowly when it fails now and then.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct BreakerSettings: Default {
+        /// Errors in a row that leave a target out.
+        pub consecutive: u32 = whole(1, 1_000_000), or 5;
+        /// The share of errors that leaves a target out.
+        pub error_rate: u16 = percent(1, 100), or 50;
+        /// Requests in the window before the error rate counts.
+        pub min_requests: u32 = whole(1, 1_000_000), or 20;
+        /// The time over which the error rate counts.
+        pub window: Duration =
+            duration_in(Duration::from_millis(1), BREAKER_WINDOW_MAX), or Duration::from_secs(30);
+        /// How long it is left out; doubled each time, up to ten minutes.
+        pub open: Duration =
+            duration_in(Duration::from_millis(1), BREAKER_OPEN_MAX), or Duration::from_secs(10);
     }
 }
 
-/// Background health check of a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthCheck {
-    /// Path of the GET request, absolute on the host.
-    pub path: String,
-    /// Time between two checks.
-    pub interval: Duration,
+section! {
+    /// A check in the background; a failure opens the breakers.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct HealthCheck {
+        /// Path of the GET request, from the root of the host.
+        pub path: String = path_of_host(), required;
+        /// Time between two checks.
+        pub interval: Duration =
+            duration_in(Duration::from_secs(1), Duration::from_secs(3_600)),
+            or Duration::from_secs(30);
+    }
+}
+
+fn path_of_host() -> impl ValueKind<Value = String> {
+    text_as("^/[^#]*$", |field, faults| {
+        let path = field.text(faults)?;
+        let whole = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+        if !whole || path.contains('#') {
+            let hint = "from the root of the host, for example `/v1/models`";
+            field.reject(faults, "must be a path", hint);
+        }
+        Some(path.to_owned())
+    })
 }
 
 /// Certificate authorities that may sign a server certificate.

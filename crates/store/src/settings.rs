@@ -3,27 +3,66 @@
 use std::time::Duration;
 
 use super::postgres::{PostgresTarget, TargetError};
+use rerouter_document::kinds::{duration_in, text_as, words, written};
+use rerouter_document::{Diagnostics, Section, ValueKind, section};
 
-/// The section `store` of the server document.
-#[derive(Clone, Debug)]
-pub struct StoreSettings {
-    pub url: StoreUrl,
-    /// The server itself, where `url` is that of a pooler.
-    pub direct_url: Option<PostgresTarget>,
-    /// How long a gateway may serve without hearing from the database.
-    pub lease: Duration,
-    pub on_lease_lost: OnLeaseLost,
+section! {
+    /// The section `store` of the server document.
+    #[derive(Clone, Debug)]
+    pub struct StoreSettings: Default {
+        /// Accounts, keys, documents, audit: `sqlite`, in the data directory, or
+        /// [`postgres://…`](#postgresql).
+        pub url: StoreUrl = written(
+            database("^(sqlite$|postgres(ql)?://)", StoreUrl::parse),
+            |_| "sqlite".to_owned(),
+        ), or StoreUrl::Sqlite;
+        /// The server itself, where `store.url` is a transaction pooler; default: `store.url`.
+        pub direct_url: Option<PostgresTarget> =
+            database("^postgres(ql)?://", PostgresTarget::parse);
+        /// With PostgreSQL: how long a gateway serves without hearing from it; from 500ms to 10m.
+        // A shorter one would be lost with each pause of a busy machine; a longer one lets a
+        // revocation wait for so long for a gateway that has gone.
+        pub lease: Duration =
+            duration_in(Duration::from_millis(500), Duration::from_secs(600)),
+            or Duration::from_secs(10);
+        /// Without a lease `refuse`: 503; or `serve_stale`: goes on with what it knows.
+        pub on_lease_lost: OnLeaseLost = words([
+            ("refuse", OnLeaseLost::Refuse),
+            ("serve_stale", OnLeaseLost::ServeStale),
+        ]), or OnLeaseLost::Refuse;
+    }
+    check is_checked
 }
 
-impl Default for StoreSettings {
-    fn default() -> Self {
-        StoreSettings {
-            url: StoreUrl::Sqlite,
-            direct_url: None,
-            lease: Duration::from_secs(10),
-            on_lease_lost: OnLeaseLost::Refuse,
+impl StoreSettings {
+    fn is_checked(&mut self, section: &mut Section<'_>, faults: &mut Diagnostics<'_>) {
+        if let (StoreUrl::Postgres(target), Some(field)) = (&self.url, section.take("url"))
+            && target.is_exposed()
+        {
+            let warning = field.fault("the database's certificate and name are not checked");
+            let hint = "use `sslmode=verify-full` unless the network is yours";
+            faults.warnings.push(warning.hint(Some(hint)));
         }
     }
+}
+
+fn database<T>(
+    pattern: &'static str,
+    parse: fn(&str) -> Result<T, TargetError>,
+) -> impl ValueKind<Value = T> {
+    text_as(pattern, move |field, faults| {
+        match parse(field.text(faults)?) {
+            Ok(found) => return Some(found),
+            Err(TargetError::Url(why)) => {
+                field.reject(faults, why, "see docs/reference/server-document.md");
+            }
+            Err(TargetError::Machine(why)) => {
+                let hint = "the path of a PEM file of certificates";
+                faults.push_local(field.fault(why).hint(Some(hint)));
+            }
+        }
+        None
+    })
 }
 
 /// The database of accounts.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::report::DoctorReport;
 use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
-use rerouter_core::config::{self, Server};
+use rerouter_core::config::Server;
 use rerouter_gateway::server::Environment;
 use rerouter_gateway::server::ready::{self, Readiness};
 use rerouter_store::{self as store, StoreUrl};
@@ -84,7 +84,7 @@ pub(super) fn certificates(report: &mut DoctorReport, server: &Server, readiness
     for listener in &server.listeners {
         let Some(files) = &listener.tls else { continue };
         any = true;
-        let end = std::fs::read(&files.cert).ok().and_then(|pem| config::expiry(&pem));
+        let end = std::fs::read(&files.cert).ok().and_then(|pem| rerouter_routing::expiry(&pem));
         expires(report, &files.cert.display().to_string(), end, now);
     }
     if !any {

@@ -31,13 +31,14 @@ pub(super) fn gateway(
     const SAME: &str = "give `doctor` the --config, --listen, --metrics and --data-dir of `serve`";
     let dir = server.data_dir.display();
     let locked = DataDir::is_locked(&server.data_dir);
-    let url = format!("http://{}/readyz", server.metrics);
+    let url = format!("http://{}/readyz", server.metrics.address);
     let ask = || probe(&url, &HeaderMap::new(), None, DOCTOR_ANSWER).ok();
     let answer = (!readiness.in_use.is_empty()).then(ask).flatten();
     let runs = locked.unwrap_or(answer.is_some());
     match (answer, locked) {
         (Some(ProbeAnswer { status: 200, .. }), Some(false)) => {
-            let told = format!("one is ready at {}, and none runs on {dir}", server.metrics);
+            let told =
+                format!("one is ready at {}, and none runs on {dir}", server.metrics.address);
             report.warn("gateway", &told, SAME);
         }
         (Some(ProbeAnswer { status: 200, .. }), _) => {
@@ -45,7 +46,7 @@ pub(super) fn gateway(
             compare_documents(report, server, routing);
         }
         (Some(_), Some(false)) => {
-            let told = format!("something else listens at {}", server.metrics);
+            let told = format!("something else listens at {}", server.metrics.address);
             report.warn("gateway", &told, "stop it, or choose another address");
         }
         (Some(ProbeAnswer { text, .. }), _) => {
@@ -55,7 +56,7 @@ pub(super) fn gateway(
         (None, Some(true)) => {
             let told = format!(
                 "runs on {dir}, and does not answer at {}: it starts, drains or listens elsewhere",
-                server.metrics
+                server.metrics.address
             );
             report.warn("gateway", &told, SAME);
         }
@@ -74,7 +75,7 @@ pub(super) fn gateway(
 /// Whether the gateway has the routing document that is examined here. Without a document in a
 /// file, the environment of `serve` makes it.
 fn compare_documents(report: &mut DoctorReport, server: &Server, routing: Option<&Routing>) {
-    let url = format!("http://{}/metrics", server.metrics);
+    let url = format!("http://{}/metrics", server.metrics.address);
     let Ok(page) = probe(&url, &HeaderMap::new(), None, DOCTOR_ANSWER) else { return };
     let live = page
         .text
@@ -110,7 +111,7 @@ pub(super) fn routing(
     environment: &Environment,
     env: &Env<'_>,
 ) -> Option<Routing> {
-    let source = match server.routing.stored {
+    let source = match server.routing.store {
         true => config::stored_routing(ready::stored_document(server, environment).ok()?),
         false => config::load_routing(server).ok()?,
     };

@@ -8,8 +8,7 @@ use super::params::{model_settings, note_info, note_params};
 use super::providers::{LitellmProvider, is_by_responses, of_model};
 use super::settings::LitellmDefaults;
 use rerouter_base::secret::is_credential;
-use rerouter_core::config;
-use rerouter_core::config::PROVIDER_CONCURRENCY;
+use rerouter_routing::PROVIDER_CONCURRENCY;
 
 /// An entry that is carried.
 #[derive(Debug)]
@@ -249,7 +248,7 @@ impl EntryReader<'_> {
             let place = || format!("{}.litellm_params.extra_headers", self.place);
             if name.parse::<http::HeaderName>().is_err() || !is_sendable(&value) {
                 notes.add(&place(), "not a header");
-            } else if config::is_own_header(&name.to_lowercase()) {
+            } else if rerouter_routing::is_own_header(&name.to_lowercase()) {
                 notes.add(&place(), "a header that the gateway sets itself");
             } else if is_credential(name) && variable(&value).is_none() {
                 notes.add(&place(), "a credential in clear text is not copied");

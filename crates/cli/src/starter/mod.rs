@@ -26,11 +26,11 @@ pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
 /// Gives a server without a routing document that of the providers that are found. Returns them;
 /// `None` if it has one.
 pub(super) fn adopt(server: &mut Server, env: &Env<'_>) -> Option<Vec<FoundProvider>> {
-    if server.routing.stored || config::routing_path(server).is_some() {
+    if server.routing.store || config::routing_path(server).is_some() {
         return None;
     }
     let own: Vec<SocketAddr> = server.own_addresses().collect();
     let found = find(env, &own);
-    server.routing.made = (!found.is_empty()).then(|| routing_document(&found));
+    server.made_routing = (!found.is_empty()).then(|| routing_document(&found));
     Some(found)
 }

@@ -67,7 +67,7 @@ pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {
 
 /// 403 unless registration is open. Checked before the body is read.
 pub fn may_register(app: &App) -> Result<()> {
-    if app.server.registration_open {
+    if app.server.registration_is_open() {
         return Ok(());
     }
     Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))

@@ -13,13 +13,14 @@ use super::outline::outline;
 use super::page::{self, Query};
 use super::route::{ApiRequest, ApiResult, PathParams};
 use crate::app::App;
-use crate::config::{self, DOCUMENT_PROBLEMS, Problem};
+use crate::config::{self, Problem};
 use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
+use rerouter_document::DOCUMENT_PROBLEMS;
 use rerouter_records::evaluation::Rollback;
 use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
@@ -33,7 +34,7 @@ pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> Ap
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
     let file = config::routing_path(&app.server);
-    let source = match (&file, app.server.routing.stored) {
+    let source = match (&file, app.server.routing.store) {
         (_, true) => "store",
         (Some(_), _) => "file",
         (None, _) => "built_in",

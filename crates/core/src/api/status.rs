@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::call::{Answer, Call};
-use crate::config::{self, Server};
+use crate::config::Server;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::error::Result;
@@ -58,7 +58,8 @@ fn disk(server: &Server) -> DiskStatus {
 fn certificates(server: &Server) -> Vec<CertificateStatus> {
     let listeners = server.listeners.iter();
     let with_tls = listeners.filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
-    let ends = |file: &Path| std::fs::read(file).ok().and_then(|pem| config::expiry(&pem));
+    let ends =
+        |file: &Path| std::fs::read(file).ok().and_then(|pem| rerouter_routing::expiry(&pem));
     with_tls
         .map(|(listener, files)| CertificateStatus {
             listener: listener.address.to_string(),

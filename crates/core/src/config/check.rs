@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use super::credentials::CredentialReader;
 use super::source::{DocumentSource, load, load_routing, stored_routing};
+use rerouter_document::VariableReader;
+
 use super::{
     DocumentReading, Env, Problem, Server, allowed, examine_routing, examine_server, read_server,
+    variables_of,
 };
 
 /// The findings in both documents.
@@ -77,14 +79,9 @@ impl CheckReport {
             (Ok(source), Some(server)) => {
                 let lookup =
                     |name: &str| allowed(name, &server).map(|()| env.and_then(|env| env(name)));
-                let credentials = CredentialReader {
-                    lookup: &lookup,
-                    from_api: false,
-                    expanded: true,
-                    no_env: env.is_none(),
-                };
+                let variables = VariableReader { no_env: env.is_none(), ..variables_of(&lookup) };
                 let reading =
-                    examine_routing(&source.file, &source.text, &server, &credentials, None);
+                    examine_routing(&source.file, &source.text, &server, &variables, None);
                 let valid = reading.document.filter(|_| reading.problems.is_empty());
                 if let Some(routing) = valid {
                     let (file, revision) = (&source.file, routing.revision());
@@ -111,7 +108,7 @@ impl CheckReport {
         match (path, &self.server) {
             (Some(path), _) => Ok(load(path)),
             (None, Some(server)) if self.is_valid && server.knows("routing.file") => {
-                if !server.routing.stored {
+                if !server.routing.store {
                     return Ok(load_routing(server));
                 }
                 let kept = stored(server).map_err(|why| {

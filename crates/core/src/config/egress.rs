@@ -45,7 +45,7 @@ impl Egress {
 
     /// The policy of a server document. `mock` is the address of the mock provider.
     pub fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
-        Egress::new(server.egress_deny.clone(), server.own_addresses().chain(mock).collect())
+        Egress::new(server.egress.deny.clone(), server.own_addresses().chain(mock).collect())
     }
 
     /// Checks an address after names were resolved.

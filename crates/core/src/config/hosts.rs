@@ -62,7 +62,8 @@ impl Server {
     /// and those of `metrics.hosts` only, against DNS rebinding. A client without `Host` is no
     /// browser.
     pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
-        let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback())
+        let Some(authority) =
+            authority.filter(|_| self.metrics.address.ip().to_canonical().is_loopback())
         else {
             return true;
         };
@@ -74,7 +75,7 @@ impl Server {
         let named = matches!(host, "" | "localhost" | "localhost.localdomain" | "ip6-localhost");
         named
             || (loopback && has_correct_brackets(host))
-            || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
+            || self.metrics.hosts.iter().any(|own| *own == authority || own == host)
     }
 
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health`
@@ -113,7 +114,7 @@ impl Server {
 
     /// Every address that this process listens on.
     pub fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.listeners.iter().map(|listener| listener.address).chain([self.metrics])
+        self.listeners.iter().map(|listener| listener.address).chain([self.metrics.address])
     }
 
     /// The `@authority` that nodes sign (RFC 9421 section 2.2.3): that of the public URL, else the

@@ -8,7 +8,8 @@ fn server(text: &str) -> crate::config::Server {
 #[test]
 fn metrics_on_loopback_accept_local_hosts_only() {
     let own = server("metrics: { address: 127.0.0.1:9090 }\nhosts: [never.test]\n");
-    let own = crate::config::Server { metrics_hosts: vec!["gw.test".into()], ..own };
+    let mut own = own;
+    own.metrics.hosts = vec!["gw.test".into()];
     for (host, taken) in [
         (None, true),
         (Some("127.0.0.1:9090"), true),

@@ -1,27 +1,18 @@
 //! The server and the routing document: read and checked, with every problem and its place.
-//! The only user of the YAML parser; the environment is looked up through a function.
+//! The environment is looked up through a function.
 
-mod authorities;
 mod check;
 mod credentials;
-mod diagnostics;
 mod egress;
-mod expand;
 mod hosts;
-mod limits;
-mod listeners;
 mod net;
 mod positions;
 #[warn(missing_docs)]
 mod problem;
-mod provider;
-mod read;
-mod routing;
-mod server;
 mod settings;
 mod source;
 mod telemetry;
-mod tree;
+mod values;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,14 +20,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub use authorities::{expiry, expiry_of};
 pub use check::CheckReport;
 pub use egress::{Denied, Egress, EgressPeer};
 pub use net::Net;
-pub(crate) use problem::DOCUMENT_PROBLEMS;
 pub use problem::Problem;
-pub use provider::{PROVIDER_CONCURRENCY, is_own_header};
-pub use routing::{ATTEMPTS_MAX, RULES};
 pub use settings::Server;
 pub use settings::{CaptureSettings, Listener, TlsFiles};
 pub use source::{
@@ -44,17 +31,48 @@ pub use source::{
 };
 pub use source::{DocumentSource, load};
 
-use credentials::{CredentialReader, placeholder};
-use diagnostics::Diagnostics;
 use positions::Positions;
 use problem::problems;
-use read::Field;
-use rerouter_routing::{BuildContext, Finding, Routing};
+use rerouter_captures::redaction::is_in_query;
+use rerouter_document::{
+    Diagnostics, Field, Finding, KeyEntry, Lookup, Parsed, TreeValue, VariableReader, canonical,
+    expand_tree, keys, matches_pattern, parse, placeholder, schema, schema_text, whole,
+};
+use rerouter_routing::{BuildContext, ModelSpec, ProviderSpec, RecipeSpec, Routing, RoutingSpec};
 
-/// The JSON Schemas of both documents, draft 7, for editors. `tests/house/schemas.rs` holds them
-/// to the readers.
-pub const SERVER_SCHEMA: &str = include_str!("../../../../conf/schema/server.schema.json");
-pub const ROUTING_SCHEMA: &str = include_str!("../../../../conf/schema/routing.schema.json");
+/// The JSON Schema of the server document, for editors.
+pub fn server_schema() -> String {
+    schema_text(&schema::<Server>(
+        "The server document of rerouter",
+        "Read at start; every key is optional. `${NAME}` and `${NAME:-default}` come from the \
+         environment.",
+        true,
+    ))
+}
+
+/// The JSON Schema of the routing document, for editors.
+pub fn routing_schema() -> String {
+    schema_text(&schema::<RoutingSpec>(
+        "The routing document of rerouter",
+        "Read at start, when the file changes, and on SIGHUP. A credential is written `${NAME}`.",
+        false,
+    ))
+}
+
+/// The keys of the server document, for its reference.
+pub fn server_keys() -> Vec<KeyEntry> {
+    keys::<Server>()
+}
+
+/// Those of the routing document, by section.
+pub fn routing_keys() -> [(&'static str, Vec<KeyEntry>); 4] {
+    [
+        ("keys", keys::<RoutingSpec>()),
+        ("keys of a provider", keys::<ProviderSpec>()),
+        ("keys of a model", keys::<ModelSpec>()),
+        ("keys of a recipe", keys::<RecipeSpec>()),
+    ]
+}
 
 /// Looks up a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -86,16 +104,6 @@ impl<T> DocumentReading<T> {
     }
 }
 
-/// The path of every key of the server document: `listeners[].address`, `session.idle`, …
-pub fn server_keys() -> Vec<String> {
-    // The reader knows these only if they are written: items of the list, and the mapping in them.
-    let Ok(document) = tree::parse("listeners: [{ tls: {} }]") else { return Vec::new() };
-    let mut faults = Diagnostics::default();
-    // The values and what is missing do not matter here.
-    let _server = server::read(&Field::root(&document.root), &mut faults);
-    faults.value_keys()
-}
-
 /// Reads a server document.
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     examine_server(&DocumentSource { file: file.to_owned(), text: text.to_owned() }, Some(env))
@@ -104,22 +112,23 @@ pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<
 
 /// Whether a document is YAML, with no key twice.
 pub fn parses(source: &DocumentSource) -> Result<(), Vec<Problem>> {
-    let faults = tree::parse(&source.text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
+    let faults = parse(&source.text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
     if faults.is_empty() { Ok(()) } else { Err(problems(&source.file, faults)) }
 }
 
 /// Without an environment, a variable without a default may have any value.
 fn examine_server(source: &DocumentSource, env: Option<&Env<'_>>) -> DocumentReading<Server> {
     let file = &source.file;
-    let parsed = match tree::parse(&source.text) {
+    let parsed = match parse(&source.text) {
         Ok(parsed) => parsed,
         Err(faults) => return DocumentReading::refused(problems(file, faults)),
     };
     let mut faults = Diagnostics::new(env.is_none());
     faults.extend(parsed.duplicates);
     let lookup = |name: &str| Ok(env.and_then(|env| env(name)));
-    let expanded = expand::expand_tree(&parsed.root, "", &lookup, &mut faults);
-    let document = server::read(&Field::root(&expanded), &mut faults);
+    let expanded = expand_tree(&parsed.root, "", &lookup, &mut faults);
+    let section = Field::root(&expanded).section(&mut faults);
+    let document = section.and_then(|section| whole::<Server>(section, &mut faults));
     let document = document
         .map(|server| Server { positions: Positions::new(file, &parsed.root, &faults), ..server });
     let warnings = problem::warnings(file, std::mem::take(&mut faults.warnings));
@@ -135,9 +144,7 @@ pub fn read_routing(
     mock: Option<SocketAddr>,
 ) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
-    let credentials =
-        CredentialReader { lookup: &lookup, from_api: false, expanded: true, no_env: false };
-    examine_routing(file, text, server, &credentials, mock).into_result()
+    examine_routing(file, text, server, &variables_of(&lookup), mock).into_result()
 }
 
 /// Probable mistakes in a valid routing document.
@@ -153,9 +160,8 @@ pub(crate) fn read_given(
     mock: Option<SocketAddr>,
 ) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
-    let credentials =
-        CredentialReader { lookup: &lookup, from_api: true, expanded: true, no_env: false };
-    examine_routing(NO_FILE, text, server, &credentials, mock).into_result()
+    let variables = VariableReader { from_api: true, ..variables_of(&lookup) };
+    examine_routing(NO_FILE, text, server, &variables, mock).into_result()
 }
 
 /// Reads a routing document from the API, to check it. No variable is read, so that nobody can
@@ -175,9 +181,8 @@ fn examine_unexpanded(
 ) -> DocumentReading<Routing> {
     // By name, so that two variables are not mistaken for one credential.
     let lookup = |name: &str| allowed(name, server).map(|()| Some(placeholder(name)));
-    let credentials =
-        CredentialReader { lookup: &lookup, from_api: true, expanded: false, no_env: false };
-    examine_routing(NO_FILE, text, server, &credentials, mock)
+    let variables = VariableReader { from_api: true, expanded: false, ..variables_of(&lookup) };
+    examine_routing(NO_FILE, text, server, &variables, mock)
 }
 
 /// The problems and the warnings of a routing document from the API. No variable is read.
@@ -198,23 +203,22 @@ pub fn read_remembered(
     mock: Option<SocketAddr>,
 ) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| Ok(Some(placeholder(name)));
-    let credentials =
-        CredentialReader { lookup: &lookup, from_api: false, expanded: false, no_env: false };
-    examine_routing(NO_FILE, text, server, &credentials, mock).into_result()
+    let variables = VariableReader { expanded: false, ..variables_of(&lookup) };
+    examine_routing(NO_FILE, text, server, &variables, mock).into_result()
 }
 
 /// The YAML of another program as a JSON value. Problems quote no value.
 pub fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Problem>> {
-    let parsed = tree::parse(&source.text).map_err(|faults| problems(&source.file, faults))?;
+    let parsed = parse(&source.text).map_err(|faults| problems(&source.file, faults))?;
     if !parsed.duplicates.is_empty() {
         return Err(problems(&source.file, parsed.duplicates));
     }
-    Ok(serde_json::from_str(&tree::canonical(&parsed.root)).unwrap_or_default())
+    Ok(serde_json::from_str(&canonical(&parsed.root)).unwrap_or_default())
 }
 
 /// The document without credentials: as written if it holds none, else as JSON with each redacted.
 pub fn shown(text: &str) -> String {
-    let Ok(tree::Parsed { mut root, duplicates }) = tree::parse(text) else {
+    let Ok(Parsed { mut root, duplicates }) = parse(text) else {
         return String::new();
     };
     if !duplicates.is_empty() {
@@ -225,7 +229,7 @@ pub fn shown(text: &str) -> String {
         return text.to_owned();
     }
     let canonical =
-        serde_json::from_str::<serde_json::Value>(&tree::canonical(&root)).unwrap_or_default();
+        serde_json::from_str::<serde_json::Value>(&canonical(&root)).unwrap_or_default();
     serde_json::to_string_pretty(&canonical).unwrap_or_default()
 }
 
@@ -233,16 +237,16 @@ fn examine_routing(
     file: &str,
     text: &str,
     server: &Server,
-    credentials: &CredentialReader<'_>,
+    variables: &VariableReader<'_>,
     mock: Option<SocketAddr>,
 ) -> DocumentReading<Routing> {
-    let parsed = match tree::parse(text) {
+    let parsed = match parse(text) {
         Ok(parsed) => parsed,
         Err(faults) => return DocumentReading::refused(problems(file, faults)),
     };
     let root = &parsed.root;
-    if matches!(&root.value, tree::TreeValue::Null)
-        || matches!(&root.value, tree::TreeValue::Map(entries) if entries.is_empty())
+    if matches!(&root.value, TreeValue::Null)
+        || matches!(&root.value, TreeValue::Map(entries) if entries.is_empty())
     {
         // Probably a file that is being written. The live document stays.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
@@ -254,19 +258,22 @@ fn examine_routing(
         };
         return DocumentReading::refused(problems(file, vec![fault]));
     }
-    let mut faults = Diagnostics::new(credentials.no_env);
+    let mut faults = Diagnostics::new(variables.no_env);
+    faults.variables = Some(*variables);
     faults.extend(parsed.duplicates.iter().cloned());
-    let Some(spec) = routing::read(&Field::root(root), credentials, &mut faults) else {
+    let section = Field::root(root).section(&mut faults);
+    let Some(spec) = section.and_then(|section| whole::<RoutingSpec>(section, &mut faults)) else {
         return DocumentReading::refused(problems(file, faults));
     };
-    let revision = revision(&tree::canonical(root));
+    let read_warnings = std::mem::take(&mut faults.warnings);
+    let revision = revision(&canonical(root));
     let origin = BuildContext {
         revision: &revision,
         text,
         mock,
         signal_headers: &server.routing.signal_headers,
     };
-    match Routing::build(spec, &origin) {
+    match Routing::build(spec, read_warnings, &origin) {
         Ok(routing) => {
             let warnings = warnings(file, &routing);
             DocumentReading { document: Some(routing), problems: problems(file, faults), warnings }
@@ -282,6 +289,17 @@ fn examine_routing(
     }
 }
 
+/// Reads variables, from a document that the operator wrote.
+fn variables_of<'a>(lookup: &'a Lookup<'a>) -> VariableReader<'a> {
+    VariableReader {
+        lookup,
+        from_api: false,
+        expanded: true,
+        no_env: false,
+        has_credential: is_in_query,
+    }
+}
+
 /// Whether a routing document may use a variable. Credentials of the gateway are always refused.
 fn allowed(name: &str, server: &Server) -> Result<(), String> {
     let ours =
@@ -289,7 +307,7 @@ fn allowed(name: &str, server: &Server) -> Result<(), String> {
     if ours {
         return Err(format!("a routing document must not use the variable `{name}`"));
     }
-    if !server.routing.env_allow.iter().any(|pattern| expand::matches_pattern(pattern, name)) {
+    if !server.routing.env_allow.iter().any(|pattern| matches_pattern(pattern, name)) {
         return Err(format!(
             "the variable `{name}` matches no pattern of `routing.env_allow` in the server document"
         ));

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::diagnostics::Diagnostics;
 use super::problem::Problem;
-use super::tree::{TreeNode, TreeValue, join};
-use rerouter_routing::Position;
+use rerouter_document::{Diagnostics, Position, TreeNode, TreeValue, join};
 
 /// The place of each value.
 #[derive(Clone, Default)]
@@ -17,7 +15,7 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    pub(super) fn new(file: &str, root: &TreeNode, faults: &Diagnostics) -> Positions {
+    pub(super) fn new(file: &str, root: &TreeNode, faults: &Diagnostics<'_>) -> Positions {
         let mut places = BTreeMap::new();
         note_places(root, String::new(), &mut places);
         let unknown =

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use rerouter_routing::Finding;
-
-/// Problems reported for one document: nobody reads more.
-pub(crate) const DOCUMENT_PROBLEMS: usize = 100;
+use rerouter_document::{DOCUMENT_PROBLEMS, Finding};
 
 /// A problem of a document, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::problem::{Problem, problems};
 use super::settings::Server;
 use rerouter_base::bounds;
-use rerouter_routing::{Finding, Position};
+use rerouter_document::{Finding, Position};
 
 /// Default path of the server document.
 pub(super) const SERVER_FILE: &str = "conf/rerouter.yaml";
@@ -54,7 +54,7 @@ pub fn server_source(path: Option<&Path>) -> Result<DocumentSource, Vec<Problem>
 
 /// Path of the routing document: `routing.file`, else [`ROUTING_FILE`] if it exists.
 pub fn routing_path(server: &Server) -> Option<PathBuf> {
-    if server.routing.stored {
+    if server.routing.store {
         return None;
     }
     server
@@ -66,7 +66,7 @@ pub fn routing_path(server: &Server) -> Option<PathBuf> {
 
 /// The routing document of [`routing_path`], else the one made at the start, else the demo.
 pub fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
-    match (routing_path(server), &server.routing.made) {
+    match (routing_path(server), &server.made_routing) {
         (Some(path), _) => load(&path),
         (None, Some(text)) => Ok(DocumentSource {
             file: "document of the providers found".to_owned(),

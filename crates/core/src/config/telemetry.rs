@@ -1,101 +1,98 @@
-//! Reads `telemetry` and the form of the logs.
+//! The section `telemetry` of the server document.
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue};
+use serde_json::json;
 
-use super::diagnostics::Diagnostics;
-use super::read::{Field, Section};
-use rerouter_base::log::LogFormat;
 use rerouter_captures::telemetry::OtlpSettings;
+use rerouter_document::kinds::{number_in, reader, text_as};
+use rerouter_document::{Diagnostics, Section, ValueKind, section};
 use rerouter_routing::BaseUrl;
 
 /// Path of the traces below an endpoint, as OpenTelemetry has it.
 const TRACES: &str = "/v1/traces";
 
-/// `telemetry.otlp`; `None` without an endpoint.
-pub(super) fn telemetry(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<OtlpSettings> {
-    let mut telemetry = top.below("telemetry", faults);
-    let mut section = telemetry.below("otlp", faults);
-    let url = section.read("endpoint", faults, endpoint);
-    let headers = section.read("headers", faults, headers).unwrap_or_default();
-    let sample = section.read("sample", faults, share).unwrap_or(1.0);
-    if section.take("headers").is_some() {
-        section.require("endpoint", faults);
+section! {
+    #[derive(Clone)]
+    pub struct TelemetrySettings {
+        /// Traces by OTLP over HTTP.
+        pub(super) otlp: OtlpSection, section;
     }
-    section.finish(faults);
-    telemetry.finish(faults);
-    url.map(|url| OtlpSettings { url, headers, sample })
 }
 
-fn endpoint(field: &Field<'_>, faults: &mut Diagnostics) -> Option<String> {
-    let base = BaseUrl::parse(field.text(faults)?);
-    match base {
-        Ok(base) => {
-            let scheme = if base.tls { "https" } else { "http" };
-            let root = base.path.strip_suffix(TRACES).unwrap_or(&base.path);
-            Some(format!("{scheme}://{}{root}{TRACES}", base.authority()))
-        }
-        Err(wrong) => {
-            let wrong = wrong.replace("`api_key`", "`headers`");
-            field.reject(faults, format!("the URL {wrong}"), "for example `http://127.0.0.1:4318`");
-            None
+section! {
+    #[derive(Clone)]
+    pub(super) struct OtlpSection {
+        /// An OpenTelemetry collector for [traces](../operate/traces.md), such as
+        /// `http://127.0.0.1:4318`; `/v1/traces` is added.
+        pub(super) endpoint: Option<String> = collector();
+        /// Headers for it, by name; never shown.
+        pub(super) headers: Vec<(HeaderName, HeaderValue)> = collector_headers(), or Vec::new();
+        /// Share of the traces that begin here which is exported, from 0 to 1.
+        pub(super) sample: f64 = number_in(0, 1, "for example `0.1` for a tenth"), or 1.0;
+    }
+    check needs_an_endpoint
+}
+
+impl OtlpSection {
+    fn needs_an_endpoint(&mut self, section: &mut Section<'_>, faults: &mut Diagnostics<'_>) {
+        if section.take("headers").is_some() {
+            section.require("endpoint", faults);
         }
     }
+}
+
+impl TelemetrySettings {
+    /// Where traces go; `None`: nowhere.
+    pub fn otlp(&self) -> Option<OtlpSettings> {
+        let OtlpSection { endpoint, headers, sample } = self.otlp.clone();
+        endpoint.map(|url| OtlpSettings { url, headers, sample })
+    }
+}
+
+fn collector() -> impl ValueKind<Value = String> {
+    text_as("^[Hh][Tt][Tt][Pp][Ss]?://", |field, faults| {
+        match BaseUrl::parse(field.text(faults)?) {
+            Ok(base) => {
+                let scheme = if base.tls { "https" } else { "http" };
+                let root = base.path.strip_suffix(TRACES).unwrap_or(&base.path);
+                Some(format!("{scheme}://{}{root}{TRACES}", base.authority()))
+            }
+            Err(wrong) => {
+                let wrong = wrong.replace("`api_key`", "`headers`");
+                let hint = "for example `http://127.0.0.1:4318`";
+                field.reject(faults, format!("the URL {wrong}"), hint);
+                None
+            }
+        }
+    })
 }
 
 /// Headers of requests to the collector. Their values may be credentials: none is ever shown.
-fn headers(field: &Field<'_>, faults: &mut Diagnostics) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    let section = field.section(faults)?;
-    let mut found = Vec::new();
-    for (name, field) in section.named() {
-        let key = HeaderName::try_from(name.value.as_str()).ok();
-        let key = key.filter(|key| ![CONTENT_LENGTH, CONTENT_TYPE, HOST].contains(key));
-        let Some(key) = key else {
-            let fault = name.fault("must be the name of a header that the export does not set");
-            faults.push(fault.hint(Some("for example `authorization`")));
-            continue;
-        };
-        let Some(text) = field.text(faults) else { continue };
-        match HeaderValue::try_from(text) {
-            Ok(mut value) => {
-                value.set_sensitive(true);
-                found.push((key, value));
+fn collector_headers() -> impl ValueKind<Value = Vec<(HeaderName, HeaderValue)>> {
+    let schema = || json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    reader(schema, |field, faults| {
+        let mut found = Vec::new();
+        for field in field.section(faults)?.values() {
+            let key = field.key();
+            let name = HeaderName::try_from(key.value.as_str()).ok();
+            let name = name.filter(|name| ![CONTENT_LENGTH, CONTENT_TYPE, HOST].contains(name));
+            let Some(name) = name else {
+                let fault = key.fault("must be the name of a header that the export does not set");
+                faults.push(fault.hint(Some("for example `authorization`")));
+                continue;
+            };
+            let Some(text) = field.text(faults) else { continue };
+            match HeaderValue::try_from(text) {
+                Ok(mut value) => {
+                    value.set_sensitive(true);
+                    found.push((name, value));
+                }
+                Err(_) => field.reject(faults, "cannot be sent in a header", "one line of ASCII"),
             }
-            Err(_) => field.reject(faults, "cannot be sent in a header", "one line of ASCII"),
         }
-    }
-    Some(found)
-}
-
-fn share(field: &Field<'_>, faults: &mut Diagnostics) -> Option<f64> {
-    let share = field.number(faults)?;
-    if !(0.0..=1.0).contains(&share) {
-        field.reject(faults, "must be from 0 to 1", "for example `0.1` for a tenth");
-        return None;
-    }
-    Some(share)
-}
-
-/// `log.format`.
-pub(super) fn log(top: &mut Section<'_>, faults: &mut Diagnostics) -> LogFormat {
-    let mut section = top.below("log", faults);
-    let found = section.read("format", faults, |f, p| f.word(p, &LogFormat::WORDS));
-    section.finish(faults);
-    found.unwrap_or_default()
-}
-
-/// `access_log.format`; `None` where it is off.
-pub(super) fn access_log(top: &mut Section<'_>, faults: &mut Diagnostics) -> Option<LogFormat> {
-    let mut section = top.below("access_log", faults);
-    // `off` is text in YAML 1.2, unlike in YAML 1.1.
-    let words: Vec<(&str, Option<LogFormat>)> = LogFormat::WORDS
-        .into_iter()
-        .map(|(word, format)| (word, Some(format)))
-        .chain([("off", None)])
-        .collect();
-    let found = section.read("format", faults, |f, p| f.word(p, &words));
-    section.finish(faults);
-    found.unwrap_or_else(|| Some(LogFormat::default()))
+        Some(found)
+    })
 }
 
 #[cfg(test)]
@@ -120,13 +117,13 @@ mod tests {
                 "telemetry: {{ otlp: {{ endpoint: \"{endpoint}\", headers: {{ X-Token: \
                  \"${{TOKEN}}\" }} }} }}"
             ));
-            let found = server.unwrap().telemetry.unwrap();
+            let found = server.unwrap().telemetry.otlp().unwrap();
             assert_eq!((found.url.as_str(), found.sample), (url, 1.0));
             assert_eq!(found.headers[0].0, "x-token");
             assert_eq!(format!("{:?}", found.headers[0].1), "Sensitive");
             assert_eq!(found.headers[0].1, "collector-canary");
         }
-        assert!(read("threads: 1").unwrap().telemetry.is_none());
+        assert!(read("threads: 1").unwrap().telemetry.otlp().is_none());
     }
 
     #[test]
@@ -147,7 +144,9 @@ mod tests {
 
     #[test]
     fn logs_have_one_form_each() {
-        let both = |text: &str| read(text).map(|server| (server.log, server.access_log)).unwrap();
+        let both = |text: &str| {
+            read(text).map(|server| (server.log.format, server.access_log.format)).unwrap()
+        };
         assert_eq!(both("threads: 1"), (LogFormat::Auto, Some(LogFormat::Auto)));
         let written = "log: { format: json }\naccess_log: { format: text }";
         assert_eq!(both(written), (LogFormat::Json, Some(LogFormat::Text)));

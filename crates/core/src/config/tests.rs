@@ -55,14 +55,18 @@ fn an_empty_server_document_is_the_defaults() {
     assert_eq!(server.listeners.len(), 1);
     assert_eq!(server.listeners[0].address.to_string(), "127.0.0.1:8080");
     assert_eq!(server.listeners[0].interfaces.len(), 3);
-    assert_eq!(server.metrics.to_string(), "127.0.0.1:9090");
-    assert!(server.registration_open && server.capture.encrypt && server.access_log.is_some());
+    assert_eq!(server.metrics.address.to_string(), "127.0.0.1:9090");
+    assert!(
+        server.registration_is_open()
+            && server.capture.encrypt
+            && server.access_log.format.is_some()
+    );
     assert_eq!(
         (server.capture.max_body, server.limits.request_body, server.limits.body_min_rate),
         (8 << 20, 32 << 20, 1024)
     );
     assert_eq!(server.session.absolute, Duration::from_secs(43_200));
-    assert!(server.egress_deny.iter().any(|net| net.contains("169.254.169.254".parse().unwrap())));
+    assert!(server.egress.deny.iter().any(|net| net.contains("169.254.169.254".parse().unwrap())));
 }
 
 #[test]
@@ -95,7 +99,7 @@ access_log: { format: off }
     assert_eq!(server.listeners[0].interfaces, [rerouter_base::interface::Interface::Router]);
     assert_eq!(server.public_url.as_deref(), Some("https://gw.example.com"));
     assert_eq!(
-        (server.hosts[0].as_str(), server.metrics.port(), server.threads),
+        (server.hosts[0].as_str(), server.metrics.address.port(), server.threads),
         ("other.example.com", 9191, 4)
     );
     assert_eq!(server.routing.signal_headers, ["x-tier"]);
@@ -103,12 +107,12 @@ access_log: { format: off }
         !server.capture.bodies
             && !server.capture.encrypt
             && !server.capture.client_opt_out
-            && !server.registration_open
+            && !server.registration_is_open()
     );
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
     assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
-    assert!(server.egress_deny.is_empty() && server.access_log.is_none());
-    assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
+    assert!(server.egress.deny.is_empty() && server.access_log.format.is_none());
+    assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_is_open());
 }
 
 #[test]
@@ -147,7 +151,7 @@ s.yaml:5:10: threads: must be a whole number, not text (digits without quotes an
 s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
 s.yaml:7:15: store.url: `sslmode` must be `disable`, `prefer`, `require`, `verify-ca` or \
     `verify-full` (see docs/reference/server-document.md)
-s.yaml:7:63: store.lease: must be from 500ms to 600s (for example `10s`)
+s.yaml:7:63: store.lease: must be from 500ms to 10m (for example `30s`)
 s.yaml:7:82: store.on_lease_lost: must be one of `refuse`, `serve_stale` (for example `refuse`)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, \
@@ -158,7 +162,7 @@ s.yaml:8:69: capture.redact[2]: invalid pattern: it matches the empty text (for 
 s.yaml:8:85: capture.objects: must be a URL like `s3://bucket/folder` (for example \
     `s3://bucket/folder`)
 s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
-s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
+s.yaml:10:25: limits.request_body: must be from 1B to 1GiB (for example `32MiB`)
 s.yaml:10:47: limits.header_timeout: must be positive (for example `30s`)
 s.yaml:10:64: limits.connections: must be from 1 to 1000000 (leave it out for the default)
 s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)

@@ -13,11 +13,12 @@ pub use follow::DocumentFollower;
 pub use watch::{WATCH_EQUAL_READS, Watcher};
 
 use crate::app::App;
-use crate::config::{self, DOCUMENT_PROBLEMS, Problem};
+use crate::config::{self, Problem};
 use rerouter_access::auth::Principal;
 use rerouter_base::atomic_file::Replacement;
 use rerouter_base::blocking::blocking;
 use rerouter_base::error::Error;
+use rerouter_document::DOCUMENT_PROBLEMS;
 use rerouter_routing::Routing;
 use rerouter_store::{Event, GatewayRow, Store, StoreError};
 
@@ -277,7 +278,7 @@ async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing
 
 /// The file of the document, `None` if the store holds it.
 fn writable_file(app: &App) -> Result<Option<PathBuf>, NotApplied> {
-    if app.server.routing.stored {
+    if app.server.routing.store {
         return Ok(None);
     }
     let read_only = "the built-in document is live: set `routing.file`, or `routing.store: true`";

@@ -16,7 +16,7 @@ pub(super) fn announce(app: &App) {
     if let Some(console) = console_link::console(app) {
         info!("console on {console}");
     }
-    info!("metrics on http://{}/metrics", app.server.metrics);
+    info!("metrics on http://{}/metrics", app.server.metrics.address);
     info!("routing document revision {} is live", app.revision());
     if app.auth.agent_is_enforced() {
         info!("AGENT is enforced");
@@ -28,7 +28,7 @@ pub(super) fn announce(app: &App) {
     }
     let fronted = app.server.may_be_fronted() || !app.server.trusted_proxies.is_empty();
     if fronted && !app.server.listens_publicly() {
-        if app.server.registration_open {
+        if app.server.registration_is_open() {
             warn!(
                 "registration is OPEN, also to clients of a proxy in front; \
                  close it with `pin: {{ registration: closed }}`"

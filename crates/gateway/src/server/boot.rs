@@ -77,7 +77,7 @@ pub(super) async fn prepare(
     let variables = environment.variables;
     // A document in a file is read before anything is written.
     let read = |source| read_routing(source, &server, &variables, mock_address);
-    let from_file = match server.routing.stored {
+    let from_file = match server.routing.store {
         true => None,
         false => Some(read(config::load_routing(&server).map_err(problems)?)?),
     };
@@ -107,7 +107,7 @@ pub(super) async fn prepare(
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let joining = joining(&server, &store, &metrics, clock.clone());
-    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
+    let nodes = Nodes::new(&keys).vouched_for_by(server.nodes.ca.clone());
     let documents = DocumentFollower::default();
     // These follow the store from here on.
     let tables = auth.follower(vec![Arc::new(nodes.clone()), Arc::new(documents.clone())]);
@@ -176,7 +176,8 @@ fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> J
         StoreUrl::Postgres(target) => Some(direct_url.as_ref().unwrap_or(target).clone()),
     };
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let address = server.listeners.first().map_or(server.metrics, |listener| listener.address);
+    let address =
+        server.listeners.first().map_or(server.metrics.address, |listener| listener.address);
     let instance = store.instance().unwrap_or_default().to_owned();
     let identity = GatewayIdentity {
         instance,
@@ -206,7 +207,7 @@ fn read_routing(
     let routing = config::read_routing(&file, &text, server, &**variables, Some(mock));
     let routing = routing.map_err(problems)?;
     if file == config::DEMO {
-        match server.routing.stored {
+        match server.routing.store {
             true => warn!(
                 "the store has no routing document: a mock provider answers until \
                  `rerouter config put FILE` stores one, also if there are keys of providers"
@@ -236,7 +237,7 @@ fn open_archive(
     archive
         .kept_for(kept.age, kept.size)
         .counting(Metrics::clone(metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()))
+        .redacting(server.capture.redact.clone().veiling(auth.key_redactor().clone()))
 }
 
 fn open_access_log(
@@ -244,7 +245,7 @@ fn open_access_log(
     given: Option<AccessLog>,
     variables: &Variables,
 ) -> Result<AccessLog, BootError> {
-    let Some(format) = server.access_log else { return Ok(AccessLog::off()) };
+    let Some(format) = server.access_log.format else { return Ok(AccessLog::off()) };
     if let Some(given) = given {
         return Ok(given);
     }
@@ -257,7 +258,7 @@ fn start_telemetry(
     metrics: &Arc<Metrics>,
     random: &Random,
 ) -> Result<Telemetry, BootError> {
-    let Some(settings) = &server.telemetry else { return Ok(Telemetry::off()) };
+    let Some(settings) = &server.telemetry.otlp() else { return Ok(Telemetry::off()) };
     Telemetry::start(settings, metrics, random, Egress::of(server, None))
         .map_err(|error| BootError(format!("cannot start the export of traces: {error}")))
 }
@@ -279,7 +280,7 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
         .listeners
         .iter_mut()
         .map(|listener| &mut listener.address)
-        .chain([&mut server.metrics]);
+        .chain([&mut server.metrics.address]);
     // Held until all are chosen, so that no two are equal.
     let mut held = Vec::new();
     for address in addresses.filter(|address| address.port() == 0) {
@@ -329,7 +330,7 @@ mod tests {
             prepare(server(), Environment::default(), Faults::default(), false).await.unwrap();
         assert!(data.join("master.key").exists());
         assert_ne!(
-            gateway.app.server.metrics.port(),
+            gateway.app.server.metrics.address.port(),
             0,
             "a port is chosen before anybody is told of it"
         );

@@ -77,7 +77,7 @@ use self::systemd::SystemdService;
 use self::upgrade::Offering;
 use crate::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
 use rerouter_core::config;
-use rerouter_core::config::ATTEMPTS_MAX;
+use rerouter_routing::ATTEMPTS_MAX;
 use rerouter_routing::Inputs;
 use rerouter_store::Faults;
 
@@ -182,8 +182,9 @@ impl Gateway {
         let pages = metrics_pages::MetricsPages::new(self.app.clone());
         let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
         let mut service = Service::new("metrics".to_string(), door);
-        service.add_listener(endpoint(self.app.server.metrics, false));
-        server.add_service(sockets.under(service, std::iter::once(self.app.server.metrics)));
+        service.add_listener(endpoint(self.app.server.metrics.address, false));
+        server
+            .add_service(sockets.under(service, std::iter::once(self.app.server.metrics.address)));
     }
 }
 

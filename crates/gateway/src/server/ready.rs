@@ -29,7 +29,7 @@ pub struct Readiness {
 pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
     let mut found = Readiness::default();
     for listener in &server.listeners {
-        let of = |key: &str| format!("{}.{key}", listener.path);
+        let of = |key: &str| format!("{}.{key}", listener.place.path);
         found.address(server, &of("address"), listener.address);
         let Some(files) = listener.tls.as_ref() else { continue };
         let (path, why) = match tls::check(files) {
@@ -44,7 +44,7 @@ pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
             "a PEM file that this user may read: the certificate chain, or its key",
         );
     }
-    found.address(server, "metrics.address", server.metrics);
+    found.address(server, "metrics.address", server.metrics.address);
     if server.knows("data_dir") {
         match (DataDir::try_out(&server.data_dir), environment) {
             (Err(why), _) => {

@@ -247,7 +247,7 @@ async fn learn_of_nodes(app: Arc<App>) {
 
 /// Deletes audit rows beyond their retention.
 async fn sweep_audit(app: &App) {
-    let kept = &app.server.audit;
+    let kept = &app.server.audit.retention;
     let before = app.clock.now().checked_sub(kept.age).unwrap_or(Timestamp::MIN);
     match app.store.trim_audit(before, kept.rows).await {
         Ok(0) => {}

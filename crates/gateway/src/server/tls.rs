@@ -16,7 +16,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use rerouter_base::metrics::Metrics;
-use rerouter_core::config::{self, TlsFiles};
+use rerouter_core::config::TlsFiles;
 
 /// The certificate of a listener.
 pub(super) struct TlsIdentity {
@@ -82,7 +82,7 @@ impl TlsIdentity {
 
     /// Tells the metrics when the pair in use ends.
     fn tell(&self, pair: &CertifiedKey) {
-        if let Some(end) = pair.cert.first().and_then(|leaf| config::expiry_of(leaf)) {
+        if let Some(end) = pair.cert.first().and_then(|leaf| rerouter_routing::expiry_of(leaf)) {
             self.metrics.certificate_ends(&self.listener.to_string(), end);
         }
     }

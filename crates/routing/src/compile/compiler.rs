@@ -9,15 +9,15 @@ use jiff::tz::TimeZone;
 use super::warnings;
 use crate::compiled::{ExpensiveSignals, NameIndex, Recipe, Routing};
 use crate::condition::ContentPatterns;
-use crate::document::{Finding, Located, ModelSpec};
+use crate::document::ModelSpec;
 use crate::keywords::Keywords;
 use crate::name_patterns::{MODEL_NAME_BYTES, ModelTemplate, Patterns, beginning, is_model_name};
 use crate::price_list;
 use crate::prices::Prices;
 use crate::provider::{NODES, Provider};
 use crate::request_head::header_of;
-use crate::suggest::did_you_mean;
 use crate::target::{Target, translated};
+use rerouter_document::{Finding, Located, did_you_mean};
 
 /// Bytes of the name of a provider, recipe or rule: they become header and label values.
 const ROUTING_NAME_BYTES: usize = 64;
@@ -191,7 +191,10 @@ impl<'o> Compiler<'o> {
         let settings = ModelSettings {
             prices: (prices != Prices::default()).then_some(prices),
             context: spec.context,
-            capabilities: spec.capabilities.clone(),
+            capabilities: spec
+                .capabilities
+                .as_ref()
+                .map(|all| all.iter().map(ToString::to_string).collect()),
         };
         self.models.insert(spec.name.value.clone(), settings);
         self.star(&spec.name) && self.named_provider(&spec.name).is_some()

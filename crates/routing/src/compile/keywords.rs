@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::compiler::Compiler;
-use crate::document::Located;
 use crate::keywords::{Keywords, lower};
+use rerouter_document::Located;
 
 /// Keyword sets of a routing document.
 pub const KEYWORD_SETS: usize = 64;

@@ -15,6 +15,7 @@ pub use self::keywords::KEYWORD_SETS;
 pub use self::recipes::WEIGHT_MAX;
 use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
+use rerouter_document::Finding;
 
 /// Providers of a routing document.
 pub const PROVIDERS: usize = 256;
@@ -24,10 +25,14 @@ const ROUTING_NAMES: usize = 10_000;
 pub use self::compiler::BuildContext;
 
 impl Routing {
-    /// Checks a spec and builds what runs.
-    pub fn build(spec: RoutingSpec, origin: &BuildContext<'_>) -> Result<Routing, Findings> {
-        let mut compiler = Compiler::new(origin, spec.warnings);
-        compiler.without_price_list = spec.without_price_list;
+    /// Checks a spec, which was read with these warnings, and builds what runs.
+    pub fn build(
+        spec: RoutingSpec,
+        warnings: Vec<Finding>,
+        origin: &BuildContext<'_>,
+    ) -> Result<Routing, Findings> {
+        let mut compiler = Compiler::new(origin, warnings);
+        compiler.without_price_list = !spec.prices;
         let zone = compiler.zone(spec.timezone.as_ref());
         compiler.limit(spec.providers.iter().map(|p| &p.name), PROVIDERS, "providers");
         compiler.limit(spec.models.iter().map(|m| &m.name), ROUTING_NAMES, "models");

@@ -7,14 +7,15 @@ use std::time::Duration;
 use super::compiler::Compiler;
 use super::warnings;
 use crate::base_url::BaseUrl;
-use crate::document::{Located, ProviderSpec};
 use crate::price_list;
 use crate::provider::{Provider, ProviderIdentity, credentials};
+use crate::provider_spec::ProviderSpec;
 use crate::request_head::{RequestHead, header_of};
-use crate::settings::{KeyHeader, Protocol, Timeouts};
+use crate::settings::{KeyHeader, Protocol};
 use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_document::Located;
 
 /// Static headers of a provider.
 const PROVIDER_HEADERS: usize = 32;
@@ -25,7 +26,7 @@ impl Compiler<'_> {
     pub(super) fn provider(&mut self, spec: ProviderSpec) {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol() else { return };
-        let preset = spec.options.preset.as_ref().map(|preset| preset.value);
+        let preset = spec.preset.as_ref().map(|preset| preset.value);
         let key_header = preset.map_or(protocol.key_header(), |preset| preset.key);
         if let (Some(written), Some(preset)) = (&spec.protocol, preset)
             && preset.protocol != protocol
@@ -39,7 +40,7 @@ impl Compiler<'_> {
         } else {
             Some(self.mock_base(&spec))
         };
-        let (Some(base), timeouts) = (base, spec.timeouts) else { return };
+        let Some(base) = base else { return };
         let price_list = match preset {
             _ if self.without_price_list => None,
             Some(preset) => preset.prices,
@@ -47,9 +48,8 @@ impl Compiler<'_> {
         };
         let known = preset.and_then(|preset| preset.endpoints(&base));
         let known = known.unwrap_or(protocol.endpoints());
-        let endpoints = self.endpoints(protocol, known, spec.options.endpoints);
-        let usual = Timeouts::default();
-        let api_keys = self.api_keys(spec.api_key, spec.options.api_keys);
+        let endpoints = self.endpoints(protocol, known, spec.endpoints);
+        let api_keys = self.api_keys(spec.api_key, spec.api_keys);
         let headers: Vec<_> =
             spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
         let provider = Provider {
@@ -63,19 +63,14 @@ impl Compiler<'_> {
             known_by: credentials(&api_keys, &headers),
             api_keys,
             headers,
-            timeouts: Timeouts {
-                connect: timeouts.connect.unwrap_or(usual.connect),
-                first_byte: timeouts.first_byte.unwrap_or(usual.first_byte),
-                idle: timeouts.idle.unwrap_or(usual.idle),
-                total: timeouts.total.unwrap_or(usual.total),
-            },
-            ca: spec.options.ca.map(|ca| Arc::new(ca.value)),
-            http2: spec.options.http2.is_some_and(|http2| http2.value),
-            health: spec.options.health.map(|health| health.value),
-            max_concurrency: spec.options.max_concurrency,
-            stream_usage: spec.options.stream_usage.unwrap_or_default(),
+            timeouts: spec.timeouts,
+            ca: spec.ca.map(|ca| Arc::new(ca.value)),
+            http2: spec.http2.is_some_and(|http2| http2.value),
+            health: spec.health.map(|health| health.value),
+            max_concurrency: spec.max_concurrency,
+            stream_usage: spec.stream_usage,
             price_list,
-            breaker: spec.options.breaker.settings(),
+            breaker: spec.breaker,
             state: OnceLock::new(),
         };
         self.providers.push(Arc::new(provider));
@@ -133,7 +128,7 @@ impl Compiler<'_> {
             self.fault(latency, "only a `mock` provider has a latency", "remove it");
         }
         let credential = spec.headers.iter().find(|(name, _)| name.value == key_header.name());
-        let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
+        let has_key = spec.api_key.is_some() || spec.api_keys.is_some();
         if let (true, Some((name, _))) = (has_key, credential) {
             self.fault(name, "`api_key` sets this header already", "keep one of the two");
         }
@@ -141,7 +136,7 @@ impl Compiler<'_> {
             let message = format!("more than {} headers", PROVIDER_HEADERS);
             self.fault(&spec.name, message, "remove some");
         }
-        let preset = spec.options.preset.as_ref().map(|preset| preset.value);
+        let preset = spec.preset.as_ref().map(|preset| preset.value);
         let Some(url) = &spec.base_url else {
             if let Some(known) = preset.and_then(|preset| preset.base_url) {
                 return BaseUrl::parse(known).ok();
@@ -165,10 +160,10 @@ impl Compiler<'_> {
         if !base.tls {
             let hint = "base_url: https://…";
             // HTTP/2 is negotiated within TLS.
-            if let Some(http2) = spec.options.http2.as_ref().filter(|http2| http2.value) {
+            if let Some(http2) = spec.http2.as_ref().filter(|http2| http2.value) {
                 self.fault(http2, "HTTP/2 needs https", hint);
             }
-            if let Some(ca) = &spec.options.ca {
+            if let Some(ca) = &spec.ca {
                 self.fault(ca, "authorities need https", hint);
             }
         }
@@ -178,21 +173,20 @@ impl Compiler<'_> {
     /// The mock is reached like any provider, on a loopback port of this process. The path holds
     /// its latency.
     fn mock_base(&mut self, spec: &ProviderSpec) -> BaseUrl {
-        let options = &spec.options;
-        let keys = options.api_keys.iter().flat_map(|keys| &keys.value);
+        let keys = spec.api_keys.iter().flat_map(|keys| &keys.value);
         for secret in [&spec.base_url, &spec.api_key].into_iter().flatten().chain(keys) {
             self.fault(secret, NO_MOCK_SETTING, "remove it");
         }
         if let Some((name, _)) = spec.headers.first() {
             self.fault(name, "a `mock` provider takes no headers", "remove them");
         }
-        if let Some(ca) = &options.ca {
+        if let Some(ca) = &spec.ca {
             self.fault(ca, NO_MOCK_SETTING, "remove it");
         }
-        if let Some(http2) = &options.http2 {
+        if let Some(http2) = &spec.http2 {
             self.fault(http2, NO_MOCK_SETTING, "remove it");
         }
-        if let Some(health) = &options.health {
+        if let Some(health) = &spec.health {
             self.fault(health, NO_MOCK_SETTING, "remove it");
         }
         let latency = spec.latency.as_ref().map_or(Duration::ZERO, |latency| latency.value);

@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 use super::compiler::Compiler;
 use super::warnings;
-use crate::compiled::{Recipe, RetryPolicy, Rule, Shadow, WeightedTarget};
+use crate::compiled::{Recipe, Rule, Shadow, WeightedTarget};
 use crate::condition::{Compiled, Condition, Flaw, StickyKey};
-use crate::document::{Located, RecipeSpec, RetryOn, RuleSpec, Strategy, TargetSpec};
+use crate::document::{RecipeSpec, RuleSpec, Strategy, TargetSpec};
 use crate::request_head::header_of;
-use crate::suggest::did_you_mean;
 use crate::target::translated;
+use rerouter_document::{Located, did_you_mean};
 
 /// Largest weight of a target.
 pub const WEIGHT_MAX: f64 = 1_000_000.0;
@@ -21,11 +21,6 @@ impl Compiler<'_> {
     pub(super) fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
         self.plain_name(&spec.name, "recipe");
         self.rule_order(&spec);
-        let retry = RetryPolicy {
-            attempts: spec.retry.attempts.unwrap_or(RetryPolicy::default().attempts),
-            on: spec.retry.on.unwrap_or(RetryOn::ALL),
-            budget_percent: spec.retry.budget_percent,
-        };
         let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
         let shadow = spec.shadow.and_then(|shadow| {
             let (target, template) = self.rule_target(&shadow.target)?;
@@ -37,7 +32,7 @@ impl Compiler<'_> {
             shown: header_of(&spec.name.value),
             name: spec.name.value.as_str().into(),
             rules,
-            retry,
+            retry: spec.retry,
             shadow,
             translated,
             budget: OnceLock::new(),

@@ -1,14 +1,14 @@
 //! Warnings: what a document may say but hardly means.
 
 use crate::base_url::BaseUrl;
-use crate::document::{Finding, Located, RuleSpec, Strategy};
+use crate::document::{RuleSpec, Strategy};
 use crate::name_patterns::beginning;
 use crate::price_list;
 use crate::prices::Prices;
 use crate::provider::Provider;
-use crate::suggest::did_you_mean;
 use rerouter_base::secret::Secret;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_document::{Finding, Located, did_you_mean};
 
 /// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
 /// appends the endpoint itself.

@@ -1,6 +1,6 @@
 //! Why an expression is rejected.
 
-use crate::suggest::did_you_mean;
+use rerouter_document::did_you_mean;
 
 /// Why an expression is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use super::deadline::{BREAKER_OPEN_MAX, is_pending, micros};
+use super::deadline::{is_pending, micros};
 use super::sliding_window::SlidingWindow;
 use crate::inputs::BreakerState;
+use crate::settings::BREAKER_OPEN_MAX;
 use crate::settings::BreakerSettings;
 
 /// A change of state, for the log.
@@ -163,7 +164,7 @@ impl CircuitBreaker {
         self.counts.add(at, 0, 1);
         let (good, bad) = self.counts.sums(at);
         let judged = good + bad >= u64::from(settings.min_requests);
-        let over = judged && bad * 100 >= (good + bad) * u64::from(settings.error_percent);
+        let over = judged && bad * 100 >= (good + bad) * u64::from(settings.error_rate);
         if self.in_a_row >= settings.consecutive {
             return Some(self.trip(TripReason::InARow(self.in_a_row), at, settings));
         }

@@ -7,7 +7,7 @@ const SECOND: i64 = 1_000_000;
 fn settings() -> BreakerSettings {
     BreakerSettings {
         consecutive: 3,
-        error_percent: 50,
+        error_rate: 50,
         min_requests: 10,
         window: Duration::from_secs(10),
         open: Duration::from_secs(1),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Longest time that a breaker stays open, however often it opened.
-pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+use crate::settings::BREAKER_OPEN_MAX;
+
 /// Longest `Retry-After` of a provider that is believed: some name the end of the day, and most
 /// are back before.
 pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);

@@ -16,7 +16,7 @@ mod sliding_window;
 mod target_state;
 
 pub use breaker::{BreakerChange, TripReason};
-pub use deadline::{BREAKER_OPEN_MAX, COOLDOWN_MAX};
+pub use deadline::COOLDOWN_MAX;
 pub use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, PermitDenied};
 pub use provider_state::ProviderState;
 pub use registry::HealthRegistry;

@@ -61,7 +61,7 @@ r.yaml:3:59: providers.openai.api_key: the variable `HOME` matches no pattern of
 r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example \
     `20%`)
 r.yaml:3:98: providers.openai.breaker.opens: unknown key (did you mean `open`?)
-r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes (for example `10s`)
+r.yaml:3:115: providers.openai.breaker.open: must be at most 10m (for example `30s`)
 r.yaml:4:36: providers.demo.latency: more than 60 seconds (for example `20ms`)
 r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process \
     (remove it)
@@ -318,7 +318,7 @@ r.yaml:3:62: providers.none.api_keys: must have at least one key (for example \
     `[\"${OPENAI_API_KEY}\"]`)
 r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, \
     for example `/v1/models`)
-r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)
+r.yaml:3:98: providers.none.health.interval: must be from 1s to 1h (for example `30s`)
 r.yaml:3:119: providers.none.stream_usage: must be one of `auto`, `inject`, \
     `never` (for example `auto`)
 r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove \

@@ -1,26 +1,26 @@
 //! Expands `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value
 //! cannot become structure. `$${` stands for `${`. Messages never quote values.
 
-use super::diagnostics::Diagnostics;
-use super::tree::{TreeEntry, TreeNode, TreeValue};
-use rerouter_routing::Finding;
+use crate::diagnostics::Diagnostics;
+use crate::place::Finding;
+use crate::tree::{TreeEntry, TreeNode, TreeValue};
 
 /// Hint for a variable that cannot be expanded.
-pub(super) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
+pub(crate) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
 
 /// Looks up a variable; the error says why it must not be used.
-pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
+pub type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
 /// Why a variable cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ExpandError {
+pub enum ExpandError {
     /// It has no value and no default.
     Unset(String),
     Wrong(String),
 }
 
 impl ExpandError {
-    pub(super) fn message(self) -> String {
+    pub fn message(self) -> String {
         match self {
             ExpandError::Unset(message) | ExpandError::Wrong(message) => message,
         }
@@ -28,7 +28,7 @@ impl ExpandError {
 }
 
 /// Expands the variables of a text. An empty variable counts as unset.
-pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
+pub fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
     let wrong = |message: &str| ExpandError::Wrong(message.to_owned());
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -72,11 +72,11 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandEr
 
 /// Expands every scalar of a tree. Without the environment, a variable without a default has an
 /// unknown value.
-pub(super) fn expand_tree(
+pub fn expand_tree(
     node: &TreeNode,
     path: &str,
     lookup: &Lookup<'_>,
-    faults: &mut Diagnostics,
+    faults: &mut Diagnostics<'_>,
 ) -> TreeNode {
     let value = match &node.value {
         TreeValue::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
@@ -101,7 +101,7 @@ pub(super) fn expand_tree(
         }
         TreeValue::Map(entries) => {
             let expanded = |entry: &TreeEntry| {
-                let below = super::tree::join(path, &entry.key);
+                let below = crate::tree::join(path, &entry.key);
                 TreeEntry {
                     key: entry.key.clone(),
                     at: entry.at,
@@ -116,7 +116,7 @@ pub(super) fn expand_tree(
 }
 
 /// Whether a name matches a pattern, in which `*` matches any characters.
-pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let mut parts: Vec<&str> = parts.collect();

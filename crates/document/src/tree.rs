@@ -7,23 +7,23 @@ use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
-use super::problem::DOCUMENT_PROBLEMS;
+use crate::diagnostics::DOCUMENT_PROBLEMS;
+use crate::place::{Finding, Position};
 use rerouter_base::bounds;
-use rerouter_routing::{Finding, Position};
 
 /// Nesting of a configuration document: real ones need six.
 const DOCUMENT_DEPTH: usize = 32;
 
 /// A value and where it begins.
 #[derive(Clone)]
-pub(super) struct TreeNode {
-    pub(super) at: Position,
-    pub(super) value: TreeValue,
+pub struct TreeNode {
+    pub at: Position,
+    pub value: TreeValue,
 }
 
 /// What a node holds.
 #[derive(Clone)]
-pub(super) enum TreeValue {
+pub enum TreeValue {
     /// The value of a variable that is not read.
     Unknown,
     /// `null`, `~` or nothing.
@@ -44,16 +44,16 @@ pub(super) enum TreeValue {
 
 /// One pair of a mapping.
 #[derive(Clone)]
-pub(super) struct TreeEntry {
-    pub(super) key: String,
+pub struct TreeEntry {
+    pub key: String,
     /// The place of the key.
-    pub(super) at: Position,
-    pub(super) node: TreeNode,
+    pub at: Position,
+    pub node: TreeNode,
 }
 
 impl TreeValue {
     /// The kind of the value, for messages that must not quote it.
-    pub(super) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             TreeValue::Unknown | TreeValue::Null => "nothing",
             TreeValue::Bool(_) => "a boolean",
@@ -71,15 +71,15 @@ const SYNTAX: &str = "check quotes, brackets and indentation here and above";
 const ALIASES: &str = "aliases (`*name`) are not supported";
 
 /// A document without syntax errors.
-pub(super) struct Parsed {
+pub struct Parsed {
     /// Of duplicate keys, the first.
-    pub(super) root: TreeNode,
+    pub root: TreeNode,
     /// A fault for each duplicate key.
-    pub(super) duplicates: Vec<Finding>,
+    pub duplicates: Vec<Finding>,
 }
 
 /// Parses one document, up to its first syntax error.
-pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
+pub fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
             Position { line: 1, column: 1 },
@@ -145,7 +145,7 @@ fn fault(at: Position, path: &str, message: impl Into<String>, hint: &str) -> Fi
 }
 
 /// `path.key`, or `path["odd key"]`.
-pub(super) fn join(path: &str, key: &str) -> String {
+pub fn join(path: &str, key: &str) -> String {
     let simple = !key.is_empty()
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     match (path, simple) {
@@ -305,7 +305,7 @@ fn marked(at: Position, path: &str) -> Finding {
 
 /// Resolves an unquoted scalar by the core schema (YAML 1.2.2 section 10.3.2), without octal and
 /// infinite numbers.
-pub(super) fn plain(text: &str) -> TreeValue {
+pub(crate) fn plain(text: &str) -> TreeValue {
     let number = text.strip_prefix(['-', '+']).unwrap_or(text);
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return TreeValue::Null,
@@ -333,7 +333,7 @@ pub(super) fn plain(text: &str) -> TreeValue {
 
 /// The tree as canonical JSON: sorted keys, no blanks, no comments. Two spellings of a document
 /// have the same canonical form.
-pub(super) fn canonical(node: &TreeNode) -> String {
+pub fn canonical(node: &TreeNode) -> String {
     let mut out = String::new();
     write_canonical(node, &mut out);
     out

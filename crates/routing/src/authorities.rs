@@ -8,11 +8,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::settings::Authorities;
 use rerouter_base::bounds;
-use rerouter_routing::Authorities;
 
 /// Reads the file. Errors do not quote its path, which may be from the environment.
-pub(super) fn load(path: &str) -> Result<Authorities, String> {
+pub fn load(path: &str) -> Result<Authorities, String> {
     let mut pem = Vec::new();
     if !std::fs::metadata(path)
         .map_err(|error| format!("the file cannot be read: {error}"))?

@@ -1,0 +1,237 @@
+//! Tables of keys: one row a key, from which the record, its reader, its defaults, the JSON Schema
+//! and the reference come.
+
+use std::marker::PhantomData;
+
+use serde_json::Value;
+
+use crate::diagnostics::Diagnostics;
+use crate::field::{Field, Section};
+
+/// A record that is read from a section of a document. [`section!`](crate::section) makes it.
+pub trait KeyTable: Sized {
+    /// Reads every key. `None` where one that the record cannot be without is missing or wrong.
+    fn read(section: &mut Section<'_>, faults: &mut Diagnostics<'_>) -> Option<Self>;
+
+    fn rows() -> Vec<KeyRow>;
+}
+
+/// What is said of a key.
+pub struct KeyRow {
+    pub key: &'static str,
+    /// One line of Markdown, with blanks around it.
+    pub about: &'static str,
+    pub required: bool,
+    /// The default as a document writes it.
+    pub default: Option<String>,
+    /// JSON Schema of the value.
+    pub schema: Value,
+}
+
+/// The kind of a value.
+pub trait ValueKind {
+    type Value;
+
+    /// Reads the value. What is wrong with it goes to the diagnostics.
+    fn read(&self, field: &Field<'_>, faults: &mut Diagnostics<'_>) -> Option<Self::Value>;
+
+    /// JSON Schema of the value.
+    fn schema(&self) -> Value;
+
+    /// A value as a document writes it; `None` where it has no short form.
+    fn show(&self, _value: &Self::Value) -> Option<String> {
+        None
+    }
+}
+
+impl KeyRow {
+    pub fn section(key: &'static str, about: &'static str, schema: Value) -> Self {
+        KeyRow { key, about, required: false, default: None, schema }
+    }
+
+    pub fn optional<K: ValueKind>(
+        key: &'static str,
+        about: &'static str,
+        kind: K,
+        _: PhantomData<Option<K::Value>>,
+    ) -> Self {
+        KeyRow { key, about, required: false, default: None, schema: kind.schema() }
+    }
+
+    pub fn required<K: ValueKind>(
+        key: &'static str,
+        about: &'static str,
+        kind: K,
+        _: PhantomData<K::Value>,
+    ) -> Self {
+        KeyRow { key, about, required: true, default: None, schema: kind.schema() }
+    }
+
+    pub fn usual<K: ValueKind>(
+        key: &'static str,
+        about: &'static str,
+        kind: K,
+        usual: &K::Value,
+    ) -> Self {
+        KeyRow { key, about, required: false, default: kind.show(usual), schema: kind.schema() }
+    }
+}
+
+/// Reads a section with known keys.
+pub fn whole<T: KeyTable>(mut section: Section<'_>, faults: &mut Diagnostics<'_>) -> Option<T> {
+    let found = T::read(&mut section, faults);
+    section.finish(faults);
+    found
+}
+
+/// Declares a record with a row for each key of a section:
+///
+/// ```text
+/// /// What it is, in Markdown.
+/// pub key: Type = kind(…), RULE;
+/// ```
+///
+/// The rule says what a missing key means. Without a rule the type is an `Option`. `or EXPRESSION`
+/// gives a default. `required` reports the key, and the record is dropped. `report EXPRESSION`
+/// reports the key, and goes on with a value. `explicit` reports a key that is missing or empty, and
+/// goes on with nothing. Three rules have no kind: with `section` the type is such a record, with
+/// `key` the field is the key of the section itself, and with `derived` it is no key.
+///
+/// `: Default` behind the name makes a `Default` of the defaults. `check NAME` behind the rows
+/// names a method that looks at several keys at once.
+#[macro_export]
+macro_rules! section {
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident: Default { $($rows:tt)+ }
+        $(check $check:ident)?
+    ) => {
+        $crate::section! { $(#[$about])* $vis struct $name { $($rows)+ } $(check $check)? }
+        $crate::section! { @default $name { $($rows)+ } }
+    };
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $key_vis:vis $key:ident : $type:ty $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
+            )+
+        }
+        $(check $check:ident)?
+    ) => {
+        $(#[$about])*
+        $vis struct $name {
+            $($(#[doc = $doc])+ $key_vis $key: $type,)+
+        }
+
+        impl $crate::KeyTable for $name {
+            fn read(
+                section: &mut $crate::Section<'_>,
+                faults: &mut $crate::Diagnostics<'_>,
+            ) -> Option<Self> {
+                struct Found {
+                    $($key: Option<$type>,)+
+                }
+                // All keys are read before any is missed. No local variable has the name of a key.
+                let found = Found {
+                    $(
+                        $key: $crate::section!(
+                            @read (section, faults, $key, $type) $($kind)? $(, $rule $($with)?)?
+                        ),
+                    )+
+                };
+                #[allow(unused_mut)]
+                let mut found = $name { $($key: found.$key?,)+ };
+                $(found.$check(section, faults);)?
+                Some(found)
+            }
+
+            fn rows() -> Vec<$crate::KeyRow> {
+                [$(
+                    $crate::section!(
+                        @row ($key, $type, concat!($($doc),+)) $($kind)? $(, $rule $($with)?)?
+                    ),
+                )+]
+                .into_iter()
+                .flatten()
+                .collect()
+            }
+        }
+    };
+
+    (
+        @default $name:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $key_vis:vis $key:ident : $type:ty $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
+            )+
+        }
+    ) => {
+        impl Default for $name {
+            fn default() -> Self {
+                $name {
+                    $($key: $crate::section!(@usual ($type) $($kind)? $(, $rule $($with)?)?),)+
+                }
+            }
+        }
+    };
+
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , key) => {
+        Some($section.key())
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , derived) => {
+        Some(<$type>::default())
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , section) => {{
+        let below = $section.below(stringify!($key), $faults);
+        $crate::whole::<$type>(below, $faults)
+    }};
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr) => {
+        Some($section.read(stringify!($key), $faults, |f, p| $crate::ValueKind::read(&$kind, f, p)))
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, or $usual:expr) => {
+        $section
+            .read(stringify!($key), $faults, |f, p| $crate::ValueKind::read(&$kind, f, p))
+            .or_else(|| Some($usual))
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, required) => {{
+        let found =
+            $section.read(stringify!($key), $faults, |f, p| $crate::ValueKind::read(&$kind, f, p));
+        $section.require(stringify!($key), $faults);
+        found
+    }};
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, report $usual:expr) => {
+        $crate::section!(@read ($section, $faults, $key, $type) $kind, required).or_else(|| Some($usual))
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, explicit) => {{
+        let found =
+            $section.read(stringify!($key), $faults, |f, p| $crate::ValueKind::read(&$kind, f, p));
+        $section.require_explicit(stringify!($key), $faults);
+        Some(found.unwrap_or_default())
+    }};
+
+    (@row ($key:ident, $type:ty, $about:expr) , key) => { None };
+    (@row ($key:ident, $type:ty, $about:expr) , derived) => { None };
+    (@row ($key:ident, $type:ty, $about:expr) , section) => {
+        Some($crate::KeyRow::section(stringify!($key), $about, $crate::object::<$type>()))
+    };
+    (@row ($key:ident, $type:ty, $about:expr) $kind:expr) => {
+        Some($crate::KeyRow::optional(
+            stringify!($key), $about, $kind, std::marker::PhantomData::<$type>,
+        ))
+    };
+    (@row ($key:ident, $type:ty, $about:expr) $kind:expr, or $usual:expr) => {{
+        let usual: $type = $usual;
+        Some($crate::KeyRow::usual(stringify!($key), $about, $kind, &usual))
+    }};
+    (@row ($key:ident, $type:ty, $about:expr) $kind:expr, $required:ident $($text:expr)?) => {
+        Some($crate::KeyRow::required(
+            stringify!($key), $about, $kind, std::marker::PhantomData::<$type>,
+        ))
+    };
+
+    (@usual ($type:ty) , section) => { <$type>::default() };
+    (@usual ($type:ty) $kind:expr) => { None };
+    (@usual ($type:ty) $kind:expr, or $usual:expr) => { $usual };
+    (@usual ($type:ty) $kind:expr, explicit) => { Default::default() };
+}

@@ -1,0 +1,101 @@
+//! Texts of a document that may hold variables and credentials.
+
+use crate::diagnostics::Diagnostics;
+use crate::expand::{self, ExpandError, Lookup, expand};
+use crate::field::Field;
+use crate::place::Located;
+use rerouter_base::secret::Secret;
+
+/// Stands for the values of variables that are not read: a host that does not exist (RFC 2606).
+const PLACEHOLDER: &str = "unexpanded.invalid";
+
+/// The same with the name of the variable, so that two are not mistaken for one credential.
+pub fn placeholder(name: &str) -> String {
+    format!("{}.{PLACEHOLDER}", name.replace('_', "-"))
+}
+
+/// Reads texts that may hold variables.
+#[derive(Clone, Copy)]
+pub struct VariableReader<'a> {
+    pub lookup: &'a Lookup<'a>,
+    /// The document is from the API: it may hold credentials as `${…}` only.
+    pub from_api: bool,
+    /// Variables have their values, not placeholders.
+    pub expanded: bool,
+    /// Placeholders stand for variables without value and default.
+    pub no_env: bool,
+    /// Whether the query of a URL holds a credential.
+    pub has_credential: fn(&str) -> bool,
+}
+
+impl VariableReader<'_> {
+    /// A credential: redacted from readers of the document.
+    pub fn credential(
+        &self,
+        field: &Field<'_>,
+        faults: &mut Diagnostics<'_>,
+    ) -> Option<Located<Secret>> {
+        let by_name = is_by_name(field.text(faults)?);
+        if self.from_api && !by_name {
+            field.reject(
+                faults,
+                "a document from the API may hold a credential as `${…}` only",
+                "set a variable in the environment of the gateway and name it: ${OPENAI_API_KEY}",
+            );
+            return None;
+        }
+        if !by_name {
+            let warning = field.fault("the document holds a credential in plain text");
+            let hint = "set a variable in the environment of the gateway and name it, for example \
+                        `${OPENAI_API_KEY}`";
+            faults.warnings.push(warning.hint(Some(hint)));
+        }
+        self.secret(field, faults)
+    }
+
+    /// A text that may hold variables, and is secret once they are expanded.
+    pub fn secret(
+        &self,
+        field: &Field<'_>,
+        faults: &mut Diagnostics<'_>,
+    ) -> Option<Located<Secret>> {
+        let text = field.text(faults)?;
+        let expanded = match expand(text, self.lookup) {
+            Err(ExpandError::Unset(_)) if self.no_env => {
+                expand(text, &|name| (self.lookup)(name).map(|_| Some(placeholder(name))))
+            }
+            expanded => expanded,
+        };
+        match expanded {
+            Ok(text) => Some(field.located(Secret::new(text))),
+            Err(error) => {
+                field.reject(faults, error.message(), expand::HINT);
+                None
+            }
+        }
+    }
+
+    /// Whether an expanded text holds the values of all its variables.
+    pub fn knows(&self, text: &Secret) -> bool {
+        self.expanded && !text.expose().contains(PLACEHOLDER)
+    }
+}
+
+/// Whether a text only names its credential: variables without defaults, perhaps after a scheme.
+pub fn is_by_name(text: &str) -> bool {
+    let text = ["Bearer ", "Basic ", "Token "]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .unwrap_or(text);
+    let mut rest = text;
+    while let Some((name, after)) =
+        rest.strip_prefix("${").and_then(|inside| inside.split_once('}'))
+    {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        {
+            return false;
+        }
+        rest = after;
+    }
+    rest.is_empty() && !text.is_empty()
+}
