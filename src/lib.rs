@@ -23,8 +23,8 @@
 //!   `Idempotency-Key` · [`body_memory`] the limit on bodies in memory · [`unread`] the limit on
 //!   answers that nobody reads · [`trace_context`] traces of clients, continued · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
-//! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and documents, in SQLite or PostgreSQL, and the index
-//!   of captures ·
+//! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and
+//!   documents, in SQLite or PostgreSQL, and the index of captures ·
 //!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
 //!   and the neutral form between them · [`mock`] a provider inside the process
 //! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·

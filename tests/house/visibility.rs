@@ -138,7 +138,14 @@ impl<'ast> Visit<'ast> for Surface {
         }
     }
 
-    fn visit_item_macro(&mut self, _: &'ast syn::ItemMacro) {}
+    /// What an exported macro names is used where the macro is.
+    fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
+        if item.attrs.iter().any(|attribute| attribute.path().is_ident("macro_export")) {
+            let text = item.mac.tokens.to_string();
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            self.parts.extend(words.map(str::to_owned));
+        }
+    }
 }
 
 /// The words of all Rust files outside of one crate, comments aside.

@@ -3,10 +3,26 @@
 use std::collections::BTreeSet;
 
 use crate::place::Finding;
-use crate::variables::VariableReader;
 
 /// Problems reported for one document: nobody reads more.
 pub const DOCUMENT_PROBLEMS: usize = 100;
+
+/// Looks up a variable; the error says why it must not be used.
+pub type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
+
+/// Reads texts that may hold variables.
+#[derive(Clone, Copy)]
+pub struct VariableReader<'a> {
+    pub lookup: &'a Lookup<'a>,
+    /// The document is from the API: it may hold credentials as `${…}` only.
+    pub from_api: bool,
+    /// Variables have their values, not placeholders.
+    pub expanded: bool,
+    /// Placeholders stand for variables without value and default.
+    pub no_env: bool,
+    /// Whether the query of a URL holds a credential.
+    pub has_credential: fn(&str) -> bool,
+}
 
 /// What is wrong with a document, and how its variables are read.
 #[derive(Default)]

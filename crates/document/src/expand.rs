@@ -1,15 +1,12 @@
 //! Expands `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value
 //! cannot become structure. `$${` stands for `${`. Messages never quote values.
 
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, Lookup};
 use crate::place::Finding;
 use crate::tree::{TreeEntry, TreeNode, TreeValue};
 
 /// Hint for a variable that cannot be expanded.
 pub(crate) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
-
-/// Looks up a variable; the error says why it must not be used.
-pub type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
 /// Why a variable cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]

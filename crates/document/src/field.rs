@@ -1,5 +1,5 @@
-//! Readers of values in the tree. ListKind adds what is wrong to the diagnostics, so that one pass finds
-//! every problem. Messages never quote a value: it may be from the environment.
+//! Readers of values in the tree. Each adds what is wrong to the diagnostics, so that one pass
+//! finds every problem. Messages never quote a value: it may be from the environment.
 
 use crate::diagnostics::Diagnostics;
 use crate::place::{Finding, Located, Position};
@@ -93,7 +93,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub fn is_empty_list(&self) -> bool {
+    pub(crate) fn is_empty_list(&self) -> bool {
         matches!(&self.node.value, TreeValue::List(items) if items.is_empty())
     }
 

@@ -17,12 +17,12 @@ mod tree;
 mod units;
 mod variables;
 
-pub use diagnostics::{DOCUMENT_PROBLEMS, Diagnostics};
-pub use expand::{Lookup, expand, expand_tree, matches_pattern};
+pub use diagnostics::{DOCUMENT_PROBLEMS, Diagnostics, Lookup, VariableReader};
+pub use expand::{expand, expand_tree, matches_pattern};
 pub use field::{Field, Section};
 pub use place::{Finding, Located, Position};
-pub use schema::{KeyEntry, keys, object, schema, schema_text};
+pub use schema::{KeyEntry, keys, schema, schema_text};
 pub use suggest::did_you_mean;
-pub use table::{KeyRow, KeyTable, ValueKind, whole};
+pub use table::{KeyTable, TableRow, ValueKind, object, whole};
 pub use tree::{Parsed, TreeEntry, TreeNode, TreeValue, canonical, join, parse};
-pub use variables::{VariableReader, is_by_name, placeholder};
+pub use variables::{is_by_name, placeholder};

@@ -2,56 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::table::{KeyRow, KeyTable};
-use crate::tree;
-
-/// The schema of a record.
-pub fn object<T: KeyTable>() -> Value {
-    let rows = T::rows();
-    let required: Vec<&str> = rows.iter().filter(|row| row.required).map(|row| row.key).collect();
-    let properties: Map<String, Value> =
-        rows.into_iter().map(|row| (row.key.to_owned(), property(row))).collect();
-    let mut schema = json!({
-        "type": if required.is_empty() { json!(["object", "null"]) } else { json!("object") },
-        "additionalProperties": false,
-        "properties": properties,
-    });
-    if let (false, Some(schema)) = (required.is_empty(), schema.as_object_mut()) {
-        schema.insert("required".to_owned(), json!(required));
-    }
-    schema
-}
-
-fn property(row: KeyRow) -> Value {
-    let mut found = Map::new();
-    found.insert("description".to_owned(), row.about.trim().into());
-    found.extend(row.default.as_deref().map(|default| ("default".to_owned(), as_json(default))));
-    found.extend(row.schema.as_object().cloned().unwrap_or_default());
-    if !row.required {
-        // `null` is as if the key was missing.
-        add(&mut found, "type", json!("null"));
-        if let Some(Value::Array(words)) = found.get_mut("enum") {
-            words.push(Value::Null);
-        }
-    }
-    found.into()
-}
-
-/// Adds a value to the list `type`, if there is one.
-fn add(schema: &mut Map<String, Value>, name: &str, value: Value) {
-    let Some(types) = schema.get_mut(name) else { return };
-    let mut list = types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
-    if !list.contains(&value) {
-        list.push(value);
-    }
-    *types = list.into();
-}
-
-fn as_json(text: &str) -> Value {
-    let parsed = tree::parse(text).ok();
-    let text = parsed.map(|parsed| tree::canonical(&parsed.root)).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
+use crate::table::{KeyTable, add, object};
 
 /// The schema of a document. With `variables`, any scalar may be a text with `${…}`.
 pub fn schema<T: KeyTable>(title: &str, about: &str, variables: bool) -> Value {

@@ -10,7 +10,7 @@ use crate::field::Field;
 use crate::kinds::*;
 use crate::place::Located;
 use crate::section;
-use crate::table::whole as whole_section;
+use crate::table::{as_json, whole as whole_section};
 use crate::tree::parse;
 
 section! {

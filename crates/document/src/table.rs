@@ -3,21 +3,22 @@
 
 use std::marker::PhantomData;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::diagnostics::Diagnostics;
 use crate::field::{Field, Section};
+use crate::tree;
 
 /// A record that is read from a section of a document. [`section!`](crate::section) makes it.
 pub trait KeyTable: Sized {
     /// Reads every key. `None` where one that the record cannot be without is missing or wrong.
     fn read(section: &mut Section<'_>, faults: &mut Diagnostics<'_>) -> Option<Self>;
 
-    fn rows() -> Vec<KeyRow>;
+    fn rows() -> Vec<TableRow>;
 }
 
 /// What is said of a key.
-pub struct KeyRow {
+pub struct TableRow {
     pub key: &'static str,
     /// One line of Markdown, with blanks around it.
     pub about: &'static str,
@@ -44,9 +45,9 @@ pub trait ValueKind {
     }
 }
 
-impl KeyRow {
+impl TableRow {
     pub fn section(key: &'static str, about: &'static str, schema: Value) -> Self {
-        KeyRow { key, about, required: false, default: None, schema }
+        TableRow { key, about, required: false, default: None, schema }
     }
 
     pub fn optional<K: ValueKind>(
@@ -55,7 +56,7 @@ impl KeyRow {
         kind: K,
         _: PhantomData<Option<K::Value>>,
     ) -> Self {
-        KeyRow { key, about, required: false, default: None, schema: kind.schema() }
+        TableRow { key, about, required: false, default: None, schema: kind.schema() }
     }
 
     pub fn required<K: ValueKind>(
@@ -64,7 +65,7 @@ impl KeyRow {
         kind: K,
         _: PhantomData<K::Value>,
     ) -> Self {
-        KeyRow { key, about, required: true, default: None, schema: kind.schema() }
+        TableRow { key, about, required: true, default: None, schema: kind.schema() }
     }
 
     pub fn usual<K: ValueKind>(
@@ -73,8 +74,56 @@ impl KeyRow {
         kind: K,
         usual: &K::Value,
     ) -> Self {
-        KeyRow { key, about, required: false, default: kind.show(usual), schema: kind.schema() }
+        TableRow { key, about, required: false, default: kind.show(usual), schema: kind.schema() }
     }
+}
+
+/// The schema of a record.
+pub fn object<T: KeyTable>() -> Value {
+    let rows = T::rows();
+    let required: Vec<&str> = rows.iter().filter(|row| row.required).map(|row| row.key).collect();
+    let properties: Map<String, Value> =
+        rows.into_iter().map(|row| (row.key.to_owned(), property(row))).collect();
+    let mut schema = json!({
+        "type": if required.is_empty() { json!(["object", "null"]) } else { json!("object") },
+        "additionalProperties": false,
+        "properties": properties,
+    });
+    if let (false, Some(schema)) = (required.is_empty(), schema.as_object_mut()) {
+        schema.insert("required".to_owned(), json!(required));
+    }
+    schema
+}
+
+fn property(row: TableRow) -> Value {
+    let mut found = Map::new();
+    found.insert("description".to_owned(), row.about.trim().into());
+    found.extend(row.default.as_deref().map(|default| ("default".to_owned(), as_json(default))));
+    found.extend(row.schema.as_object().cloned().unwrap_or_default());
+    if !row.required {
+        // `null` is as if the key was missing.
+        add(&mut found, "type", json!("null"));
+        if let Some(Value::Array(words)) = found.get_mut("enum") {
+            words.push(Value::Null);
+        }
+    }
+    found.into()
+}
+
+/// Adds a value to the list `type`, if there is one.
+pub(crate) fn add(schema: &mut Map<String, Value>, name: &str, value: Value) {
+    let Some(types) = schema.get_mut(name) else { return };
+    let mut list = types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
+    if !list.contains(&value) {
+        list.push(value);
+    }
+    *types = list.into();
+}
+
+pub(crate) fn as_json(text: &str) -> Value {
+    let parsed = tree::parse(text).ok();
+    let text = parsed.map(|parsed| tree::canonical(&parsed.root)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 /// Reads a section with known keys.
@@ -93,9 +142,9 @@ pub fn whole<T: KeyTable>(mut section: Section<'_>, faults: &mut Diagnostics<'_>
 ///
 /// The rule says what a missing key means. Without a rule the type is an `Option`. `or EXPRESSION`
 /// gives a default. `required` reports the key, and the record is dropped. `report EXPRESSION`
-/// reports the key, and goes on with a value. `explicit` reports a key that is missing or empty, and
-/// goes on with nothing. Three rules have no kind: with `section` the type is such a record, with
-/// `key` the field is the key of the section itself, and with `derived` it is no key.
+/// reports the key, and goes on with a value. `explicit` reports a key that is missing or empty,
+/// and goes on with nothing. Three rules have no kind: with `section` the type is such a record,
+/// with `key` the field is the key of the section itself, and with `derived` it is no key.
 ///
 /// `: Default` behind the name makes a `Default` of the defaults. `check NAME` behind the rows
 /// names a method that looks at several keys at once.
@@ -114,7 +163,8 @@ macro_rules! section {
         $vis:vis struct $name:ident {
             $(
                 $(#[doc = $doc:literal])+
-                $key_vis:vis $key:ident : $type:ty $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
+                $key_vis:vis $key:ident : $type:ty
+                    $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
             )+
         }
         $(check $check:ident)?
@@ -146,7 +196,7 @@ macro_rules! section {
                 Some(found)
             }
 
-            fn rows() -> Vec<$crate::KeyRow> {
+            fn rows() -> Vec<$crate::TableRow> {
                 [$(
                     $crate::section!(
                         @row ($key, $type, concat!($($doc),+)) $($kind)? $(, $rule $($with)?)?
@@ -163,7 +213,8 @@ macro_rules! section {
         @default $name:ident {
             $(
                 $(#[doc = $doc:literal])+
-                $key_vis:vis $key:ident : $type:ty $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
+                $key_vis:vis $key:ident : $type:ty
+                    $(= $kind:expr)? $(, $rule:ident $($with:expr)?)? ;
             )+
         }
     ) => {
@@ -200,8 +251,12 @@ macro_rules! section {
         $section.require(stringify!($key), $faults);
         found
     }};
-    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, report $usual:expr) => {
-        $crate::section!(@read ($section, $faults, $key, $type) $kind, required).or_else(|| Some($usual))
+    (
+        @read ($section:ident, $faults:ident, $key:ident, $type:ty)
+        $kind:expr, report $usual:expr
+    ) => {
+        $crate::section!(@read ($section, $faults, $key, $type) $kind, required)
+            .or_else(|| Some($usual))
     };
     (@read ($section:ident, $faults:ident, $key:ident, $type:ty) $kind:expr, explicit) => {{
         let found =
@@ -213,19 +268,19 @@ macro_rules! section {
     (@row ($key:ident, $type:ty, $about:expr) , key) => { None };
     (@row ($key:ident, $type:ty, $about:expr) , derived) => { None };
     (@row ($key:ident, $type:ty, $about:expr) , section) => {
-        Some($crate::KeyRow::section(stringify!($key), $about, $crate::object::<$type>()))
+        Some($crate::TableRow::section(stringify!($key), $about, $crate::object::<$type>()))
     };
     (@row ($key:ident, $type:ty, $about:expr) $kind:expr) => {
-        Some($crate::KeyRow::optional(
+        Some($crate::TableRow::optional(
             stringify!($key), $about, $kind, std::marker::PhantomData::<$type>,
         ))
     };
     (@row ($key:ident, $type:ty, $about:expr) $kind:expr, or $usual:expr) => {{
         let usual: $type = $usual;
-        Some($crate::KeyRow::usual(stringify!($key), $about, $kind, &usual))
+        Some($crate::TableRow::usual(stringify!($key), $about, $kind, &usual))
     }};
     (@row ($key:ident, $type:ty, $about:expr) $kind:expr, $required:ident $($text:expr)?) => {
-        Some($crate::KeyRow::required(
+        Some($crate::TableRow::required(
             stringify!($key), $about, $kind, std::marker::PhantomData::<$type>,
         ))
     };

@@ -1,7 +1,7 @@
 //! Texts of a document that may hold variables and credentials.
 
-use crate::diagnostics::Diagnostics;
-use crate::expand::{self, ExpandError, Lookup, expand};
+use crate::diagnostics::{Diagnostics, VariableReader};
+use crate::expand::{self, ExpandError, expand};
 use crate::field::Field;
 use crate::place::Located;
 use rerouter_base::secret::Secret;
@@ -12,20 +12,6 @@ const PLACEHOLDER: &str = "unexpanded.invalid";
 /// The same with the name of the variable, so that two are not mistaken for one credential.
 pub fn placeholder(name: &str) -> String {
     format!("{}.{PLACEHOLDER}", name.replace('_', "-"))
-}
-
-/// Reads texts that may hold variables.
-#[derive(Clone, Copy)]
-pub struct VariableReader<'a> {
-    pub lookup: &'a Lookup<'a>,
-    /// The document is from the API: it may hold credentials as `${…}` only.
-    pub from_api: bool,
-    /// Variables have their values, not placeholders.
-    pub expanded: bool,
-    /// Placeholders stand for variables without value and default.
-    pub no_env: bool,
-    /// Whether the query of a URL holds a credential.
-    pub has_credential: fn(&str) -> bool,
 }
 
 impl VariableReader<'_> {

@@ -35,7 +35,8 @@ section! {
     pub struct RoutingSpec: Default {
         /// Time zone of the signal `hour`, an IANA name; default: `UTC`.
         pub timezone: Option<Located<String>> = quotable();
-        /// `none`: without the [shipped prices and abilities](../providers.md#prices-and-abilities).
+        /// `none`: without the
+        /// [shipped prices and abilities](../providers.md#prices-and-abilities).
         pub prices: bool = words([("shipped", true), ("none", false)]), or true;
         /// Servers that have models: up to 256. `agent`, `nodes` and `direct` are reserved.
         pub providers: Vec<ProviderSpec> = entries(inside()), or Vec::new();
@@ -98,7 +99,8 @@ section! {
         pub when: Option<Located<String>> = condition();
         /// A [strategy](../routing.md#strategies).
         pub strategy: Strategy =
-            words(Strategy::ALL.map(|strategy| (strategy.as_str(), strategy))), or Strategy::Priority;
+            words(Strategy::ALL.map(|strategy| (strategy.as_str(), strategy))),
+            or Strategy::Priority;
         /// Of `sticky`: an expression that gives text.
         pub key: Option<Located<String>> = quotable();
         /// Where the request may go.
@@ -189,7 +191,8 @@ fn price() -> impl ValueKind<Value = f64> {
 
 fn retry_on() -> impl ValueKind<Value = RetryOn> {
     let word = || words([("connect", 0), ("timeout", 1), ("429", 2), ("5xx", 3)]);
-    let schema = || json!({ "type": "array", "items": { "enum": ["connect", "timeout", "429", 429, "5xx"] } });
+    let items = || json!({ "enum": ["connect", "timeout", "429", 429, "5xx"] });
+    let schema = move || json!({ "type": "array", "items": items() });
     reader(schema, move |field, faults| {
         let mut on = RetryOn::default();
         field.each(faults, 4, |item, faults| {

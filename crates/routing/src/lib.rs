@@ -59,12 +59,11 @@ pub use inputs::{
 };
 pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
 pub use name_patterns::MODEL_NAME_BYTES;
-pub use presets::PRESETS;
 pub use provider::{NODES, Provider, ProviderIdentity};
 pub use provider_spec::{PROVIDER_CONCURRENCY, ProviderSpec, is_own_header};
 pub use refusal::Refusal;
 pub use request_head::header_of;
-pub use settings::{Authorities, BREAKER_OPEN_MAX, HealthCheck, Protocol, StreamUsage};
+pub use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub use strategy::cost as estimated_cost;
 pub use target::Target;
 

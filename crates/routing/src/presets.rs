@@ -67,7 +67,7 @@ const OPENAI: Preset = Preset {
 /// Without responses.
 const OLDER: Option<&[Endpoint]> = Some(&[Endpoint::ChatCompletions, Endpoint::Embeddings]);
 
-pub static PRESETS: [Preset; 11] = [
+pub(crate) static PRESETS: [Preset; 11] = [
     OPENAI,
     Preset {
         name: "anthropic",

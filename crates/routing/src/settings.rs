@@ -22,7 +22,7 @@ pub enum StreamUsage {
 }
 
 /// Longest time that a breaker stays open.
-pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+pub(crate) const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
 /// A longer deadline is a mistake in the unit.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Older errors say nothing about the present.

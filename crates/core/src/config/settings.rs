@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Whether requests may use agents that were last written without a credential.
-    pub fn calls_untrusted(&self) -> bool {
+    pub(crate) fn calls_untrusted(&self) -> bool {
         self.agent.call_untrusted || !self.listens_publicly()
     }
 }

@@ -130,7 +130,7 @@ impl PostgresTarget {
 
     /// Whether somebody on the network between could read or change what is sent: the server is on
     /// another machine, and its certificate and name are not checked.
-    pub fn is_exposed(&self) -> bool {
+    pub(crate) fn is_exposed(&self) -> bool {
         let local = |host: &Host| match host {
             Host::Unix(_) => true,
             Host::Tcp(name) => {
