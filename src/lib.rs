@@ -1,7 +1,7 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is twelve crates in `crates/`, made of rooms, one module each.
+//! This page is the map. The source is thirteen crates in `crates/`, made of rooms, one module each.
 //! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
 //! uses only rooms of its crate that stand before it in this list. The files of a crate form no
 //! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
@@ -12,7 +12,8 @@
 //!   `records`
 //! - `access`: `auth`, `limits`, `nodes` · `captures`: `capture`, `redaction`,
 //!   `archive`, `telemetry`
-//! - `core`: state and endpoints, but for `console` · `gateway`: also `mock` and `server` · `cli`
+//! - `core`: state and endpoints, but for `console` · `gateway`: also `mock` and `server` ·
+//!   `importer` · `cli`
 //!
 //! The rooms, in their order:
 //!
@@ -38,9 +39,10 @@
 //! - **endpoints**: [`reload`] a new routing document · [`api`] every route in one table, one file
 //!   a noun · [`console`] pages for people, clients of the API inside the process
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
-//! - **process**: [`server`] listeners, services, drain · [`cli`] the command line and the
-//!   environment, one file a command; most commands are clients of a gateway, `rerouter node` runs
-//!   beside a model · [`internals`] what tests and benches use of the rooms
+//! - **process**: [`server`] listeners, services, drain · [`importer`] the configuration of a
+//!   LiteLLM proxy as a routing document · [`cli`] the command line and the environment, one file
+//!   a command; most commands are clients of a gateway, `rerouter node` runs beside a model ·
+//!   [`internals`] what tests and benches use of the rooms
 //!
 //! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
 //! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A
@@ -241,5 +243,6 @@ use {
     rerouter_dialect::{self as dialect, wire},
     rerouter_document as document,
     rerouter_gateway::{self as gateway, mock, server},
-    rerouter_records as records, rerouter_routing as routing, rerouter_store as store,
+    rerouter_importer as importer, rerouter_records as records, rerouter_routing as routing,
+    rerouter_store as store,
 };

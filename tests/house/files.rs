@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates whose root is a room. The rooms of the others are modules of theirs.
-const ROOTED: [&str; 8] =
-    ["cli", "console", "dialect", "document", "gateway", "records", "routing", "store"];
+const ROOTED: [&str; 9] =
+    ["cli", "console", "dialect", "document", "gateway", "importer", "records", "routing", "store"];
 /// Rooms that are modules of a crate whose root is another room.
 const INNER: [&str; 3] = ["mock", "server", "wire"];
 

@@ -28,11 +28,12 @@ const CRATES: &[(&str, &[&str])] = &[
             "console",
         ],
     ),
+    ("importer", &["base", "routing", "core"]),
     (
         "cli",
         &[
             "base", "dialect", "store", "routing", "records", "access", "captures", "core",
-            "console", "gateway",
+            "console", "gateway", "importer",
         ],
     ),
 ];
@@ -85,6 +86,7 @@ pub(crate) const ROWS: &[&[&str]] = &[
     &["console"],
     &["gateway"],
     &["server"],
+    &["importer"],
     &["cli"],
     &["internals"],
 ];

@@ -505,11 +505,12 @@ async fn captures_reroutes_and_decisions_know_each_endpoint() {
 
 #[tokio::test]
 async fn shadows_copy_each_endpoint() {
-    let gateway =
-        Gateway::start(&MOCK.replace("SHADOW", "shadow: { target: demo/other, percent: 100 }"))
-            .await;
+    let shadowed = |target: &str| {
+        MOCK.replace("SHADOW", &format!("shadow: {{ target: {target}, percent: 100 }}"))
+    };
+    let gateway = Gateway::start(&shadowed("demo/other")).await;
     let key = gateway.create_key().await;
-    for path in OPENAI.into_iter().chain(ANTHROPIC) {
+    let has_shadow = async |path: &str| {
         let live = post(&gateway, &key, path, &[], &body(path, "auto")).await.request_id();
         let found = until("the shadow", async || {
             let list = gateway
@@ -524,7 +525,18 @@ async fn shadows_copy_each_endpoint() {
             (&json!("completed"), &json!("other")),
             "{path}: {found}"
         );
+    };
+    let [messages, counts] = ANTHROPIC;
+    for path in OPENAI.into_iter().chain([messages]) {
+        has_shadow(path).await;
     }
+    // The gateway estimates for the mock: nobody else counts.
+    let claude = Provider::start(reply).await;
+    let provider = anthropic("claude", &claude.url(), "sk-ant-upstream");
+    let document = shadowed("claude/other").replacen("models:", &format!("{provider}models:"), 1);
+    gateway.write_routing(&document).await;
+    has_shadow(counts).await;
+    assert_eq!(claude.last().target, "/v1/messages/count_tokens");
 }
 
 fn remaining(answer: &Answer, of: &str) -> Option<u64> {

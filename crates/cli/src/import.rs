@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::failure::{CommandFailure, problem_list};
-use super::litellm::{self, LitellmImport};
 use super::output::{print, print_error};
 use super::starter;
 use rerouter_core::config;
+use rerouter_importer::LitellmImport;
 
 #[derive(Args)]
 pub(super) struct ImportArguments {
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<(), CommandFailure> {
     let unusable = |problems: Vec<config::Problem>| CommandFailure::Usage(problem_list(&problems));
     let source = config::load(&arguments.file).map_err(unusable)?;
     let configuration = config::read_foreign(&source).map_err(unusable)?;
-    let imported = litellm::import(&configuration);
+    let imported = rerouter_importer::import(&configuration);
     let allowed = allowed(&imported.variables)?;
     check(&imported, &allowed)?;
     match &arguments.dir {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::failure::CommandFailure;
 use super::output::{print, print_error};
-use super::starter::{self, FoundProvider, KNOWN};
+use super::starter::{self, FoundProvider};
 use super::terminal;
 use rerouter_core::config::Env;
 
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
     let metrics = metrics.unwrap_or_else(|| usual_metrics.to_owned());
     let found = starter::find(env, &[address]);
     let names: Vec<&str> = found.iter().map(|found| found.known.name).collect();
-    let known: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+    let known: Vec<&str> = starter::known().map(|known| known.name).collect();
     let question = format!("Providers, of {}", known.join(", "));
     let choose = |wanted: &str| choose(wanted, &found, env, address);
     let chosen = match arguments.providers.is_empty() {
@@ -111,8 +111,8 @@ fn choose(
 ) -> Result<Vec<FoundProvider>, CommandFailure> {
     let mut chosen: Vec<FoundProvider> = Vec::new();
     for name in wanted.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let known = KNOWN.iter().find(|known| known.name == name).ok_or_else(|| {
-            let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        let known = starter::known().find(|known| known.name == name).ok_or_else(|| {
+            let names: Vec<&str> = starter::known().map(|known| known.name).collect();
             CommandFailure::Usage(format!(
                 "unknown provider `{name}` (known: {})",
                 names.join(", ")
@@ -122,7 +122,7 @@ fn choose(
             continue;
         }
         let here = found.iter().find(|found| found.known.name == name);
-        chosen.push(here.cloned().unwrap_or_else(|| known.wanted(env, &[own])));
+        chosen.push(here.cloned().unwrap_or_else(|| FoundProvider::wanted(known, env, &[own])));
     }
     match chosen.is_empty() {
         true => Err(CommandFailure::Usage(
@@ -141,7 +141,7 @@ fn next(
 ) -> String {
     let missing: Vec<&str> = chosen
         .iter()
-        .filter_map(|chosen| chosen.known.key)
+        .filter_map(|chosen| chosen.known.key_variable)
         .filter(|name| env(name).is_none_or(|value| value.trim().is_empty()))
         .collect();
     let set = match missing.is_empty() {

@@ -18,7 +18,6 @@ mod fields;
 mod import;
 mod init;
 mod keys;
-mod litellm;
 mod log_columns;
 mod logs;
 mod migrate;

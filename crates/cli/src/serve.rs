@@ -184,7 +184,7 @@ fn kept() -> String {
 /// What was found, and what clients may ask for.
 fn of_providers(found: &[FoundProvider]) -> String {
     if found.is_empty() {
-        let names: Vec<&str> = starter::KNOWN.iter().filter_map(|known| known.key).collect();
+        let names: Vec<&str> = starter::known().filter_map(|known| known.key_variable).collect();
         return format!(
             "No provider was found: set one of {}, or start Ollama, and start again.\n\
              Until then the demo answers, whose models are mocks.",

@@ -4,7 +4,6 @@ use http::HeaderName;
 use serde_json::Value;
 
 use super::Dialect;
-use super::mock_answer::MockRules;
 use rerouter_base::error::Error;
 
 /// An endpoint of the data plane.
@@ -70,11 +69,6 @@ impl Endpoint {
     /// What turns an answer into a chat completion, where it can be one.
     pub fn as_chat_completion(self) -> Option<fn(Value) -> Value> {
         self.row().as_chat_completion
-    }
-
-    /// How the mock provider answers.
-    pub fn mock(self) -> &'static MockRules {
-        &self.row().mock
     }
 
     /// The header in which its clients look for the id of a request, beside `x-request-id`.

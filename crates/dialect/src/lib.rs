@@ -27,7 +27,6 @@ pub(crate) mod gemini;
 mod json_writer;
 mod members;
 pub mod messages;
-pub mod mock_answer;
 pub mod neutral;
 pub mod protocol;
 pub mod recorded_answer;

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::Dialect;
 use super::agent::AgentRules;
-use super::mock_answer::MockRules;
 use super::neutral::request::Request;
 use super::request::model_request::RequestRules;
 use super::stream::event::StreamRules;
@@ -53,6 +52,4 @@ pub(super) struct EndpointRow {
     pub(super) as_chat_completion: Option<fn(Value) -> Value>,
     /// The header in which its clients look for the id of a request, beside `x-request-id`.
     pub(super) request_id: Option<HeaderName>,
-    /// How the mock provider answers.
-    pub(super) mock: MockRules,
 }

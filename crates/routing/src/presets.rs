@@ -1,4 +1,6 @@
-//! Providers that a document names by one word, one row each. What the document says itself wins.
+//! What is known of providers, one row each. A document names one by its word, and what it says
+//! itself wins. A first configuration has those whose key is in the environment, imported ones have
+//! their variables and addresses, and traces their names.
 
 use super::base_url::BaseUrl;
 use super::settings::{KeyHeader, Protocol};
@@ -7,27 +9,50 @@ use rerouter_dialect::endpoint::Endpoint;
 /// What is known of a provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// The word that names it in documents.
+    /// The word that names it in documents, in the shipped prices and in LiteLLM.
     pub name: &'static str,
     pub protocol: Protocol,
-    /// Root URL of the API; `None` where each account or machine has its own.
-    pub(super) base_url: Option<&'static str>,
-    /// An example for the others.
-    pub(super) example: &'static str,
+    /// Root URL of the API without its path. A word in capitals is each account's own.
+    pub(super) url: &'static str,
     /// Path of a base URL that is written without one.
-    pub(super) path: &'static str,
+    path: &'static str,
     /// Query of a base URL that is written without one.
-    pub(super) query: &'static str,
-    pub(super) key: KeyHeader,
+    query: &'static str,
+    /// The header of its key, where it is not its protocol's.
+    pub(super) key: Option<KeyHeader>,
     /// Whether the default path is followed by the model (a deployment), then the endpoint.
-    pub(super) model_in_path: bool,
+    model_in_path: bool,
     /// The endpoints that it has, where it lacks some of its protocol's.
-    pub(super) endpoints: Option<&'static [Endpoint]>,
-    /// Its part of the shipped prices.
-    pub(super) prices: Option<&'static str>,
+    endpoints: Option<&'static [Endpoint]>,
+    /// Its name in OpenTelemetry's conventions.
+    pub convention: Option<&'static str>,
+    /// The usual variable of its key, `…_API_KEY`, if it needs one.
+    pub key_variable: Option<&'static str>,
+    /// The model that `auto` leads to in a first configuration; empty: it is in none.
+    pub model: &'static str,
+    /// Patterns of names that mean its models, in a first configuration.
+    pub names: &'static [&'static str],
 }
 
 impl Preset {
+    /// The provider whose API has this host.
+    pub fn of_host(host: &str) -> Option<&'static Preset> {
+        PRESETS.iter().find(|preset| host.ends_with(preset.host()))
+    }
+
+    /// The host of its API; the end of it, where each account has its own.
+    pub(super) fn host(&self) -> &'static str {
+        let outer = |c: char| c == '/' || c.is_ascii_uppercase();
+        self.url.rsplit(outer).next().unwrap_or_default()
+    }
+
+    /// The usual base URL; `None` where each account has its own.
+    pub(super) fn base(&self) -> Option<BaseUrl> {
+        let is_own = self.url.contains(|c: char| c.is_ascii_uppercase());
+        let base = BaseUrl::parse(self.url).ok().filter(|_| !is_own)?;
+        Some(self.complete(base))
+    }
+
     /// The endpoints below this base URL, where it is known that some are missing.
     pub(super) fn endpoints(&self, base: &BaseUrl) -> Option<&'static [Endpoint]> {
         // Azure's newer API has no deployments in its path, and all endpoints.
@@ -50,97 +75,118 @@ impl Preset {
     }
 }
 
-/// A provider of OpenAI's protocol at one address.
+/// A provider of OpenAI's protocol.
 const OPENAI: Preset = Preset {
-    name: "openai",
+    name: "",
     protocol: Protocol::OpenAi,
-    base_url: Some("https://api.openai.com/v1"),
-    example: "",
+    url: "",
     path: "/v1",
     query: "",
-    key: KeyHeader::Bearer,
+    key: None,
     model_in_path: false,
     endpoints: None,
-    prices: Some("openai"),
+    convention: None,
+    key_variable: None,
+    model: "",
+    names: &[],
 };
 
 /// Without responses.
 const OLDER: Option<&[Endpoint]> = Some(&[Endpoint::ChatCompletions, Endpoint::Embeddings]);
 
-pub(crate) static PRESETS: [Preset; 11] = [
-    OPENAI,
+/// A first configuration tries them in this order.
+pub static PRESETS: [Preset; 11] = [
+    Preset {
+        name: "openai",
+        url: "https://api.openai.com",
+        convention: Some("openai"),
+        key_variable: Some("OPENAI_API_KEY"),
+        model: "gpt-5-mini",
+        names: &["gpt-*", "chatgpt-*", "o1*", "o3*", "o4*", "text-embedding-*"],
+        ..OPENAI
+    },
     Preset {
         name: "anthropic",
         protocol: Protocol::Anthropic,
-        base_url: Some("https://api.anthropic.com"),
-        key: KeyHeader::Named("x-api-key"),
-        prices: Some("anthropic"),
-        ..OPENAI
-    },
-    // learn.microsoft.com/azure/ai-foundry/openai/reference
-    Preset {
-        name: "azure",
-        base_url: None,
-        example: "https://RESOURCE.openai.azure.com",
-        path: "/openai/deployments",
-        query: "api-version=2024-10-21",
-        key: KeyHeader::Named("api-key"),
-        model_in_path: true,
-        endpoints: OLDER,
-        prices: None,
-        ..OPENAI
-    },
-    // docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions.html
-    Preset {
-        name: "bedrock",
-        base_url: None,
-        example: "https://bedrock-runtime.REGION.amazonaws.com",
-        path: "/openai/v1",
-        prices: None,
-        ..OPENAI
-    },
-    Preset {
-        name: "deepseek",
-        base_url: Some("https://api.deepseek.com/v1"),
-        // api-docs.deepseek.com
-        endpoints: Some(&[Endpoint::ChatCompletions]),
-        prices: None,
+        url: "https://api.anthropic.com",
+        convention: Some("anthropic"),
+        key_variable: Some("ANTHROPIC_API_KEY"),
+        model: "claude-haiku-4-5",
+        names: &["claude-*"],
         ..OPENAI
     },
     // ai.google.dev/api: Google's own protocol
     Preset {
         name: "gemini",
         protocol: Protocol::Gemini,
-        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        url: "https://generativelanguage.googleapis.com",
         path: "/v1beta",
-        key: KeyHeader::Named("x-goog-api-key"),
-        prices: Some("gemini"),
-        ..OPENAI
-    },
-    Preset {
-        name: "groq",
-        base_url: Some("https://api.groq.com/openai/v1"),
-        path: "/openai/v1",
-        prices: Some("groq"),
+        convention: Some("gcp.gemini"),
+        key_variable: Some("GEMINI_API_KEY"),
+        model: "gemini-2.5-flash",
+        names: &["gemini-*"],
         ..OPENAI
     },
     Preset {
         name: "mistral",
-        base_url: Some("https://api.mistral.ai/v1"),
+        url: "https://api.mistral.ai",
         // docs.mistral.ai/api
         endpoints: OLDER,
-        prices: Some("mistral"),
+        convention: Some("mistral_ai"),
+        key_variable: Some("MISTRAL_API_KEY"),
+        model: "mistral-small-2603",
+        names: &["mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*"],
         ..OPENAI
     },
-    Preset { name: "ollama", base_url: Some("http://127.0.0.1:11434/v1"), prices: None, ..OPENAI },
+    Preset {
+        name: "groq",
+        url: "https://api.groq.com",
+        path: "/openai/v1",
+        convention: Some("groq"),
+        key_variable: Some("GROQ_API_KEY"),
+        model: "llama-3.3-70b-versatile",
+        ..OPENAI
+    },
     Preset {
         name: "openrouter",
-        base_url: Some("https://openrouter.ai/api/v1"),
+        url: "https://openrouter.ai",
         path: "/api/v1",
-        prices: Some("openrouter"),
+        key_variable: Some("OPENROUTER_API_KEY"),
+        model: "openai/gpt-5-mini",
         ..OPENAI
     },
-    Preset { name: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), prices: None, ..OPENAI },
+    Preset { name: "ollama", url: "http://127.0.0.1:11434", model: "llama3.2", ..OPENAI },
+    // learn.microsoft.com/azure/ai-foundry/openai/reference
+    Preset {
+        name: "azure",
+        url: "https://RESOURCE.openai.azure.com",
+        path: "/openai/deployments",
+        query: "api-version=2024-10-21",
+        key: Some(KeyHeader::Named("api-key")),
+        model_in_path: true,
+        endpoints: OLDER,
+        convention: Some("azure.ai.openai"),
+        key_variable: Some("AZURE_API_KEY"),
+        ..OPENAI
+    },
+    // docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions.html
+    Preset {
+        name: "bedrock",
+        url: "https://bedrock-runtime.REGION.amazonaws.com",
+        path: "/openai/v1",
+        convention: Some("aws.bedrock"),
+        ..OPENAI
+    },
+    Preset {
+        name: "deepseek",
+        url: "https://api.deepseek.com",
+        // api-docs.deepseek.com
+        endpoints: Some(&[Endpoint::ChatCompletions]),
+        convention: Some("deepseek"),
+        key_variable: Some("DEEPSEEK_API_KEY"),
+        ..OPENAI
+    },
+    Preset { name: "vllm", url: "http://127.0.0.1:8000", ..OPENAI },
 ];
 
 #[cfg(test)]
@@ -148,21 +194,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_has_an_address_or_an_example_and_its_default_is_what_completion_gives() {
-        for preset in &PRESETS {
-            let whole = preset.base_url.map(|url| BaseUrl::parse(url).unwrap());
-            match whole {
-                Some(whole) if !whole.path.is_empty() => {
-                    let bare = BaseUrl { path: String::new(), ..whole.clone() };
-                    assert_eq!(preset.complete(bare), whole, "{}", preset.name);
+    fn each_row_has_a_root_and_is_found_by_its_host() {
+        for (at, preset) in PRESETS.iter().enumerate() {
+            let written = BaseUrl::parse(preset.url).unwrap();
+            assert!(written.path.is_empty() && preset.path.starts_with('/'), "{}", preset.name);
+            match preset.base() {
+                Some(base) => {
+                    assert_eq!((base.path, base.query), (preset.path.into(), preset.query.into()))
                 }
-                Some(_) => {}
-                None => assert!(BaseUrl::parse(preset.example).is_ok(), "{}", preset.name),
+                None => assert!(preset.host().starts_with('.'), "{}", preset.name),
             }
+            assert_eq!(Preset::of_host(preset.host()), Some(preset));
+            assert!(PRESETS[..at].iter().all(|other| other.name != preset.name));
+            assert!(preset.key_variable.is_none_or(|name| name.ends_with("_API_KEY")));
         }
-        let mut names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), PRESETS.len());
+        assert_eq!(Preset::of_host("mine.openai.azure.com"), Some(&PRESETS[7]));
+        assert_eq!(Preset::of_host("openai.example.com"), None);
     }
 }

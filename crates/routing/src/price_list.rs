@@ -7,17 +7,8 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::presets::Preset;
 use super::prices::Prices;
-
-/// The parts of the list, by host.
-const HOSTS: [(&str, &str); 6] = [
-    ("api.openai.com", "openai"),
-    ("api.anthropic.com", "anthropic"),
-    ("generativelanguage.googleapis.com", "gemini"),
-    ("api.mistral.ai", "mistral"),
-    ("api.groq.com", "groq"),
-    ("openrouter.ai", "openrouter"),
-];
 
 /// The list, with a model of each part by its exact name. A list that cannot be read is empty; a
 /// test reads it.
@@ -63,9 +54,14 @@ pub(super) fn date() -> &'static str {
     &LIST.date
 }
 
+/// The part of the list for a known provider.
+pub(super) fn part_of(preset: &Preset) -> Option<&'static str> {
+    LIST.models.contains_key(preset.name).then_some(preset.name)
+}
+
 /// The part of the list for a host.
 pub(super) fn part_of_host(host: &str) -> Option<&'static str> {
-    HOSTS.iter().find(|(known, _)| *known == host).map(|(_, part)| *part)
+    Preset::of_host(host).filter(|preset| preset.host() == host).and_then(part_of)
 }
 
 /// A model of a part.
@@ -94,15 +90,9 @@ mod tests {
             parts.dedup();
             parts
         };
-        let of_hosts = parts(&mut HOSTS.iter().map(|(_, part)| *part));
-        assert_eq!(parts(&mut list.models.keys().map(String::as_str)), of_hosts);
-        assert_eq!(parts(&mut list._price_pages.keys().map(String::as_str)), of_hosts);
-        assert!(
-            PRESETS
-                .iter()
-                .filter_map(|preset| preset.prices)
-                .all(|part| { of_hosts.iter().any(|known| known == part) })
-        );
+        let of_presets = parts(&mut PRESETS.iter().filter_map(part_of));
+        assert_eq!(parts(&mut list.models.keys().map(String::as_str)), of_presets);
+        assert_eq!(parts(&mut list._price_pages.keys().map(String::as_str)), of_presets);
         for (name, model) in list.models.values().flatten() {
             let (input, cached) = (model.input_per_mtok, model.cached_input_per_mtok);
             assert!(

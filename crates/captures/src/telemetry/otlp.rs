@@ -11,7 +11,7 @@ use super::call_trace::{AttemptStep, CallTrace};
 use crate::capture::record::{Attempt, CaptureState, Head};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::usage::Usage;
-use rerouter_routing::Provider;
+use rerouter_routing::{Preset, Provider};
 
 /// The kind of a span that answers a request, in OTLP.
 const SERVER: u8 = 2;
@@ -22,18 +22,10 @@ const UNSET: u8 = 0;
 /// The status of a span that failed.
 const ERROR: u8 = 2;
 
-/// Names of providers in the conventions, by the end of their host.
-const KNOWN: [(&str, &str); 13] = [
-    ("api.openai.com", "openai"),
-    (".openai.azure.com", "azure.ai.openai"),
+/// Names in the conventions of providers without a preset, by the end of their host.
+const OTHERS: [(&str, &str); 5] = [
     (".services.ai.azure.com", "azure.ai.inference"),
-    ("api.anthropic.com", "anthropic"),
-    ("generativelanguage.googleapis.com", "gcp.gemini"),
     ("aiplatform.googleapis.com", "gcp.vertex_ai"),
-    (".amazonaws.com", "aws.bedrock"),
-    ("api.groq.com", "groq"),
-    ("api.mistral.ai", "mistral_ai"),
-    ("api.deepseek.com", "deepseek"),
     ("api.cohere.com", "cohere"),
     ("api.perplexity.ai", "perplexity"),
     ("api.x.ai", "x_ai"),
@@ -236,7 +228,8 @@ fn provider_name(provider: &Provider) -> &str {
 }
 
 fn known_name(host: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|(end, _)| host.ends_with(end)).map(|(_, name)| *name)
+    let other = || OTHERS.iter().find(|(end, _)| host.ends_with(end)).map(|(_, name)| *name);
+    Preset::of_host(host).and_then(|preset| preset.convention).or_else(other)
 }
 
 /// A time as nanoseconds since the epoch, which are a text.

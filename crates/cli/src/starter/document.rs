@@ -15,18 +15,21 @@ pub(crate) fn routing_document(found: &[FoundProvider]) -> String {
     let mut line = |line: String| _ = writeln!(text, "{line}");
     for FoundProvider { known, base_url, .. } in found {
         let base = base_url.as_ref().map(|url| format!(", base_url: {}", quoted(url)));
-        let key = known.key.map(|name| format!(", api_key: \"${{{name}}}\""));
+        let key = known.key_variable.map(|name| format!(", api_key: \"${{{name}}}\""));
         line(format!(
-            "  {}: {{ {}{}{} }}",
-            known.name,
-            known.settings,
+            "  {name}: {{ preset: {name}{}{} }}",
             base.unwrap_or_default(),
-            key.unwrap_or_default()
+            key.unwrap_or_default(),
+            name = known.name
         ));
     }
     line("\nmodels: # clients may ask for any model of these, as provider/model".to_owned());
     for FoundProvider { known, .. } in found {
-        line(format!("  \"{}/*\": {}", known.name, known.prices));
+        let prices = match known.key_variable {
+            Some(_) => "{}",
+            None => "{ input_per_mtok: 0, output_per_mtok: 0 }",
+        };
+        line(format!("  \"{}/*\": {prices}", known.name));
     }
     line(
         "\nrecipes:\n  auto: # in this order: where one cannot answer, the next one does"
@@ -86,7 +89,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::providers::KNOWN;
+    use super::super::providers::known;
     use super::*;
     use rerouter_core::config;
 
@@ -94,22 +97,23 @@ mod tests {
     fn each_set_of_providers_makes_a_document_without_problems() {
         let env = |name: &str| name.ends_with("_API_KEY").then(|| "key".to_owned());
         let server = config::read_server("test", "", &env).unwrap();
-        for set in 1_u32..1 << KNOWN.len() {
-            let chosen = KNOWN.iter().enumerate().filter(|(at, _)| set & (1 << at) != 0);
+        assert_eq!(known().count(), 7);
+        for set in 1_u32..1 << 7 {
+            let chosen = known().enumerate().filter(|(at, _)| set & (1 << at) != 0);
             let found: Vec<FoundProvider> =
-                chosen.map(|(_, known)| known.wanted(&env, &[])).collect();
+                chosen.map(|(_, known)| FoundProvider::wanted(known, &env, &[])).collect();
             let text = routing_document(&found);
             let read = config::read_routing("made", &text, &server, &env, None);
             read.unwrap_or_else(|problems| panic!("{text}\n{problems:?}"));
         }
         // A key with a budget may use each model that `auto` leads to.
-        for known in &KNOWN {
-            let found = known.wanted(&env, &[]);
+        for known in known() {
+            let found = FoundProvider::wanted(known, &env, &[]);
             let target = format!("{}/{}", known.name, found.model);
             let text = routing_document(&[found]);
             let routing = config::read_routing("made", &text, &server, &env, None).unwrap();
             let shipped = routing.shipped_prices().1.iter().any(|name| **name == *target);
-            assert!(shipped || known.prices.contains("output_per_mtok"), "{target} has no price");
+            assert!(shipped || known.key_variable.is_none(), "{target} has no price");
         }
         let text = server_document(ADDRESSES, "/var/lib/a \"b\"", "conf/routing.yaml", &[]);
         let read = config::read_server("made", &text, &env).unwrap();

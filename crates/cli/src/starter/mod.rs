@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 
 pub(super) use self::document::{ADDRESSES, routing_document, server_document};
 pub(super) use self::files::{files, write};
-pub(super) use self::providers::{FoundProvider, KNOWN};
+pub(super) use self::providers::{FoundProvider, known};
 use rerouter_core::config::{self, Env, Server};
 
 /// The known providers that are there. `own` are the addresses of the gateway to be.
 pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
     let is_set = |name: &str| env(name).is_some_and(|value| !value.trim().is_empty());
-    let found = KNOWN.iter().filter_map(|known| match known.key {
-        Some(key) => is_set(key).then(|| known.wanted(env, own)),
+    let found = known().filter_map(|known| match known.key_variable {
+        Some(key) => is_set(key).then(|| FoundProvider::wanted(known, env, own)),
         None => ollama::find(known, env),
     });
     found.collect()

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::client;
-use super::providers::{FoundProvider, KnownProvider};
+use super::providers::FoundProvider;
 use rerouter_core::config::Env;
+use rerouter_routing::Preset;
 
 /// Longest wait for an Ollama that may be there: it delays a start without configuration.
 const OLLAMA_ANSWER: Duration = Duration::from_millis(700);
@@ -15,7 +16,7 @@ const OLLAMA_ANSWER: Duration = Duration::from_millis(700);
 const ADDRESS: &str = "127.0.0.1:11434";
 
 /// The server at `OLLAMA_HOST`, else at its usual port, if it answers and has a model.
-pub(super) fn find(known: &'static KnownProvider, env: &Env<'_>) -> Option<FoundProvider> {
+pub(super) fn find(known: &'static Preset, env: &Env<'_>) -> Option<FoundProvider> {
     let host = env("OLLAMA_HOST").filter(|host| !host.trim().is_empty());
     let root = root(host.as_deref().unwrap_or(ADDRESS));
     let answer = client::ask_once(&format!("{root}/api/tags"), OLLAMA_ANSWER)?;

@@ -3,104 +3,17 @@
 use std::net::SocketAddr;
 
 use rerouter_core::config::Env;
-use rerouter_routing::BaseUrl;
+use rerouter_routing::{BaseUrl, PRESETS, Preset};
 
-/// A provider that is found by a variable of the environment.
-#[derive(Debug)]
-pub(crate) struct KnownProvider {
-    /// Name in the document.
-    pub(crate) name: &'static str,
-    /// Variable of the key; `None` for a server on this machine, which is asked.
-    pub(crate) key: Option<&'static str>,
-    /// Variable that SDKs read the base URL from.
-    base_url: Option<&'static str>,
-    /// Settings in the document, before key and base URL.
-    pub(super) settings: &'static str,
-    /// The model that `auto` leads to.
-    model: &'static str,
-    /// Patterns of names that mean models of this provider.
-    pub(crate) names: &'static [&'static str],
-    /// Settings of its models in the document.
-    pub(super) prices: &'static str,
+/// The known ones, in the order in which `auto` tries them.
+pub(crate) fn known() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(|preset| !preset.model.is_empty())
 }
-
-const KEYED: KnownProvider = KnownProvider {
-    name: "",
-    key: None,
-    base_url: None,
-    settings: "",
-    model: "",
-    names: &[],
-    prices: "{}",
-};
-
-/// In the order in which `auto` tries them.
-pub(crate) static KNOWN: [KnownProvider; 7] = [
-    KnownProvider {
-        name: "openai",
-        key: Some("OPENAI_API_KEY"),
-        base_url: Some("OPENAI_BASE_URL"),
-        settings: "preset: openai",
-        model: "gpt-5-mini",
-        names: &["gpt-*", "chatgpt-*", "o1*", "o3*", "o4*", "text-embedding-*"],
-        ..KEYED
-    },
-    KnownProvider {
-        name: "anthropic",
-        key: Some("ANTHROPIC_API_KEY"),
-        base_url: Some("ANTHROPIC_BASE_URL"),
-        settings: "preset: anthropic",
-        model: "claude-haiku-4-5",
-        names: &["claude-*"],
-        ..KEYED
-    },
-    KnownProvider {
-        name: "gemini",
-        key: Some("GEMINI_API_KEY"),
-        base_url: Some("GEMINI_BASE_URL"),
-        settings: "preset: gemini",
-        model: "gemini-2.5-flash",
-        names: &["gemini-*"],
-        ..KEYED
-    },
-    KnownProvider {
-        name: "mistral",
-        key: Some("MISTRAL_API_KEY"),
-        base_url: Some("MISTRAL_BASE_URL"),
-        settings: "preset: mistral",
-        model: "mistral-small-2603",
-        names: &["mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*"],
-        ..KEYED
-    },
-    KnownProvider {
-        name: "groq",
-        key: Some("GROQ_API_KEY"),
-        base_url: Some("GROQ_BASE_URL"),
-        settings: "preset: groq",
-        model: "llama-3.3-70b-versatile",
-        ..KEYED
-    },
-    KnownProvider {
-        name: "openrouter",
-        key: Some("OPENROUTER_API_KEY"),
-        base_url: Some("OPENROUTER_BASE_URL"),
-        settings: "preset: openrouter",
-        model: "openai/gpt-5-mini",
-        ..KEYED
-    },
-    KnownProvider {
-        name: "ollama",
-        settings: "preset: ollama",
-        model: "llama3.2",
-        prices: "{ input_per_mtok: 0, output_per_mtok: 0 }",
-        ..KEYED
-    },
-];
 
 /// A provider for a first configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundProvider {
-    pub(crate) known: &'static KnownProvider,
+    pub(crate) known: &'static Preset,
     /// As the document has it; `None`: the preset's.
     pub(super) base_url: Option<String>,
     /// The model that `auto` leads to.
@@ -109,19 +22,24 @@ pub(crate) struct FoundProvider {
     pub(crate) place: String,
 }
 
-impl KnownProvider {
-    /// The provider, whether or not it is there. A base URL in the environment is used unless it
-    /// leads to one of the gateway's `own` addresses, as in a shell that is set up for its
-    /// clients.
-    pub(crate) fn wanted(&'static self, env: &Env<'_>, own: &[SocketAddr]) -> FoundProvider {
-        let from_env = self.base_url.filter(|name| {
+impl FoundProvider {
+    /// A known provider, whether or not it is there. A base URL in the variable that its SDK reads
+    /// is used unless it leads to one of the gateway's `own` addresses, as in a shell that is set
+    /// up for its clients.
+    pub(crate) fn wanted(
+        known: &'static Preset,
+        env: &Env<'_>,
+        own: &[SocketAddr],
+    ) -> FoundProvider {
+        let variable = known.key_variable.map(|key| key.replace("_API_KEY", "_BASE_URL"));
+        let from_env = variable.filter(|name| {
             env(name).is_some_and(|url| !url.trim().is_empty() && !leads_to(&url, own))
         });
         FoundProvider {
-            known: self,
+            known,
             base_url: from_env.map(|name| format!("${{{name}}}")),
-            model: self.model.to_owned(),
-            place: self.key.unwrap_or(self.name).to_owned(),
+            model: known.model.to_owned(),
+            place: known.key_variable.unwrap_or(known.name).to_owned(),
         }
     }
 }

@@ -8,7 +8,6 @@ mod chunk;
 pub mod completion;
 pub mod errors;
 pub mod failure;
-pub mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -70,7 +69,6 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: Some(|answer| answer),
     request_id: None,
-    mock: mock::RULES,
 };
 
 pub(super) static OPENAI: ProtocolRow = ProtocolRow {

@@ -1,6 +1,5 @@
 //! Embeddings, as OpenAI has them.
 
-pub mod mock;
 pub mod recorded;
 pub(crate) mod request_facts;
 
@@ -43,5 +42,4 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: None,
-    mock: mock::RULES,
 };

@@ -7,7 +7,6 @@ mod client_tools;
 pub mod completion;
 pub mod errors;
 pub mod failure;
-pub mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -86,7 +85,6 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: Some(|message| completion::as_chat_completion(&message)),
     request_id: Some(REQUEST_ID_HEADER),
-    mock: mock::RULES,
 };
 
 pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
@@ -114,7 +112,6 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: Some(REQUEST_ID_HEADER),
-    mock: mock::COUNT_RULES,
 };
 
 pub(super) static ANTHROPIC: ProtocolRow = ProtocolRow {

@@ -5,7 +5,6 @@ pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 pub mod errors;
 pub mod failure;
-pub mod mock;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
@@ -51,5 +50,4 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     error_event: errors::event,
     as_chat_completion: None,
     request_id: None,
-    mock: mock::RULES,
 };

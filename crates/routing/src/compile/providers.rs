@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::compiler::Compiler;
 use super::warnings;
 use crate::base_url::BaseUrl;
+use crate::presets::Preset;
 use crate::price_list;
 use crate::provider::{Provider, ProviderIdentity, credentials};
 use crate::provider_spec::ProviderSpec;
@@ -27,7 +28,7 @@ impl Compiler<'_> {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol() else { return };
         let preset = spec.preset.as_ref().map(|preset| preset.value);
-        let key_header = preset.map_or(protocol.key_header(), |preset| preset.key);
+        let key_header = preset.and_then(|preset| preset.key).unwrap_or(protocol.key_header());
         if let (Some(written), Some(preset)) = (&spec.protocol, preset)
             && preset.protocol != protocol
         {
@@ -43,7 +44,7 @@ impl Compiler<'_> {
         let Some(base) = base else { return };
         let price_list = match preset {
             _ if self.without_price_list => None,
-            Some(preset) => preset.prices,
+            Some(preset) => price_list::part_of(preset),
             None => price_list::part_of_host(&base.host),
         };
         let known = preset.and_then(|preset| preset.endpoints(&base));
@@ -138,11 +139,11 @@ impl Compiler<'_> {
         }
         let preset = spec.preset.as_ref().map(|preset| preset.value);
         let Some(url) = &spec.base_url else {
-            if let Some(known) = preset.and_then(|preset| preset.base_url) {
-                return BaseUrl::parse(known).ok();
+            if let Some(base) = preset.and_then(Preset::base) {
+                return Some(base);
             }
             let example = match (preset, spec.protocol()) {
-                (Some(preset), _) => preset.example,
+                (Some(preset), _) => preset.url,
                 (None, protocol) => protocol.unwrap_or(Protocol::OpenAi).example(),
             };
             self.fault(&spec.name, "`base_url` is missing", format!("base_url: {example}"));

@@ -4,20 +4,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::super::chat;
-use super::super::mock_answer::{MockAnswer, MockRules};
+use super::chat::MockAnswer;
 use rerouter_base::error::{Error, Kind};
 
 /// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.
 const MOCK_NUMBERS: u64 = 1 << 20;
 
-pub const RULES: MockRules = MockRules { whole, ..chat::mock::RULES };
-
 /// Numbers of an embedding, unless `dimensions` asks for others.
 const DIMENSIONS: u64 = 256;
 
 /// Embeddings that mean nothing: the same text has the same, of length 1.
-fn whole(answer: &MockAnswer<'_>, body: &[u8]) -> Result<Value, Error> {
+pub(super) fn whole(answer: &MockAnswer<'_>, body: &[u8]) -> Result<Value, Error> {
     let request: Value = serde_json::from_slice(body).map_err(Error::internal)?;
     let dimensions = request.get("dimensions").filter(|dimensions| !dimensions.is_null());
     let dimensions =

@@ -122,7 +122,7 @@ impl EntryReader<'_> {
         if provider.prefix == "azure" && !model.contains("${") && !model.bytes().all(is_plain) {
             return Err("the name of a deployment must be letters, digits, `-`, `_` or `.`");
         }
-        let mut settings = self.provider(provider, &params, notes)?;
+        let mut settings = self.provider(&provider, &params, notes)?;
         match (by_responses, provider.prefix) {
             (true, "openai") => _ = settings.insert("endpoints".to_owned(), json!(["responses"])),
             (true, _) => notes.add(

@@ -1,12 +1,16 @@
 //! A provider without a model, inside the process, on a loopback port. The demo and the tests reach
 //! it like any provider. The same request gets the same answer.
 //!
-//! `POST /{latency in ms}/v1/…` serves every endpoint of the data plane, in the protocol of OpenAI
-//! or Anthropic. The model `echo` answers with the last user message. Faults are models too:
+//! `POST /{latency in ms}/v1/…` serves chat completions and embeddings, as OpenAI has them; what
+//! else clients ask for is translated. The model `echo` answers with the last user message. Faults
+//! are models too:
 //! `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200 whose
 //! stream begins with an error), `cut` (breaks off after the first content) and `hang` (never
 //! answers). Every other model answers with a sentence that names it. Embeddings have no meaning,
 //! but equal texts have equal ones.
+
+mod chat;
+mod embeddings;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,14 +25,15 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use self::chat::MockAnswer;
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
+use rerouter_dialect::chat::errors;
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::mock_answer::MockAnswer;
+use rerouter_dialect::protocol::Protocol;
 use rerouter_dialect::request::{self, ModelRequest};
 use rerouter_dialect::usage::Usage;
 
@@ -36,6 +41,9 @@ use rerouter_dialect::usage::Usage;
 const MOCK_BODY: usize = 32 << 20;
 /// Connections of the mock provider at once; more wait to be accepted.
 const MOCK_CONNECTIONS: usize = 1_024;
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
 
 /// How a stream may end: as it should, or broken off.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
@@ -96,31 +104,28 @@ pub async fn serve(
 }
 
 async fn answer(request: Request<Incoming>) -> MockResponse {
-    let asked_for = asked_for(request.uri().path());
-    let endpoint = asked_for.map(|(endpoint, _)| endpoint);
-    match say(request, asked_for).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            refusal(endpoint, error.status(), error.detail(), error.kind().row().openai_type)
+    say(request).await.unwrap_or_else(|error| {
+        let body = errors::envelope(&error).to_string();
+        let mut answer = respond(error.status(), JSON, vec![Ok(body.into())]);
+        if error.kind() == Kind::RateLimited {
+            answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
-    }
+        answer
+    })
 }
 
 /// The endpoint that a path names, and how long its answers take.
 fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
     let (millis, path) = path.strip_prefix('/')?.split_once("/v1/")?;
     let latency = Duration::from_millis(millis.parse().ok()?);
-    let endpoint = Endpoint::ALL
-        .into_iter()
-        .find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
-    (latency <= bounds::MOCK_LATENCY).then_some((endpoint, latency))
+    let mut endpoints = Protocol::Mock.endpoints().iter();
+    let endpoint = endpoints.find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
+    (latency <= bounds::MOCK_LATENCY).then_some((*endpoint, latency))
 }
 
-async fn say(
-    request: Request<Incoming>,
-    asked_for: Option<(Endpoint, Duration)>,
-) -> Result<MockResponse, Error> {
-    let (endpoint, latency) = asked_for.ok_or_else(|| Error::not_found("route"))?;
+async fn say(request: Request<Incoming>) -> Result<MockResponse, Error> {
+    let (endpoint, latency) =
+        asked_for(request.uri().path()).ok_or_else(|| Error::not_found("route"))?;
     if request.method() != Method::POST {
         return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
     }
@@ -134,48 +139,42 @@ async fn say(
     };
     let asked = request::read_request(&body, endpoint)?;
     tokio::time::sleep(latency).await;
-    let refusal = |status, message, kind| refusal(Some(endpoint), status, message, kind);
-    let said = said_to(&body, &asked);
-    let whole = || -> Result<Bytes, Error> {
-        Ok((endpoint.mock().whole)(&said, &body)?.to_string().into())
+    let told = |kind, what| Error::new(kind, format!("The mock provider is told to {what}."));
+    let failure = told(Kind::Internal, "fail");
+    match &*asked.model {
+        "status-429" => return Err(told(Kind::RateLimited, "refuse")),
+        "status-500" => return Err(failure),
+        "status-503" => return Err(told(Kind::Unavailable, "be overloaded")),
+        "hang" => return std::future::pending().await,
+        _ => {}
+    }
+    let answer = answer_to(&body, &asked);
+    let is_cut = &*asked.model == "cut";
+    let broken_off = is_cut.then(|| Err(std::io::Error::other("told to break off")));
+    let (content_type, parts): (_, Vec<Bytes>) = match (&*asked.model, asked.stream) {
+        ("in-band-error", false) => return Err(failure),
+        ("in-band-error", true) => (EVENTS, vec![errors::event(&failure, "", 0).into()]),
+        (_, true) => {
+            let mut events = answer.events();
+            events.truncate(if is_cut { chat::UNTIL_FIRST_WORD } else { events.len() });
+            (EVENTS, events.into_iter().map(Bytes::from).collect())
+        }
+        (_, false) => {
+            let whole = match endpoint {
+                Endpoint::Embeddings => embeddings::whole(&answer, &body)?,
+                _ => answer.whole(),
+            };
+            let whole = Bytes::from(whole.to_string());
+            let most = if is_cut { whole.len() / 2 } else { whole.len() };
+            (JSON, vec![whole.slice(..most)])
+        }
     };
-    Ok(match &*asked.model {
-        "status-429" => {
-            let mut answer = refusal(
-                StatusCode::TOO_MANY_REQUESTS,
-                "The mock provider is told to refuse.",
-                "rate_limit_error",
-            );
-            answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-            answer
-        }
-        "status-500" => refusal(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "The mock provider is told to fail.",
-            "server_error",
-        ),
-        "status-503" => refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The mock provider is told to be overloaded.",
-            "server_error",
-        ),
-        "hang" => std::future::pending().await,
-        model if asked.stream => {
-            let events = events(endpoint, model, (endpoint.mock().events)(&said));
-            respond(StatusCode::OK, "text/event-stream", events)
-        }
-        "in-band-error" => refusal(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "The mock provider is told to fail.",
-            "server_error",
-        ),
-        "cut" => broken(whole()?),
-        _ => respond(StatusCode::OK, "application/json", vec![Ok(whole()?)]),
-    })
+    let parts = parts.into_iter().map(Ok).chain(broken_off).collect();
+    Ok(respond(StatusCode::OK, content_type, parts))
 }
 
 /// What is said to this request.
-fn said_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
+fn answer_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
     let content = match &*asked.model {
         "echo" => request::last_user_text(body, asked),
         model => format!("This is the mock provider's answer from {model}."),
@@ -189,55 +188,13 @@ fn said_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
     }
 }
 
-/// The events of a stream as they are written, with the fault that the model is called after.
-fn events(
-    endpoint: Endpoint,
-    model: &str,
-    events: Vec<String>,
-) -> Vec<Result<Bytes, std::io::Error>> {
-    if model == "in-band-error" {
-        return vec![
-            Ok((endpoint.mock().error_event)("The mock provider is told to fail.").into()),
-        ];
-    }
-    let most = if model == "cut" { endpoint.mock().until_first_word } else { events.len() };
-    let mut events: Vec<_> =
-        events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
-    if model == "cut" {
-        events.push(Err(std::io::Error::other("told to break off")));
-    }
-    events
-}
-
-/// An answer that breaks off in its middle.
-fn broken(whole: Bytes) -> MockResponse {
-    let half = whole.slice(..whole.len() / 2);
-    respond(
-        StatusCode::OK,
-        "application/json",
-        vec![Ok(half), Err(std::io::Error::other("told to break off"))],
-    )
-}
-
-fn refusal(
-    endpoint: Option<Endpoint>,
-    status: StatusCode,
-    message: &str,
-    kind: &str,
-) -> MockResponse {
-    // What is no endpoint is refused in the way of most.
-    let rules = endpoint.unwrap_or_default().mock();
-    let body: Value = (rules.refusal)(status.as_u16(), message, kind);
-    respond(status, "application/json", vec![Ok(body.to_string().into())])
-}
-
 fn respond(
     status: StatusCode,
     content_type: &'static str,
     parts: Vec<Result<Bytes, std::io::Error>>,
 ) -> MockResponse {
     let length = match parts.as_slice() {
-        [Ok(only)] if content_type == "application/json" => Some(only.len()),
+        [Ok(only)] if content_type == JSON => Some(only.len()),
         _ => None,
     };
     // Each part leaves before the next is made, as with a model that thinks.
@@ -257,5 +214,4 @@ fn respond(
 }
 
 #[cfg(test)]
-#[path = "mock_tests.rs"]
 mod tests;

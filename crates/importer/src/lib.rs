@@ -1,6 +1,11 @@
 //! The configuration of a LiteLLM proxy as a routing document. What cannot be carried is listed,
 //! each with its reason.
 
+// The documentation is written for readers of the source, who see private items.
+#![allow(rustdoc::private_intra_doc_links)]
+// A scenario of a test reads from top to bottom, however many steps it has.
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
 mod address;
 mod deployment;
 mod groups;
@@ -16,19 +21,19 @@ use self::deployment::deployments;
 use self::notes::Notes;
 
 /// The result of an import.
-pub(super) struct LitellmImport {
+pub struct LitellmImport {
     /// The routing document, as YAML.
-    pub(super) routing: String,
+    pub routing: String,
     /// Lines on what was not carried, each with its place and its reason.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// Variables that the routing document reads.
-    pub(super) variables: Vec<String>,
+    pub variables: Vec<String>,
     /// Number of names that clients may ask for.
-    pub(super) names: usize,
+    pub names: usize,
 }
 
 /// Reads a configuration, as its YAML says it.
-pub(super) fn import(configuration: &Value) -> LitellmImport {
+pub fn import(configuration: &Value) -> LitellmImport {
     let mut notes = Notes::default();
     let defaults = settings::read(configuration, &mut notes);
     let list = deployments(configuration, &defaults, &mut notes);

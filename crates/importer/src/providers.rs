@@ -1,7 +1,9 @@
 //! Providers of LiteLLM by the beginning of a model's name, and what they are here.
 
+use rerouter_routing::PRESETS;
+
 /// What a provider of LiteLLM is here.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LitellmProvider {
     /// Beginning of the model's name, and the provider's name here.
     pub(super) prefix: &'static str,
@@ -28,20 +30,11 @@ const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> Lit
 
 use ProviderKind::{Chat, OpenAi, OpenAiElsewhere, Preset};
 
-/// Base URLs are those of the providers' documentation of their OpenAI-compatible APIs.
-static PROVIDERS: &[LitellmProvider] = &[
-    row("openai", Preset("openai"), "OPENAI_API_KEY"),
-    row("anthropic", Preset("anthropic"), "ANTHROPIC_API_KEY"),
-    row("azure", Preset("azure"), "AZURE_API_KEY"),
-    row("gemini", Preset("gemini"), "GEMINI_API_KEY"),
-    row("mistral", Preset("mistral"), "MISTRAL_API_KEY"),
-    row("groq", Preset("groq"), "GROQ_API_KEY"),
-    row("openrouter", Preset("openrouter"), "OPENROUTER_API_KEY"),
-    row("deepseek", Preset("deepseek"), "DEEPSEEK_API_KEY"),
-    row("ollama", Preset("ollama"), ""),
+/// Those that are no preset of the same name. Base URLs are those of the providers' documentation
+/// of their OpenAI-compatible APIs.
+static OTHERS: &[LitellmProvider] = &[
     row("ollama_chat", Preset("ollama"), ""),
     row("hosted_vllm", Preset("vllm"), ""),
-    row("vllm", Preset("vllm"), ""),
     row("together_ai", Chat("https://api.together.xyz/v1"), "TOGETHERAI_API_KEY"),
     row("fireworks_ai", Chat("https://api.fireworks.ai/inference/v1"), "FIREWORKS_AI_API_KEY"),
     row("perplexity", OpenAi("https://api.perplexity.ai"), "PERPLEXITYAI_API_KEY"),
@@ -98,44 +91,47 @@ pub(super) fn is_by_responses(model: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(RESPONSES))
 }
 
+const UNKNOWN: &str = "no API of this provider that rerouter speaks is known";
+
+fn find(name: &str) -> Result<LitellmProvider, &'static str> {
+    if let Some((_, why)) = REFUSED.iter().find(|(known, _)| *known == name) {
+        return Err(why);
+    }
+    let preset = PRESETS.iter().find(|preset| preset.name == name);
+    let preset = preset.map(|preset| {
+        row(preset.name, Preset(preset.name), preset.key_variable.unwrap_or_default())
+    });
+    let other = || OTHERS.iter().find(|other| other.prefix == name).copied();
+    preset.or_else(other).ok_or(UNKNOWN)
+}
+
 /// The provider of a model, and its name there; else why there is none.
 pub(super) fn of_model<'m>(
     model: &'m str,
     custom: Option<&str>,
-) -> Result<(&'static LitellmProvider, &'m str), &'static str> {
-    const UNKNOWN: &str = "no API of this provider that rerouter speaks is known";
-    let find = |name: &str| PROVIDERS.iter().find(|provider| provider.prefix == name);
-    let refused =
-        |name: &str| REFUSED.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+) -> Result<(LitellmProvider, &'m str), &'static str> {
     if model.trim().starts_with("os.environ/") {
         return Err("the name of the model is in a variable: write it down");
     }
     if let Some(custom) = custom {
         let rest = model.strip_prefix(custom).and_then(|rest| rest.strip_prefix('/'));
-        let provider = find(custom).ok_or_else(|| refused(custom).unwrap_or(UNKNOWN))?;
-        return Ok((provider, rest.unwrap_or(model)));
+        return Ok((find(custom)?, rest.unwrap_or(model)));
     }
     match model.split_once('/') {
-        Some((prefix, rest)) => match find(prefix) {
-            Some(provider) if ["openai", "azure"].contains(&prefix) => {
-                let name = ROUTES.iter().find_map(|route| rest.strip_prefix(route));
-                Ok((provider, name.unwrap_or(rest)))
-            }
-            Some(provider) => Ok((provider, rest)),
-            None => Err(refused(prefix).unwrap_or(UNKNOWN)),
-        },
+        Some((prefix, rest)) => {
+            let routes: &[&str] = if ["openai", "azure"].contains(&prefix) { &ROUTES } else { &[] };
+            let name = routes.iter().find_map(|route| rest.strip_prefix(route));
+            Ok((find(prefix)?, name.unwrap_or(rest)))
+        }
         None if model == "*" => {
             Err("all models of all providers: write an entry for each, such as `openai/*`")
         }
         // Names that LiteLLM knows without a provider.
         None => {
-            let named = |beginnings: &[&str]| beginnings.iter().any(|b| model.starts_with(b));
-            let prefix = match () {
-                () if named(&["gpt-", "chatgpt-", "o1", "o3", "o4", "text-embedding-"]) => "openai",
-                () if named(&["claude"]) => "anthropic",
-                () => return Err(UNKNOWN),
-            };
-            find(prefix).map(|provider| (provider, model)).ok_or(UNKNOWN)
+            let is_of = |pattern: &&str| model.starts_with(pattern.trim_end_matches('*'));
+            let mut known = PRESETS.iter().filter(|p| ["openai", "anthropic"].contains(&p.name));
+            let preset = known.find(|preset| preset.names.iter().any(|name| is_of(name)));
+            Ok((find(preset.ok_or(UNKNOWN)?.name)?, model))
         }
     }
 }

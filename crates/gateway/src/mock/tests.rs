@@ -1,7 +1,7 @@
 use http_body_util::Full;
 use hyper::client::conn::http1;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use rerouter_dialect::stream::{StreamTally, StreamVerdict, assemble};
@@ -96,6 +96,7 @@ async fn faults_are_what_they_are_called() {
 async fn other_requests_are_refused_in_the_envelope() {
     for (path, body, status) in [
         ("/0/v1/models", ask("echo", false), 404),
+        ("/0/v1/messages", ask("echo", false), 404),
         ("/99999999/v1/chat/completions", ask("echo", false), 404),
         ("/0/v1/chat/completions", json!({}), 400),
     ] {
@@ -103,59 +104,6 @@ async fn other_requests_are_refused_in_the_envelope() {
         assert_eq!(got, status, "{path}");
         assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string());
     }
-}
-
-/// The data of each event.
-fn data(stream: &[u8]) -> Vec<Value> {
-    let text = std::str::from_utf8(stream).unwrap();
-    let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    lines.map(|data| serde_json::from_str(data).unwrap()).collect()
-}
-
-#[tokio::test]
-async fn responses_and_messages_stream_what_they_say_whole() {
-    let ask = |field: &str, stream: bool| {
-        json!({
-            "model": "echo", field: [{"role": "user", "content": "say héllo twice"}],
-            "max_tokens": 9, "stream": stream,
-        })
-    };
-    let whole = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap();
-    let response = whole(post("/0/v1/responses", ask("input", false)).await.2);
-    assert_eq!(response["output"][0]["content"][0]["text"], "say héllo twice");
-    let events = data(&post("/0/v1/responses", ask("input", true)).await.2);
-    assert!(events.iter().enumerate().all(|(n, event)| event["sequence_number"] == n));
-    let said: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
-    let last = events.last().unwrap();
-    assert_eq!((said.as_str(), &last["type"]), ("say héllo twice", &json!("response.completed")));
-    assert_eq!(
-        (&last["response"]["output"][0]["content"], &last["response"]["usage"]),
-        (&response["output"][0]["content"], &response["usage"])
-    );
-
-    let message = whole(post("/0/v1/messages", ask("messages", false)).await.2);
-    assert_eq!(
-        (&message["content"][0]["text"], &message["stop_reason"]),
-        (&json!("say héllo twice"), &json!("end_turn"))
-    );
-    let events = data(&post("/0/v1/messages", ask("messages", true)).await.2);
-    let said: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
-    assert_eq!((said.as_str(), &events[0]["type"]), ("say héllo twice", &json!("message_start")));
-    assert_eq!(events[0]["message"]["usage"]["input_tokens"], message["usage"]["input_tokens"]);
-    assert_eq!(
-        events[events.len() - 2]["usage"]["output_tokens"],
-        message["usage"]["output_tokens"]
-    );
-    let count = whole(post("/0/v1/messages/count_tokens", ask("messages", false)).await.2);
-    assert_eq!(count["input_tokens"], message["usage"]["input_tokens"]);
-    for path in ["/0/v1/responses", "/0/v1/messages"] {
-        let (_, _, cut, broken) = post(path, json!({"model": "cut", "stream": true})).await;
-        assert!(broken && String::from_utf8(cut).unwrap().contains("This "), "{path}");
-        let (_, _, failed, _) = post(path, json!({"model": "in-band-error", "stream": true})).await;
-        assert!(failed.starts_with(b"event: error\n"), "{path}");
-    }
-    let (status, _, refused, _) = post("/0/v1/messages", json!({"model": "status-429"})).await;
-    assert_eq!((status, &whole(refused)["error"]["type"]), (429, &json!("rate_limit_error")));
 }
 
 #[tokio::test]
