@@ -334,7 +334,7 @@ async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
     let answer = last.await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     ids.push(answer.request_id());
-    a.gateway.predecessors_end().await;
+    a.gateway.predecessor_ends().await;
     for _ in 0..5 {
         ids.push(captured(&a.gateway, &key, true).await);
         pause(200).await;
@@ -367,7 +367,7 @@ async fn rows_that_wait_during_an_upgrade_move_before_the_first_process_ends() {
     for id in [&small, &large] {
         is_listed(&b.gateway, id).await;
     }
-    assert_eq!(a.gateway.predecessors(), 1, "{}", a.gateway.log());
+    assert!(a.gateway.predecessor_runs(), "{}", a.gateway.log());
 }
 
 #[tokio::test]

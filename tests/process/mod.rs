@@ -10,4 +10,3 @@ mod settings;
 mod systemd;
 mod traces;
 mod upgrades;
-mod upgrades_chain;

@@ -26,7 +26,7 @@ async fn systemd_is_told_when_it_serves_when_another_takes_over_and_when_it_drai
     let mut told = [heard(), heard()];
     told.sort();
     assert_eq!(told, [format!("MAINPID={}", gateway.process()), "READY=1".to_owned()]);
-    gateway.predecessors_end().await;
+    gateway.predecessor_ends().await;
     gateway.stop().await;
     assert_eq!(heard(), "STOPPING=1", "only the last process says so");
 }

@@ -16,7 +16,7 @@ use crate::support::client::{Connection, Tls};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::node::Node;
-use crate::support::postgres::Cluster;
+use crate::support::postgres::{self, Cluster};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::upgrading::{
     CHAT, KEYS, Load, Site, Slow, answers_last, idle, long_streams, streams_end,
@@ -41,7 +41,7 @@ async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
         ids.extend(streams_end(&slow, streams).await);
         // It ends when its requests have, not when it may.
         let drained = Instant::now();
-        gateway.predecessors_end().await;
+        gateway.predecessor_ends().await;
         assert!(drained.elapsed() < Duration::from_secs(30), "{:?}", drained.elapsed());
     }
     let answered = load.end(clients).await;
@@ -108,6 +108,16 @@ async fn small() -> (Gateway, Key, Slow) {
     (gateway, key, slow)
 }
 
+/// A stream that has begun, on a connection whose process may end.
+async fn streaming(site: &Site, key: &Key, slow: &Slow) -> Connection {
+    let body = chat_body("auto", true);
+    let request = site.request("POST", CHAT, &key.secret, Some(body.as_bytes()));
+    let mut connection = Connection::try_open(site.address).await.expect("it accepts");
+    connection.send(&request).await;
+    slow.all_begun(1).await;
+    connection
+}
+
 /// It answers, and takes changes.
 async fn goes_on(gateway: &Gateway, key: &Key) {
     let site = Site::of(gateway);
@@ -132,10 +142,10 @@ async fn an_upgrade_that_fails_changes_nothing() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream.write_all(b"rerouter upgrade 1\n").unwrap();
+    stream.write_all(b"rerouter upgrade 2\n").unwrap();
     let mut offer = String::new();
     BufReader::new(&stream).read_line(&mut offer).unwrap();
-    assert!(offer.contains("Taken"), "{offer}");
+    assert!(offer.contains("listeners"), "{offer}");
     let site = Site::of(&gateway);
     assert_eq!(site.send(&site.chat(&key)).await.status, 200, "it answers meanwhile");
     let make = site.request("POST", KEYS, &site.admin, Some(b"{}"));
@@ -146,12 +156,12 @@ async fn an_upgrade_that_fails_changes_nothing() {
 
     // One of another version.
     let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(b"rerouter upgrade 2\n").unwrap();
+    stream.write_all(b"rerouter upgrade 3\n").unwrap();
     assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
     goes_on(&gateway, &key).await;
     assert_eq!(gateway.process(), process);
     gateway.upgrade().await;
-    gateway.predecessors_end().await;
+    gateway.predecessor_ends().await;
     goes_on(&gateway, &key).await;
 }
 
@@ -173,7 +183,7 @@ async fn without_a_gateway_that_answers_there_is_no_upgrade() {
     std::fs::remove_file(&path).unwrap();
     let silent = UnixListener::bind(&path).unwrap();
     let said = gateway.fail_to_upgrade().await;
-    assert!(said.contains("it did not answer within"), "{said}");
+    assert!(said.contains("did not answer within"), "{said}");
     drop(silent);
     goes_on(&gateway, &key).await;
     gateway.stop().await;
@@ -220,6 +230,59 @@ async fn sigquit_starts_a_process_that_takes_over() {
 }
 
 #[tokio::test]
+async fn while_the_process_before_drains_there_is_no_second_upgrade() {
+    let (mut gateway, key, slow) = small().await;
+    let first = gateway.process();
+    let _lost = streaming(&Site::of(&gateway), &key, &slow).await;
+    gateway.upgrade().await;
+    let why = format!("process {first} still ends its requests after the last upgrade: try again");
+    for _ in 0..2 {
+        let said = gateway.fail_to_upgrade().await;
+        // By the new process, and by the one that goes on.
+        assert_eq!(said.matches(&why).count(), 2, "{said}");
+        goes_on(&gateway, &key).await;
+    }
+    assert!(gateway.predecessor_runs());
+    slow.go_on();
+    gateway.predecessor_ends().await;
+    // At once.
+    gateway.upgrade().await;
+    gateway.predecessor_ends().await;
+    goes_on(&gateway, &key).await;
+}
+
+/// How often each process has renewed its lease, the oldest process first.
+async fn renewals(url: &str) -> Vec<u64> {
+    let rows = postgres::run(url, "SELECT renewals FROM gateways ORDER BY process").await;
+    rows.into_iter().map(|row| row.parse().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_before_is_killed_when_it_has_just_renewed_its_lease() {
+    for _ in 0..3 {
+        let url = Cluster::shared().database().await;
+        let slow = Slow::start().await;
+        let document = in_order(&[("a", &slow.provider.url())], "");
+        let store = format!("store: {{ url: '{url}', lease: 4s }}");
+        let mut gateway = Setup::new(&document).threads(2).server(&store).start().await;
+        let key = Arc::new(gateway.create_key().await);
+        let load = Load::on(&gateway);
+        let _lost = streaming(&load.site, &key, &slow).await;
+        gateway.upgrade().await;
+        until("the drain", async || gateway.log().contains("draining: ").then_some(())).await;
+        let before = renewals(&url).await[0];
+        until("two renewals", async || (renewals(&url).await[0] >= before + 2).then_some(())).await;
+        gateway.kill_9_predecessor();
+        let clients = load.ask(&key);
+        until("its row to go", async || (renewals(&url).await.len() == 1).then_some(())).await;
+        load.end(clients).await;
+        gateway.upgrade().await;
+        gateway.predecessor_ends().await;
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_node_serves_on_through_an_upgrade() {
     let (mut gateway, _other) = enrolment::start().await;
     let key = gateway.create_key().await;
@@ -234,7 +297,7 @@ async fn a_node_serves_on_through_an_upgrade() {
     gateway.upgrade().await;
     let answer = site.send(&request).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    gateway.predecessors_end().await;
+    gateway.predecessor_ends().await;
     assert_eq!(node.shown(&gateway).await["state"], "ready");
     // Its reports go on where they were.
     node.beat(&gateway, 2, "ready", 0).await;

@@ -54,7 +54,7 @@ pub struct Gateway {
     config: PathBuf,
     child: Option<Child>,
     /// Processes that another one took over from.
-    before: Vec<Child>,
+    before: Option<Child>,
     port: u16,
     metrics_port: u16,
     tls: Option<(u16, Tls)>,
@@ -202,7 +202,7 @@ impl Setup {
             dir,
             config,
             child: None,
-            before: Vec::new(),
+            before: None,
             port,
             metrics_port,
             tls,
@@ -529,7 +529,7 @@ impl Gateway {
             ready((took_over(&self.log()) > before).then_some(()))
         })
         .await;
-        self.before.extend(self.child.replace(next));
+        self.before = self.child.replace(next);
     }
 
     /// The same where the new process leaves instead: what it says.
@@ -541,25 +541,21 @@ impl Gateway {
         self.log().split_off(before)
     }
 
-    /// How many processes before upgrades still run.
-    pub fn predecessors(&mut self) -> usize {
-        self.before
-            .iter_mut()
-            .filter_map(|child| child.try_wait().unwrap().is_none().then_some(()))
-            .count()
+    /// Whether the process before an upgrade still runs.
+    pub fn predecessor_runs(&mut self) -> bool {
+        self.before.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
-    /// Waits until the processes before upgrades have ended in order.
-    pub async fn predecessors_end(&mut self) {
-        for mut child in std::mem::take(&mut self.before) {
-            let status = until("the process before", || ready(child.try_wait().unwrap())).await;
-            assert!(status.success(), "{status}:\n{}", self.log());
-        }
+    /// Waits until the process before an upgrade has ended in order.
+    pub async fn predecessor_ends(&mut self) {
+        let mut child = self.before.take().expect("an upgrade");
+        let status = until("the process before", || ready(child.try_wait().unwrap())).await;
+        assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    /// Ends the last process that another one took over from with SIGKILL.
+    /// Ends the process before an upgrade with SIGKILL.
     pub fn kill_9_predecessor(&mut self) {
-        let mut child = self.before.pop().expect("an upgrade");
+        let mut child = self.before.take().expect("an upgrade");
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -675,7 +671,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.kill_9();
-        for mut child in std::mem::take(&mut self.before) {
+        if let Some(mut child) = self.before.take() {
             let _gone = child.kill();
             child.wait().unwrap();
         }

@@ -50,6 +50,11 @@ impl Slow {
         Slow { provider, gate, begun }
     }
 
+    /// Lets the streams go on that have begun.
+    pub fn go_on(&self) {
+        self.gate.notify_waiters();
+    }
+
     pub async fn all_begun(&self, streams: usize) {
         until("the streams to begin", async || {
             (self.begun.load(Ordering::SeqCst) >= streams).then_some(())
@@ -249,7 +254,7 @@ pub async fn long_streams(
 
 /// Lets them go on to their ends, which all of them see.
 pub async fn streams_end(slow: &Slow, streams: Vec<JoinHandle<Answer>>) -> Vec<String> {
-    slow.gate.notify_waiters();
+    slow.go_on();
     let mut ids = Vec::new();
     for stream in streams {
         let answer = stream.await.unwrap();

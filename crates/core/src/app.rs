@@ -155,7 +155,6 @@ pub struct App {
     under_way: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
     draining: AtomicBool,
-    handed_over: AtomicBool,
 }
 
 pub struct AppParts {
@@ -239,7 +238,6 @@ impl App {
             under_way: Arc::default(),
             connections: Arc::default(),
             draining: AtomicBool::new(false),
-            handed_over: AtomicBool::new(false),
         }
     }
 
@@ -339,15 +337,10 @@ impl App {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Notes whether another process has taken over: this one takes no new connections and accepts
-    /// no change.
-    pub fn hand_over(&self, done: bool) {
-        self.archive.hand_over(done);
-        self.handed_over.store(done, Ordering::Release);
-    }
-
+    /// Whether another process has taken over: this one takes no new connections and accepts no
+    /// change.
     pub fn is_handed_over(&self) -> bool {
-        self.handed_over.load(Ordering::Acquire)
+        self.store.is_handed_over()
     }
 
     /// To be called before a credential is checked: the tables do not follow what another process

@@ -3,6 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::StoreError;
@@ -11,15 +12,38 @@ use super::StoreError;
 /// except after an upgrade: the process before it may finish its requests.
 pub struct DataDir {
     path: PathBuf,
-    locks: DataLocks,
-    has_predecessor: AtomicBool,
+    /// Its lock file, and the directory itself where that can be locked. The locks belong to open
+    /// files, so a process that is given these holds them too.
+    locks: Vec<File>,
+    predecessor: Predecessor,
 }
 
-/// The locks on a data directory: its lock file, and the directory itself where that can be locked.
-/// They belong to open files, so a process that is given these holds them too.
-pub struct DataLocks {
-    pub file: File,
-    pub dir: Option<File>,
+/// The process that handed over a data directory, if there was one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Predecessor {
+    /// Its name among gateways, where they share the store.
+    process: Option<String>,
+    runs: Arc<AtomicBool>,
+}
+
+impl Predecessor {
+    pub(super) fn new(process: Option<String>) -> Self {
+        Predecessor { process, runs: Arc::new(AtomicBool::new(true)) }
+    }
+
+    /// Whether it is this one. Also after its end: its last renewal may be seen late.
+    pub(super) fn is(&self, process: &str) -> bool {
+        self.process.as_deref() == Some(process)
+    }
+
+    /// Whether it may still use the directory.
+    pub(super) fn runs(&self) -> bool {
+        self.runs.load(Ordering::Acquire)
+    }
+
+    pub(super) fn ended(&self) {
+        self.runs.store(false, Ordering::Release);
+    }
 }
 
 /// The file with the newest revision of `accounts.db` that was acknowledged.
@@ -93,8 +117,8 @@ impl DataDir {
             .write(true)
             .open(path.join("lock"))
             .map_err(named)?;
-        let locks = DataLocks { file: lock(file)?, dir };
-        Ok(DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(false) })
+        let locks = [lock(file)?].into_iter().chain(dir).collect();
+        Ok(DataDir { path: path.to_owned(), locks, predecessor: Predecessor::default() })
     }
 
     /// Whether a process has locked the directory; `None` if this user cannot tell. A start in the
@@ -110,22 +134,18 @@ impl DataDir {
         }
     }
 
-    /// The directory of a process that hands over its locks, and still uses it.
-    pub fn handed_over(path: &Path, locks: DataLocks) -> DataDir {
-        DataDir { path: path.to_owned(), locks, has_predecessor: AtomicBool::new(true) }
+    /// The directory of a process that hands over its locks, and still uses it. `process`: its name
+    /// among gateways, where they share the store.
+    pub fn handed_over(path: &Path, locks: Vec<File>, process: Option<String>) -> DataDir {
+        DataDir { path: path.to_owned(), locks, predecessor: Predecessor::new(process) }
     }
 
-    pub fn locks(&self) -> &DataLocks {
+    pub(super) fn locks(&self) -> &[File] {
         &self.locks
     }
 
-    /// Whether a process that handed it over may still use it.
-    pub(super) fn has_predecessor(&self) -> bool {
-        self.has_predecessor.load(Ordering::Acquire)
-    }
-
-    pub(super) fn predecessor_ended(&self) {
-        self.has_predecessor.store(false, Ordering::Release);
+    pub(super) fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
     }
 
     /// Checks that the directory can be made, and that it and its files can be written to; an error

@@ -31,13 +31,13 @@ impl DirectoryNames {
                 if [&instance, &directory].iter().any(|name| GatewayId::parse(name).is_none()) {
                     return Err(StoreError::Damaged(path.display().to_string()));
                 }
-                if !dir.has_predecessor() {
+                if !dir.predecessor().runs() {
                     return Ok(DirectoryNames { instance, directory });
                 }
                 Some(directory)
             }
             // Its keys, and its segments, would not be those of this store.
-            Err(error) if error.kind() == NotFound && dir.has_predecessor() => {
+            Err(error) if error.kind() == NotFound && dir.predecessor().runs() => {
                 let why =
                     "the running gateway has its store in SQLite: stop it, then start this one";
                 return Err(StoreError::unavailable(why));

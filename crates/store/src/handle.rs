@@ -57,29 +57,13 @@ pub(super) struct Databases {
 /// Whether and how a store is being handed over.
 #[derive(Default)]
 pub(super) struct HandoverState {
-    pub(super) frozen: FrozenFlag,
+    /// Set while mutations are refused.
+    pub(super) frozen: Arc<AtomicBool>,
+    /// Set when another process has taken over.
+    pub(super) handed_over: AtomicBool,
     /// The revision that the tables in memory have, once nothing but [`Store::catch_up`] changes
     /// them.
     pub(super) caught_up: tokio::sync::Mutex<u64>,
-}
-
-/// Set while mutations are refused.
-#[derive(Clone, Default)]
-pub(super) struct FrozenFlag(pub(super) Arc<AtomicBool>);
-
-impl HandoverState {
-    fn frozen(&self) -> FrozenFlag {
-        self.frozen.clone()
-    }
-}
-
-impl FrozenFlag {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        match self.0.load(Ordering::Acquire) {
-            true => Err(StoreError::unavailable("a new process is taking over")),
-            false => Ok(()),
-        }
-    }
 }
 
 impl fmt::Debug for Store {
@@ -136,7 +120,7 @@ impl Store {
                 root_key::unlock(transaction, unlock)
             };
             let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
-            let captures = CaptureDatabase::open(dir.path(), dir.has_predecessor())?;
+            let captures = CaptureDatabase::open(dir.path(), dir.predecessor().runs())?;
             let shared_captures = match &url {
                 StoreUrl::Sqlite => None,
                 StoreUrl::Postgres(target) => {
@@ -219,9 +203,11 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
     ) -> Result<Committed, StoreError> {
         let event = self.event.clone();
-        let frozen = self.databases.handover.frozen();
+        let frozen = Arc::clone(&self.databases.handover.frozen);
         let mutate = move |transaction: &Transaction<'_>| {
-            frozen.check()?;
+            if frozen.load(Ordering::Acquire) {
+                return Err(StoreError::unavailable("a new process is taking over"));
+            }
             transaction::mutate(transaction, event.as_deref(), work)
         };
         let follower = Arc::clone(&self.databases.follower);

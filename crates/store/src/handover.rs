@@ -1,6 +1,7 @@
 //! A store that another process takes over, where no other gateway shares it: the tables of the
 //! process that hands it over must not differ from those of its successor.
 
+use std::fs::File;
 use std::sync::atomic::Ordering;
 
 use super::sql::Transaction;
@@ -14,7 +15,7 @@ impl Store {
             return Ok(());
         }
         let handover = &self.databases.handover;
-        handover.frozen.0.store(true, Ordering::Release);
+        handover.frozen.store(true, Ordering::Release);
         // The mutations before it are committed, and the tables have followed them.
         let rev =
             self.databases.accounts.read_after_writes(|transaction| transaction.revision()).await?;
@@ -22,9 +23,19 @@ impl Store {
         Ok(())
     }
 
-    /// Allows mutations again.
-    pub fn thaw(&self) {
-        self.databases.handover.frozen.0.store(false, Ordering::Release);
+    /// Notes that another process has taken over.
+    pub fn hand_over(&self) {
+        self.databases.handover.handed_over.store(true, Ordering::Release);
+    }
+
+    /// Notes that none takes over, and allows mutations again.
+    pub fn take_back(&self) {
+        self.databases.handover.handed_over.store(false, Ordering::Release);
+        self.databases.handover.frozen.store(false, Ordering::Release);
+    }
+
+    pub fn is_handed_over(&self) -> bool {
+        self.databases.handover.handed_over.load(Ordering::Acquire)
     }
 
     /// For a process that has handed over: the tables in memory follow every mutation that its
@@ -47,22 +58,16 @@ impl Store {
 
     /// Whether a process that handed over the data directory may still use it.
     pub fn has_predecessor(&self) -> bool {
-        self.databases.dir.has_predecessor()
+        self.databases.dir.predecessor().runs()
     }
 
-    /// Whether another process uses the data directory too, or is about to: one before this one, or
-    /// one that takes over. Where gateways share the store it is always false.
-    pub fn is_of_several_processes(&self) -> bool {
-        self.has_predecessor() || self.databases.handover.frozen.check().is_err()
-    }
-
-    /// Notes that all of them have ended.
+    /// Notes that it has ended.
     pub fn predecessor_ended(&self) {
-        self.databases.dir.predecessor_ended();
+        self.databases.dir.predecessor().ended();
     }
 
     /// The locks on the data directory.
-    pub fn data_locks(&self) -> &super::DataLocks {
+    pub fn data_locks(&self) -> &[File] {
         self.databases.dir.locks()
     }
 }

@@ -37,12 +37,9 @@ impl Store {
         let Some(target) = joining.target.clone().filter(|_| self.is_shared()) else {
             return self.follow(tables).await.map(drop);
         };
-        let databases = Arc::downgrade(&self.databases);
-        let has_predecessor =
-            move || databases.upgrade().is_some_and(|databases| databases.dir.has_predecessor());
+        let predecessor = self.databases.dir.predecessor().clone();
         let documents = self.documents.clone();
-        let cluster =
-            Cluster::join(joining, target, documents, tables, Box::new(has_predecessor)).await?;
+        let cluster = Cluster::join(joining, target, documents, tables, predecessor).await?;
         let joined = self.databases.cluster.set(cluster);
         joined.map_err(|_| StoreError::unavailable("it is followed already"))
     }
@@ -90,21 +87,9 @@ impl Store {
         }
     }
 
-    /// The names, among gateways, of this process and of those that it took over from.
-    pub fn processes(&self) -> Vec<String> {
-        self.databases.cluster.get().map(Cluster::processes).unwrap_or_default()
-    }
-
-    /// Notes what [`Store::processes`] was of the process that this one took over from.
-    pub fn took_over_from(&self, processes: Vec<String>) {
-        if let Some(cluster) = self.databases.cluster.get() {
-            cluster.took_over_from(processes);
-        }
-    }
-
-    /// Whether a row of the gateways is that of this one.
-    pub fn is_process(&self, process: &str) -> bool {
-        self.databases.cluster.get().is_some_and(|cluster| cluster.is_process(process))
+    /// The name of this process among gateways that share the store.
+    pub fn process(&self) -> Option<&str> {
+        self.databases.cluster.get().map(Cluster::process)
     }
 
     /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it

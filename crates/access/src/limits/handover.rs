@@ -30,14 +30,12 @@ impl Limiter {
     }
 
     /// To be called when another process draws on the budgets no more. What it held and did not
-    /// give back counts as spent. Does nothing while yet another one does: of three, the second
-    /// sees the first one end when the third may serve already.
+    /// give back counts as spent.
     pub async fn stop_sharing(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let _turn = self.writing.lock().await;
-        // Looked at in its turn: `share` comes after the store is frozen.
-        if store.is_shared() || store.is_of_several_processes() {
+        if store.is_shared() {
             return Ok(());
         }
+        let _turn = self.writing.lock().await;
         let held = self.counted.iter().filter_map(|entry| {
             let wish = entry.value().counts().account.as_ref().map(Account::holds)?;
             Some((entry.key().clone(), wish))

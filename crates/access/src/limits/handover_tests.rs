@@ -3,15 +3,13 @@
 use super::tests::{World, at, day};
 use super::*;
 use rerouter_base::secret::SecretBytes;
-use rerouter_store::{DataDir, DataLocks, Limits, Opening, Store, StoreError};
+use rerouter_store::{DataDir, Limits, Opening, Store, StoreError};
 
 /// The store of the process after this one.
 async fn successor(store: &Store) -> Store {
-    let DataLocks { file, dir } = store.data_locks();
-    let dir = dir.as_ref().map(|dir| dir.try_clone().unwrap());
-    let locks = DataLocks { file: file.try_clone().unwrap(), dir };
+    let locks = store.data_locks().iter().map(|lock| lock.try_clone().unwrap()).collect();
     let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
-    let dir = DataDir::handed_over(store.dir(), locks);
+    let dir = DataDir::handed_over(store.dir(), locks, None);
     Store::open_in(dir, unlock).await.unwrap().0
 }
 
@@ -91,82 +89,4 @@ async fn a_process_that_takes_its_budgets_back_counts_right() {
     let third = Limiter::default();
     third.open(&world.auth, store, at(0)).await.unwrap();
     assert_eq!(spent(&third, &draws), counted);
-}
-
-#[tokio::test]
-async fn three_processes_stay_within_a_budget_whichever_of_the_first_two_ends_first() {
-    for first_ends_first in [true, false] {
-        let world = World::new(Limits::default()).await;
-        let budget = Limits { budget: day(1_000), ..Limits::default() };
-        let key = world.key(None, budget).await;
-        let (draws, store) = (world.draws(&key), &world.store);
-        let [first, second, third] = [(); 3].map(|()| Limiter::default());
-        first.open(&world.auth, store, at(0)).await.unwrap();
-        let of_first = reserve(&first, store, &draws, 200).await.unwrap();
-        store.freeze().await.unwrap();
-        first.share(store).await.unwrap();
-        let next = &successor(store).await;
-        second.open(&world.auth, next, at(0)).await.unwrap();
-        let of_second = reserve(&second, next, &draws, 200).await.unwrap();
-        next.freeze().await.unwrap();
-        second.share(next).await.unwrap();
-        let last = &successor(next).await;
-        third.open(&world.auth, last, at(0)).await.unwrap();
-        reserve(&third, last, &draws, 200).await.unwrap().settle(None, Some(200));
-
-        let first_ends = async || {
-            of_first.settle(None, Some(200));
-            first.close(store).await.unwrap();
-            next.predecessor_ended();
-            second.stop_sharing(next, at(0)).await.unwrap();
-        };
-        let second_ends = async || {
-            of_second.settle(None, Some(200));
-            second.close(next).await.unwrap();
-        };
-        match first_ends_first {
-            true => {
-                first_ends().await;
-                reserve(&third, last, &draws, 100).await.unwrap().settle(None, Some(100));
-                assert!(reserve(&second, next, &draws, 350).await.is_none(), "of the third");
-                second_ends().await;
-            }
-            false => {
-                second_ends().await;
-                reserve(&third, last, &draws, 100).await.unwrap().settle(None, Some(100));
-                first_ends().await;
-            }
-        }
-        last.predecessor_ended();
-        third.stop_sharing(last, at(0)).await.unwrap();
-        assert_eq!(spent(&third, &draws), 700, "{first_ends_first}");
-        assert!(reserve(&third, last, &draws, 301).await.is_none());
-        reserve(&third, last, &draws, 300).await.expect("what is left").settle(None, Some(300));
-    }
-}
-
-/// The third one never serves, and the first still does.
-#[tokio::test]
-async fn a_second_process_that_takes_its_budgets_back_shares_them_with_the_first() {
-    let world = World::new(Limits::default()).await;
-    let budget = Limits { budget: day(1_000), ..Limits::default() };
-    let key = world.key(None, budget).await;
-    let (draws, store) = (world.draws(&key), &world.store);
-    let [first, second] = [(); 2].map(|()| Limiter::default());
-    first.open(&world.auth, store, at(0)).await.unwrap();
-    let long = reserve(&first, store, &draws, 100).await.unwrap();
-    first.share(store).await.unwrap();
-    let next = &successor(store).await;
-    second.open(&world.auth, next, at(0)).await.unwrap();
-    next.freeze().await.unwrap();
-    second.share(next).await.unwrap();
-    next.thaw();
-    second.stop_sharing(next, at(0)).await.unwrap();
-    reserve(&first, store, &draws, 400).await.unwrap().settle(None, Some(400));
-    assert!(reserve(&second, next, &draws, 600).await.is_none(), "the first holds 500");
-    long.settle(None, Some(100));
-    first.close(store).await.unwrap();
-    next.predecessor_ended();
-    second.stop_sharing(next, at(0)).await.unwrap();
-    assert_eq!(spent(&second, &draws), 500);
 }

@@ -66,8 +66,6 @@ pub(super) struct Shared {
     pub(super) log_holds_deleted: AtomicBool,
     /// The object store refused the last segment, or could not be reached.
     pub(super) objects_fail: AtomicBool,
-    /// Another process uses the data directory from now on.
-    pub(super) handed_over: AtomicBool,
 }
 
 /// A page of heads, newest first.

@@ -48,17 +48,6 @@ impl Archive {
         Archive { remote: Some(RemoteSegments::new(objects, cache, self.index.clone())), ..self }
     }
 
-    /// Notes whether another process has taken over the data directory.
-    pub fn hand_over(&self, done: bool) {
-        self.shared.handed_over.store(done, Ordering::Release);
-    }
-
-    /// Whether another process may write segments: before its end nobody knows which of them are
-    /// complete.
-    fn is_of_two(&self) -> bool {
-        self.index.has_predecessor() || self.shared.handed_over.load(Ordering::Acquire)
-    }
-
     /// Hands over what waits here: rows, and segments. During an upgrade each process moves rows of
     /// both; segments are uploaded by the new one, once the one before has ended.
     pub async fn share(&self) -> Result<(), StoreError> {
@@ -66,7 +55,8 @@ impl Archive {
         if moved > 0 {
             log::info!("{moved} rows of captures that waited in captures.db are in the index");
         }
-        if self.is_of_two() {
+        // Before its end nobody knows which of the other's segments are complete.
+        if self.index.is_of_two_processes() {
             return Ok(());
         }
         self.upload().await
@@ -83,7 +73,7 @@ impl Archive {
         let active = self.log.lock().await.active();
         waiting.retain(|(number, _)| Some(*number) != active);
         // A process that has taken over meanwhile may have begun one of these.
-        if self.is_of_two() || !self.index.is_alone() {
+        if self.index.is_of_two_processes() || !self.index.is_alone() {
             return Ok(());
         }
         self.tell_lag(waiting.first().map_or(i64::MAX, |(_, newest_us)| *newest_us));

@@ -66,7 +66,7 @@ fn record(app: &App, row: &GatewayRow) -> GatewayRecord {
         name: row.name.clone(),
         address: row.address.clone(),
         version: row.version.clone(),
-        is_self: app.store.is_process(&row.process),
+        is_self: app.store.process() == Some(&*row.process),
         state: match (row.fenced, left_ms > 0) {
             (true, _) => GatewayState::Fenced,
             (false, true) => GatewayState::Serving,

@@ -8,7 +8,7 @@ use log::{info, warn};
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::checkpoints;
 use crate::intake::DRAIN_TIME;
@@ -78,7 +78,7 @@ const SIGXFSZ: i32 = 25;
 /// SIGTERM, SIGINT and the take-over by another process begin a drain; a second signal ends it.
 pub(super) struct StopSignals {
     /// Set when another process has taken over.
-    pub(super) handed_over: watch::Receiver<bool>,
+    pub(super) handed_over: Arc<Notify>,
 }
 
 #[async_trait]
@@ -86,10 +86,9 @@ impl ShutdownSignalWatch for StopSignals {
     async fn recv(&self) -> ShutdownSignal {
         // Ignored, so that such a write fails like one on a full disk and does not end the process.
         let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
-        let mut handed_over = self.handed_over.clone();
         tokio::select! {
             () = stop_signal() => {}
-            Ok(_) = handed_over.wait_for(|handed| *handed) => {}
+            () = self.handed_over.notified() => {}
         }
         ShutdownSignal::GracefulTerminate
     }

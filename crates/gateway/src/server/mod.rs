@@ -63,7 +63,7 @@ use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 pub use backup::back_up;
 pub use boot::Environment;
@@ -246,16 +246,15 @@ pub fn run(
         server.add_service(background_service("systemd", SystemdService(app.clone())));
     }
     announce::announce(&app);
-    let mut before = Vec::new();
-    if let Some(takeover) = takeover {
-        let connections = takeover.begin(&app)?;
-        // The gateway before this one has handed over: this must not fail for want of descriptors.
-        before.extend(connections.iter().filter_map(|line| line.try_clone().ok()));
-        services::add_predecessors(&mut server, &app, connections);
+    if let Some(takeover) = &takeover {
+        takeover.begin(&app)?;
     }
-    let (handed_over, is_handed_over) = watch::channel(false);
-    services::add_upgrade(&mut server, Offering { app, sockets, before, next, handed_over });
-    let stop = StopSignals { handed_over: is_handed_over };
+    let handed_over = Arc::new(Notify::new());
+    let stop = StopSignals { handed_over: Arc::clone(&handed_over) };
+    services::add_upgrade(
+        &mut server,
+        Offering { app, sockets, before: takeover, next, handed_over },
+    );
     server.run(RunArgs { shutdown_signal: Box::new(stop) });
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -86,14 +85,6 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
 /// Adds the service that hands over to another process.
 pub(super) fn add_upgrade(server: &mut Server, offering: Offering) {
     add_task(server, "upgrade", |shutdown| upgrade::run(offering, shutdown));
-}
-
-/// Adds the service that waits for the ends of the processes before this one.
-pub(super) fn add_predecessors(server: &mut Server, app: &Arc<App>, connections: Vec<UnixStream>) {
-    let app = app.clone();
-    add_task(server, "predecessors", |_| async move {
-        upgrade::await_end(&app, connections).await;
-    });
 }
 
 /// A service that runs once, from the start of the server.

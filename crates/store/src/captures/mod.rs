@@ -84,6 +84,12 @@ impl CaptureIndex {
         self.store.has_predecessor()
     }
 
+    /// Whether another process of this data directory may write captures: one before this one, or
+    /// one that has taken over.
+    pub fn is_of_two_processes(&self) -> bool {
+        self.store.has_predecessor() || self.store.is_handed_over()
+    }
+
     /// Whether nobody else writes segments under the name of this data directory.
     pub fn is_alone(&self) -> bool {
         self.store.is_alone()

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::barrier::{Barrier, BarrierEnd, BarrierStep};
 use super::change_log;
 use super::peers;
-use super::reaper::{Predecessors, Reaper};
+use super::reaper::Reaper;
 use super::state::ClusterState;
 use crate::postgres::Database;
 use crate::sql::Transaction;
@@ -207,11 +207,8 @@ impl Acknowledger {
         let furthest = others.iter().map(|other| applied.saturating_sub(other.applied)).max();
         self.shared.metrics.gateway_lag(furthest.unwrap_or(0));
         let own = &self.shared.identity;
-        let predecessors = Predecessors {
-            may_run: (self.shared.has_predecessor)(),
-            processes: self.shared.predecessors.get().and_then(Option::as_deref),
-        };
-        let dead = self.reaper.look(now, self.shared.timing, (own, predecessors), others);
+        let before = &self.shared.predecessor;
+        let dead = self.reaper.look(now, self.shared.timing, (own, before), others);
         self.reaped = now;
         let is_alone = others.iter().all(|other| other.directory != own.directory);
         self.shared.is_alone.store(is_alone, Ordering::Release);

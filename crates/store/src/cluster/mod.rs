@@ -20,7 +20,7 @@ mod reaper;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use self::lease::Timing;
 use self::state::ClusterState;
 use super::StoreError;
 use super::changes::Follower;
+use super::data_dir::Predecessor;
 use super::postgres::{Database, PostgresTarget, listen};
 use super::sql::{NOW, Transaction};
 use rerouter_base::clock::{Clock, since_boot};
@@ -47,9 +48,6 @@ pub use peers::{GatewayIdentity, GatewayRow};
 
 /// Changes that may wait for other gateways at once.
 const WAITING: usize = 1024;
-
-/// Processes of a data directory that one hands over to the next.
-const PROCESSES: usize = 64;
 
 /// How a gateway joins the others.
 pub struct Joining {
@@ -82,7 +80,7 @@ impl Cluster {
         target: PostgresTarget,
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
-        has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
+        predecessor: Predecessor,
     ) -> Result<Self, StoreError> {
         let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
         // A connection that hangs must cost no lease: a round has several statements.
@@ -109,8 +107,7 @@ impl Cluster {
             others_applied: Arc::default(),
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
-            has_predecessor,
-            predecessors: OnceLock::new(),
+            predecessor,
         });
         let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
         follower.begin().await?;
@@ -180,29 +177,8 @@ impl Cluster {
         self.shared.is_alone.load(Ordering::Acquire)
     }
 
-    /// The names of this process and of those that it took over from, the last one first: for the
-    /// one that takes over. Rows of those that are left out are long gone.
-    pub(super) fn processes(&self) -> Vec<String> {
-        let own = &self.shared.identity.process;
-        match self.shared.predecessors.get() {
-            None => vec![own.clone()],
-            Some(Some(before)) => {
-                std::iter::once(own).chain(before).take(PROCESSES).cloned().collect()
-            }
-            // Nor can this one.
-            Some(None) => Vec::new(),
-        }
-    }
-
-    /// Notes the processes that this one has taken over from. None are from one that cannot tell.
-    pub(super) fn took_over_from(&self, processes: Vec<String>) {
-        let told = Some(processes).filter(|processes| !processes.is_empty());
-        let _once = self.shared.predecessors.set(told);
-    }
-
-    /// Whether this is the gateway of a process.
-    pub(super) fn is_process(&self, process: &str) -> bool {
-        self.shared.identity.process == process
+    pub(super) fn process(&self) -> &str {
+        &self.shared.identity.process
     }
 
     /// Ends the lease and takes this gateway off the list, so that no change waits for it.

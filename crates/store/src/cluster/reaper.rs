@@ -8,26 +8,7 @@ use std::time::Duration;
 
 use super::lease::Timing;
 use super::peers::{GatewayIdentity, Peer};
-
-/// The processes that used the data directory before this one and handed it over.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Predecessors<'a> {
-    /// Whether one of them may still run.
-    pub(super) may_run: bool,
-    /// The names that they have among gateways; `None` until they have told.
-    pub(super) processes: Option<&'a [String]>,
-}
-
-impl Predecessors<'_> {
-    /// Whether this process is one of them, and so is no gateway on a copy. Also after its end: its
-    /// last renewal may be seen late.
-    fn include(&self, process: &str) -> bool {
-        match self.processes {
-            Some(processes) => processes.iter().any(|one| one == process),
-            None => self.may_run,
-        }
-    }
-}
+use crate::data_dir::Predecessor;
 
 /// The last renewal of each other gateway, and when it was first seen.
 #[derive(Debug, Default)]
@@ -41,12 +22,12 @@ pub(super) struct Reaper {
 impl Reaper {
     /// Takes in the rows of the others, read before `now`. Returns those of gateways that are dead:
     /// their ids, and the renewals that they must still have when they are deleted. `own`: this
-    /// gateway, and those that it took over from.
+    /// gateway, and the one that it took over from.
     pub(super) fn look(
         &mut self,
         now: Duration,
         timing: Timing,
-        (own, predecessors): (&GatewayIdentity, Predecessors<'_>),
+        (own, predecessor): (&GatewayIdentity, &Predecessor),
         others: &[Peer],
     ) -> Vec<(String, u64)> {
         // While the database was away nobody could renew: that is no sign of death.
@@ -61,13 +42,13 @@ impl Reaper {
             let is_former = other.directory == own.directory && other.process < own.process;
             if entry.0 != other.renewals {
                 *entry = (other.renewals, now);
-                if is_former && !predecessors.include(&other.process) {
+                if is_former && !predecessor.is(&other.process) {
                     self.twin = Some(other.id.clone());
                 }
             }
             // One that goes on without a lease has to be told dead by somebody who knows. Of the
             // processes before this one the lock on the data directory tells it.
-            let may_be_dead = !other.serves_stale || (is_former && !predecessors.may_run);
+            let may_be_dead = !other.serves_stale || (is_former && !predecessor.runs());
             if may_be_dead && now >= entry.1 + other.timing(timing).until_stopped() {
                 dead.push((other.id.clone(), other.renewals));
             }

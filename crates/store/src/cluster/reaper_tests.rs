@@ -1,14 +1,10 @@
 //! Who counts as dead.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 
 use super::*;
 
 const TIMING: Timing = Timing { lease: Duration::from_millis(1_000) };
-
-/// Nobody handed over the data directory.
-const NONE: Predecessors<'_> = Predecessors { may_run: false, processes: None };
 
 /// The gateway that looks.
 fn own() -> GatewayIdentity {
@@ -39,7 +35,12 @@ fn peer(id: &str, renewals: u64) -> Peer {
 fn a_gateway_is_dead_when_it_was_silent_for_a_lease() {
     let mut reaper = Reaper::default();
     let mut look = |ms, others: &[Peer]| {
-        let dead = reaper.look(Duration::from_millis(ms), TIMING, (&own(), NONE), others);
+        let dead = reaper.look(
+            Duration::from_millis(ms),
+            TIMING,
+            (&own(), &Predecessor::default()),
+            others,
+        );
         dead.into_iter().map(|(id, renewals)| format!("{id}{renewals}")).collect::<Vec<_>>()
     };
     for at in (0..1_000).step_by(200) {
@@ -54,10 +55,14 @@ fn a_gateway_is_dead_when_it_was_silent_for_a_lease() {
 #[test]
 fn a_finder_that_was_away_begins_anew() {
     let mut reaper = Reaper::default();
-    assert!(reaper.look(Duration::ZERO, TIMING, (&own(), NONE), &[peer("a", 1)]).is_empty());
+    assert!(
+        reaper
+            .look(Duration::ZERO, TIMING, (&own(), &Predecessor::default()), &[peer("a", 1)])
+            .is_empty()
+    );
     let late = Duration::from_secs(30);
     assert!(
-        reaper.look(late, TIMING, (&own(), NONE), &[peer("a", 1)]).is_empty(),
+        reaper.look(late, TIMING, (&own(), &Predecessor::default()), &[peer("a", 1)]).is_empty(),
         "nobody could renew"
     );
 }
@@ -68,7 +73,11 @@ fn one_that_goes_on_without_a_lease_is_not_dead() {
     let stale = Peer { serves_stale: true, ..peer("a", 1) };
     for at in 0..100 {
         let now = Duration::from_millis(at * 200);
-        assert!(reaper.look(now, TIMING, (&own(), NONE), std::slice::from_ref(&stale)).is_empty());
+        assert!(
+            reaper
+                .look(now, TIMING, (&own(), &Predecessor::default()), std::slice::from_ref(&stale))
+                .is_empty()
+        );
     }
 }
 
@@ -78,7 +87,9 @@ fn a_longer_lease_is_waited_for() {
     let long = Peer { lease: Duration::from_secs(3), ..peer("a", 1) };
     let mut look = |ms| {
         let now = Duration::from_millis(ms);
-        reaper.look(now, TIMING, (&own(), NONE), std::slice::from_ref(&long)).len()
+        reaper
+            .look(now, TIMING, (&own(), &Predecessor::default()), std::slice::from_ref(&long))
+            .len()
     };
     let found: Vec<usize> = (0..=3_200).step_by(400).map(&mut look).collect();
     assert_eq!(found, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -90,7 +101,9 @@ fn a_process_before_this_one_is_dead_when_it_is_silent_and_a_twin_when_it_is_not
         |renewals| Peer { directory: "own".into(), serves_stale: true, ..peer("a", renewals) };
     let mut reaper = Reaper::default();
     let mut look = |ms, others: &[Peer]| {
-        let dead = reaper.look(Duration::from_millis(ms), TIMING, (&own(), NONE), others).len();
+        let dead = reaper
+            .look(Duration::from_millis(ms), TIMING, (&own(), &Predecessor::default()), others)
+            .len();
         (dead, reaper.twin().map(str::to_owned))
     };
     for at in (0..1_000).step_by(200) {
@@ -111,16 +124,19 @@ fn before(id: &str, renewals: u64) -> Peer {
     Peer { directory: "own".into(), process: id.into(), ..peer(id, renewals) }
 }
 
-/// What is found in twenty looks, one each 100 ms: the dead, and a twin. Both are told the number
-/// of the look.
+/// What is found in twenty looks, one each 100 ms: the dead, and a twin. `predecessor` ends at the
+/// look of that number.
 fn found(
-    predecessors: impl Fn(u64) -> Predecessors<'static>,
+    (predecessor, end): (Predecessor, u64),
     others: impl Fn(u64) -> Vec<Peer>,
 ) -> (Vec<String>, Option<String>) {
     let (mut reaper, mut all) = (Reaper::default(), BTreeSet::new());
     for at in 0..20 {
-        let (now, told) = (Duration::from_millis(at * 100), predecessors(at));
-        let dead = reaper.look(now, TIMING, (&own(), told), &others(at));
+        if at == end {
+            predecessor.ended();
+        }
+        let (now, before) = (Duration::from_millis(at * 100), &predecessor);
+        let dead = reaper.look(now, TIMING, (&own(), before), &others(at));
         all.extend(dead.into_iter().map(|(id, _)| id));
         if reaper.twin().is_some() {
             break;
@@ -129,26 +145,15 @@ fn found(
     (all.into_iter().collect(), reaper.twin().map(str::to_owned))
 }
 
-/// The names of two processes, which may run until then.
-fn told(until: u64) -> impl Fn(u64) -> Predecessors<'static> {
-    static PROCESSES: OnceLock<Vec<String>> = OnceLock::new();
-    let processes = PROCESSES.get_or_init(|| vec!["p2".into(), "p1".into()]);
-    move |at| Predecessors { may_run: at < until, processes: Some(processes) }
+/// The process `p2`, which ends then.
+fn until(end: u64) -> (Predecessor, u64) {
+    (Predecessor::new(Some("p2".into())), end)
 }
 
 #[test]
 fn the_process_that_was_taken_over_from_is_neither() {
     let stale = |at: u64| vec![Peer { serves_stale: true, ..before("p2", at.min(5)) }];
-    let untold = |_| Predecessors { may_run: true, processes: None };
-    assert_eq!(found(untold, stale), (vec![], None));
-    assert_eq!(found(told(u64::MAX), stale), (vec![], None));
-}
-
-#[test]
-fn nor_are_those_before_it_while_they_go_on() {
-    // The last one is killed, another one goes on.
-    let others = |at: u64| vec![before("p1", at), before("p2", at.min(5))];
-    assert_eq!(found(told(u64::MAX), others), (vec!["p2".into()], None));
+    assert_eq!(found(until(u64::MAX), stale), (vec![], None));
 }
 
 #[test]
@@ -159,18 +164,18 @@ fn one_that_renewed_just_before_its_end_is_dead_and_no_twin() {
             let renewals = if at < end + end % 2 { 1 } else { 2 };
             vec![Peer { serves_stale: true, ..before("p2", renewals) }]
         };
-        assert_eq!(found(told(end), stale), (vec!["p2".into()], None));
+        assert_eq!(found(until(end), stale), (vec!["p2".into()], None));
     }
 }
 
 #[test]
 fn a_copy_is_found_during_an_upgrade() {
     let others = |at: u64| vec![before("p2", at), before("p0", at)];
-    assert_eq!(found(told(u64::MAX), others), (vec![], Some("p0".into())));
+    assert_eq!(found(until(u64::MAX), others), (vec![], Some("p0".into())));
 }
 
 #[test]
 fn a_process_that_has_handed_over_does_not_call_the_next_one_dead() {
     let next = |_| vec![Peer { serves_stale: true, ..before("p4", 1) }];
-    assert_eq!(found(|_| NONE, next), (vec![], None));
+    assert_eq!(found((Predecessor::default(), 0), next), (vec![], None));
 }

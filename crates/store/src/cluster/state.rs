@@ -1,7 +1,7 @@
 //! What the tasks of a gateway share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use super::lease::{Authority, Timing};
 use super::peers::GatewayIdentity;
+use crate::data_dir::Predecessor;
 use rerouter_base::clock::Clock;
 use rerouter_base::id::Random;
 use rerouter_base::metrics::Metrics;
@@ -36,10 +37,7 @@ pub(super) struct ClusterState {
     pub(super) twin: ArcSwapOption<String>,
     /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
     pub(super) is_alone: AtomicBool,
-    /// Whether a process that this one took over from may still run.
-    pub(super) has_predecessor: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The processes that this one took over from, once it has; `None` of one that cannot tell.
-    pub(super) predecessors: OnceLock<Option<Vec<String>>>,
+    pub(super) predecessor: Predecessor,
 }
 
 impl ClusterState {

@@ -82,8 +82,7 @@ impl Stepped {
             others_applied: Arc::default(),
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
-            has_predecessor: Box::new(|| false),
-            predecessors: OnceLock::new(),
+            predecessor: Predecessor::default(),
         };
         let database = Database::start("test", &target, LEASE).unwrap();
         let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
@@ -252,19 +251,6 @@ async fn a_gateway_with_a_longer_lease_is_waited_for_as_long_as_that() {
     let rev = store.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
     assert!(store.acknowledge(rev).await.unwrap().is_empty());
     assert!(!gateway.accepts(&id));
-}
-
-#[tokio::test]
-async fn a_process_after_one_that_cannot_tell_its_name_tells_none() {
-    let url = Server::shared().database().await;
-    let [first, next, after_older] =
-        [joined(&url, "a").await, joined(&url, "b").await, joined(&url, "c").await];
-    let before = first.processes();
-    assert_eq!(before.len(), 1);
-    next.took_over_from(before.clone());
-    assert_eq!(next.processes()[1..], before);
-    after_older.took_over_from(Vec::new());
-    assert!(after_older.processes().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

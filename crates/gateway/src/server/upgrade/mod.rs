@@ -9,7 +9,7 @@
 //! opens the store, loads its tables
 //! READY                           →   from here on it looks into the store before it checks a
 //!                                     credential, and refuses mutations for good
-//!                                 ←   Handover, with the lines to the processes before it
+//!                                 ←   Reports
 //! accepts connections, and changes    accepts no connections; ends with its last request
 //! ```
 //!
@@ -19,15 +19,14 @@
 //! of budgets. With PostgreSQL they are two gateways of a cluster.
 //!
 //! The connection stays open until the running one ends, however it does, which tells the new one
-//! of its end. Where a process before the running one still drains, the new one gets the running
-//! one's connection to it too, and so waits for the end of each itself.
+//! of its end. Until then the new one hands over to nobody.
 
 mod predecessor;
 mod successor;
 mod wire;
 
 pub(super) use predecessor::{Offering, run};
-pub(super) use successor::{Takeover, await_end, take_over};
+pub(super) use successor::{Takeover, take_over};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use rerouter_store::NodeReport;
 
 /// The first line of a new process. The number changes with the protocol.
-const HELLO: &str = "rerouter upgrade 1";
+const HELLO: &str = "rerouter upgrade 2";
 /// The line of a new process that can serve.
 const READY: &str = "ready";
 
@@ -54,21 +53,16 @@ fn socket_path(data_dir: &Path) -> PathBuf {
 }
 
 /// What comes with the descriptors, or why none come.
+type Offer = Result<Offered, String>;
+
 #[derive(Serialize, Deserialize)]
-enum Offer {
-    Refused(String),
-    /// The descriptors are these listeners, the lock file of the data directory, and, where that
-    /// is locked itself, the directory.
-    Taken(Vec<SocketAddr>),
+struct Offered {
+    /// The descriptors are these listeners, and the locks of the data directory.
+    listeners: Vec<SocketAddr>,
+    /// The running process: its number, and its name where gateways share the store.
+    process: u32,
+    name: Option<String>,
 }
 
-/// What the new process has to know when it begins to serve.
-#[derive(Serialize, Deserialize)]
-struct Handover {
-    /// Heartbeats of nodes, with their age.
-    reports: Vec<(NodeReport, Duration)>,
-    /// Where gateways share the store: the names there of the running process and of those before
-    /// it.
-    #[serde(default)]
-    processes: Vec<String>,
-}
+/// Heartbeats of nodes, with their age.
+type Reports = Vec<(NodeReport, Duration)>;

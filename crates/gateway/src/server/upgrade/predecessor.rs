@@ -6,37 +6,42 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::OptionFuture;
 use log::{info, warn};
 use pingora::server::ShutdownWatch;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
-use super::wire::{Line, is_open};
-use super::{ANSWER_TIME, HELLO, Handover, LOAD_TIME, Offer, READY, socket_path};
+use super::successor::Takeover;
+use super::wire::{self, why};
+use super::{ANSWER_TIME, HELLO, LOAD_TIME, Offer, Offered, READY, Reports, socket_path};
 use crate::server::systemd;
 use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
-use rerouter_store::DataLocks;
 
 /// What a running gateway needs for an upgrade.
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: HashMap<SocketAddr, TcpListener>,
-    /// The connections to the processes before this one.
-    pub(in crate::server) before: Vec<std::os::unix::net::UnixStream>,
+    /// What this process has of the one before it.
+    pub(in crate::server) before: Option<Takeover>,
     /// The program of the next process and its arguments, for SIGQUIT.
     pub(in crate::server) next: (PathBuf, Vec<OsString>),
-    /// Set when another process has taken over.
-    pub(in crate::server) handed_over: watch::Sender<bool>,
+    /// Told when another process has taken over.
+    pub(in crate::server) handed_over: Arc<Notify>,
 }
 
-/// Waits for a new process, and hands over to it. SIGQUIT starts one.
-pub(in crate::server) async fn run(offering: Offering, mut shutdown: ShutdownWatch) {
+/// Waits for a new process, and hands over to it, once the process before this one has ended.
+/// SIGQUIT starts one.
+pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: ShutdownWatch) {
     let Ok(mut quit) = signal(SignalKind::quit()) else {
         warn!("SIGQUIT cannot be received: it ends this process");
         return;
@@ -45,9 +50,21 @@ pub(in crate::server) async fn run(offering: Offering, mut shutdown: ShutdownWat
     let socket = listen(&path).inspect_err(|error| {
         warn!("no upgrade is possible: cannot listen on {}: {error}", path.display());
     });
+    // Until it has ended.
+    let mut before = offering.before.as_ref().map(Takeover::process);
+    let mut ended = pin!(OptionFuture::from(offering.before.take().map(Takeover::ended)));
     loop {
         let came = tokio::select! {
-            _ = shutdown.changed() => return,
+            // Whoever comes after the end of that process must find that it is noted.
+            biased;
+            _ = shutdown.changed() => break,
+            _ = &mut ended, if before.is_some() => {
+                before = None;
+                offering.app.store.predecessor_ended();
+                draw_alone(&offering.app).await;
+                info!("the process before this one has ended");
+                continue;
+            }
             _ = quit.recv() => {
                 start(&offering.next);
                 continue;
@@ -56,23 +73,39 @@ pub(in crate::server) async fn run(offering: Offering, mut shutdown: ShutdownWat
         };
         let offered = tokio::select! {
             // The new process sees that nobody answers any more.
-            _ = shutdown.changed() => return,
-            offered = offer(&offering, came) => offered,
+            _ = shutdown.changed() => break,
+            offered = offer(&offering, came, before) => offered,
         };
-        match offered.and_then(|(line, process)| hand_over(&offering, line, process)) {
-            Ok(line) => {
+        match offered.and_then(|(stream, process)| hand_over(&offering.app, stream, process)) {
+            Ok(stream) => {
                 let Offering { sockets, handed_over, .. } = offering;
                 drop((socket, sockets));
-                handed_over.send_replace(true);
+                handed_over.notify_one();
                 // Open until the end of this process, which it tells the new one of.
-                let _line = line;
+                let _open = stream;
                 return std::future::pending().await;
             }
             Err(why) => {
                 warn!("no upgrade: {why}");
-                take_back(&offering.app).await;
+                // It goes on as before.
+                offering.app.store.take_back();
+                if before.is_none() {
+                    draw_alone(&offering.app).await;
+                }
             }
         }
+    }
+    // Also while this process drains: with its own end it uploads captures if it is the last.
+    if before.is_some() {
+        ended.await;
+        offering.app.store.predecessor_ended();
+    }
+}
+
+/// No other process draws on the budgets any more.
+async fn draw_alone(app: &App) {
+    if let Err(error) = app.limits.stop_sharing(&app.store, app.clock.now()).await {
+        warn!("budgets are granted in small parts until the next start: {error}");
     }
 }
 
@@ -88,12 +121,12 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-async fn accept(socket: Option<&UnixListener>) -> UnixStream {
+async fn accept(socket: Option<&UnixListener>) -> tokio::net::UnixStream {
     let Some(socket) = socket else { return std::future::pending().await };
     loop {
         match socket.accept().await {
             Ok((stream, _)) => return stream,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
         }
     }
 }
@@ -116,60 +149,61 @@ fn start((program, arguments): &(PathBuf, Vec<OsString>)) {
 }
 
 /// Hands listeners and locks to a new process, and waits until it can serve. Returns its id, where
-/// the system tells.
-async fn offer(offering: &Offering, stream: UnixStream) -> Result<(Line, Option<i32>), String> {
-    let peer = stream.peer_cred().map_err(|error| error.to_string())?;
+/// the system tells. `before`: the process that this one waits for.
+async fn offer(
+    offering: &Offering,
+    stream: tokio::net::UnixStream,
+    before: Option<u32>,
+) -> io::Result<(UnixStream, Option<i32>)> {
+    let peer = stream.peer_cred()?;
     if peer.uid() != rustix::process::geteuid().as_raw() {
-        return Err(format!("user {} asked for it", peer.uid()));
+        return Err(io::Error::other(format!("user {} asked for it", peer.uid())));
     }
-    let line = stream.into_std().and_then(Line::new).map_err(|error| error.to_string())?;
-    let line = receive(line, HELLO, ANSWER_TIME).await?;
-    let app = &offering.app;
-    if let Err(why) = prepare(app).await {
-        let refused = Offer::Refused(why.clone());
-        let _left = line.send(&serde_json::to_string(&refused).map_err(|error| error.to_string())?);
-        return Err(why);
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    let stream = receive(stream, HELLO, ANSWER_TIME).await?;
+    if let Err(why) = prepare(&offering.app, before).await {
+        let _left = wire::send(&stream, &serde_json::to_string(&Offer::Err(why.clone()))?, &[]);
+        return Err(io::Error::other(why));
     }
-    let (app, sockets) = (app.clone(), again(&offering.sockets)?);
-    let send = move || {
-        let (addresses, sockets): (Vec<_>, Vec<_>) = sockets.into_iter().unzip();
-        let DataLocks { file, dir } = app.store.data_locks();
-        let mut descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        descriptors.extend([file.as_fd()].into_iter().chain(dir.as_ref().map(AsFd::as_fd)));
-        line.send_with(&serde_json::to_string(&Offer::Taken(addresses))?, &descriptors)?;
-        Ok::<_, io::Error>(line)
-    };
-    let sent = blocking(send).await.map_err(|lost| lost.to_string())?;
-    let line = sent.map_err(|error| format!("the new process has left: {error}"))?;
-    Ok((receive(line, READY, LOAD_TIME).await?, peer.pid()))
+    send(offering, &stream)?;
+    Ok((receive(stream, READY, LOAD_TIME).await?, peer.pid()))
 }
 
-fn again(
-    sockets: &HashMap<SocketAddr, TcpListener>,
-) -> Result<Vec<(SocketAddr, TcpListener)>, String> {
-    let again = sockets.iter().map(|(address, socket)| Ok((*address, socket.try_clone()?)));
-    again.collect::<io::Result<_>>().map_err(|error| error.to_string())
+fn send(offering: &Offering, stream: &UnixStream) -> io::Result<()> {
+    let Offering { app, sockets, .. } = offering;
+    let locks = app.store.data_locks().iter().map(AsFd::as_fd);
+    let descriptors: Vec<BorrowedFd<'_>> = sockets.values().map(AsFd::as_fd).chain(locks).collect();
+    let offer: Offer = Ok(Offered {
+        listeners: sockets.keys().copied().collect(),
+        process: std::process::id(),
+        name: app.store.process().map(str::to_owned),
+    });
+    wire::send(stream, &serde_json::to_string(&offer)?, &descriptors)
 }
 
 /// Waits for a line of the new process that says this.
 async fn receive(
-    mut line: Line,
+    stream: UnixStream,
     wanted: &'static str,
-    patience: std::time::Duration,
-) -> Result<Line, String> {
-    let receive = move || line.receive(patience).map(|came| (line, came));
-    match blocking(receive).await.map_err(|lost| lost.to_string())? {
-        Ok((line, came)) if came == wanted => Ok(line),
-        Ok(_) => Err("the new process is of a version that upgrades in another way".to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(format!("the new process said nothing for {} s", patience.as_secs()))
-        }
-        Err(_) => Err("the new process has left".to_owned()),
+    patience: Duration,
+) -> io::Result<UnixStream> {
+    let receive = move || wire::receive(&stream, patience).map(|(came, _)| (stream, came));
+    let came = blocking(receive).await.map_err(io::Error::other)?;
+    match came.map_err(|error| why(error, patience))? {
+        (stream, came) if came == wanted => Ok(stream),
+        _ => Err(io::Error::other("the new process is of a version that upgrades in another way")),
     }
 }
 
 /// From here on nothing changes what the new process loads.
-async fn prepare(app: &App) -> Result<(), String> {
+async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
+    if let Some(process) = before {
+        return Err(format!(
+            "process {process} still ends its requests after the last upgrade: try again when it \
+             has ended"
+        ));
+    }
     if app.auth.unsaved_revocations() + app.auth.unsaved_disablings() > 0 {
         return Err("revocations are not durable yet: see the log".to_owned());
     }
@@ -177,32 +211,18 @@ async fn prepare(app: &App) -> Result<(), String> {
     app.limits.share(&app.store).await.map_err(|error| error.to_string())
 }
 
-/// Goes on as before.
-async fn take_back(app: &App) {
-    app.hand_over(false);
-    app.store.thaw();
-    if let Err(error) = app.limits.stop_sharing(&app.store, app.clock.now()).await {
-        warn!("budgets are granted in small parts until the next start: {error}");
-    }
-}
-
 /// The new process serves from here on.
-fn hand_over(offering: &Offering, line: Line, process: Option<i32>) -> Result<Line, String> {
-    let Offering { app, before, .. } = offering;
+fn hand_over(app: &App, stream: UnixStream, process: Option<i32>) -> io::Result<UnixStream> {
     // Before it does: from its first change on, credentials are checked by what it has stored.
-    app.hand_over(true);
-    let (reports, processes) = (app.nodes.reports(app.clock.now()), app.store.processes());
-    let handover = Handover { reports, processes };
-    let text = serde_json::to_string(&handover).map_err(|error| error.to_string())?;
-    let living: Vec<BorrowedFd<'_>> =
-        before.iter().filter(|line| is_open(line)).map(AsFd::as_fd).collect();
-    let sent = line.send_with(&text, &living);
-    sent.map_err(|error| format!("the new process has left: {error}"))?;
+    app.store.hand_over();
+    let reports: Reports = app.nodes.reports(app.clock.now());
+    wire::send(&stream, &serde_json::to_string(&reports)?, &[])
+        .map_err(|error| why(error, ANSWER_TIME))?;
     let process = process.and_then(|id| u32::try_from(id).ok());
     match process {
         Some(id) => info!("process {id} has taken over"),
         None => info!("a new process has taken over"),
     }
     process.into_iter().for_each(systemd::main_process_is);
-    Ok(line)
+    Ok(stream)
 }
